@@ -34,8 +34,8 @@ func allowed(t *testing.T, user string) map[string]bool {
 func TestUsers_MayRunTheirScripts(t *testing.T) {
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 	for user, scripts := range map[string]string{
-		"memory":       "../../services/memory/internal/redisstore/scripts",
-		"orchestrator": "../../services/orchestrator/internal/trace/redistrace/scripts",
+		"memory":       "../../services/memory/internal/redisstore",
+		"orchestrator": "../../services/orchestrator/internal/trace/redistrace",
 	} {
 		may, found := allowed(t, user), 0
 		require.NoError(t, filepath.WalkDir(scripts, func(path string, _ fs.DirEntry, err error) error {

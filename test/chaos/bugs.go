@@ -23,8 +23,8 @@ type Bug struct {
 }
 
 const (
-	beginLua  = "services/memory/internal/redisstore/scripts/begin.lua"
-	commitLua = "services/memory/internal/redisstore/scripts/commit.lua"
+	beginLua  = "services/memory/internal/redisstore/turns/scripts/begin.lua"
+	commitLua = "services/memory/internal/redisstore/turns/scripts/commit.lua"
 )
 
 // Bugs are the planted bugs that a mesh with one orchestrator can have.
@@ -71,13 +71,13 @@ end`,
 		ID: "B4", What: "a commit is acknowledged before it is stored", By: history.SessionLog,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
-			File: "services/memory/internal/redisstore/commit.go",
-			Find: "\tr, err := s.run(ctx, op, c.Ref, commitScript, ks, args...)\n",
+			File: "services/memory/internal/redisstore/turns/commit.go",
+			Find: "\tr, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)\n",
 			Put: `	if true {
-		go s.run(context.WithoutCancel(ctx), op, c.Ref, commitScript, ks, args...)
+		go t.db.Run(context.WithoutCancel(ctx), op, c.Ref, commitScript, keys, call.args(exceeded)...)
 		return last, nil
 	}
-	r, err := s.run(ctx, op, c.Ref, commitScript, ks, args...)
+	r, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
 `,
 		}},
 	},
@@ -94,9 +94,9 @@ end`,
 		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", By: NoReuse,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
-			File: "services/memory/internal/redisstore/begin.go",
+			File: "services/memory/internal/redisstore/redisstore.go",
 			Find: "generation << generationBits",
-			Put:  "generation*0",
+			Put:  "generation * 0",
 		}},
 	},
 	{

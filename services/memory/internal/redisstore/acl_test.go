@@ -93,7 +93,7 @@ func TestStore_AsItsUser(t *testing.T) {
 		{"EVAL", "return redis.call('SET', KEYS[1], 'x')", 1, "o:{default/t1}:rec"},
 		{"EVAL", "return redis.call('KEYS', '*')", 0},
 	} {
-		err := s.redis.Do(t.Context(), command...).Err()
+		err := s.db.Do(t.Context(), command...).Err()
 		require.Regexp(t, "permission|can't run this command", err.Error(), command)
 	}
 }

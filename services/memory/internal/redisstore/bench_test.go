@@ -17,6 +17,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/turns"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -33,7 +36,7 @@ func BenchmarkTurn(b *testing.B) {
 			turns := 0
 			for left := b.N; left > 0; left -= some {
 				n := min(left, some)
-				bare += share(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.redis, ref, n) })
+				bare += share(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.db, ref, n) })
 				store += share(b, clients, n, func(ref session.Ref, n int) error { return oneTurn(b.Context(), s, ref, n) })
 				turns += n
 			}
@@ -84,18 +87,18 @@ func oneTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
 // bareTurn sends what oneTurn makes Redis do.
 func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
 	q := ask(ref.Session, fmt.Sprint(n))
-	said, err := body(q.Message)
+	said, err := messages.Body(q.Message)
 	if err != nil {
 		return err
 	}
-	meta, log, turn := key(ref, "meta"), key(ref, "log"), key(ref, "turn:"+q.TurnID)
+	meta, log, turn := db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "turn:"+q.TurnID)
 	now := time.Now().UnixMilli()
 	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+1), Values: []any{"m", said}})
-		p.ZAdd(ctx, key(ref, "turns"), redis.Z{Score: float64(now), Member: q.TurnID})
+		p.ZAdd(ctx, db.Key(ref, "turns"), redis.Z{Score: float64(now), Member: q.TurnID})
 		p.HSet(ctx, turn, "trace", q.TraceID, "holder", q.TraceID, "fingerprint", "f", "number", n+1, "outcome", "",
 			"epoch", n+1, "attempt", 1, "first", 2*n+1, "seq", 2*n+1, "steps", 0)
-		p.HSet(ctx, meta, "schema", schema, "state", "busy", "user", "", "epoch", n+1, "deadline", now, "open", q.TurnID,
+		p.HSet(ctx, meta, "schema", db.Schema, "state", "busy", "user", "", "epoch", n+1, "deadline", now, "open", q.TurnID,
 			"open_trace", q.TraceID, "last_trace", q.TraceID, "turns", n+1, "seq", 2*n+1, "count", 2*n+1, "bytes", 7*n, "active", now, "created", now)
 		p.XRevRangeN(ctx, log, "+", "-", int64(q.Window))
 		return nil
@@ -108,8 +111,8 @@ func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref
 		p.HSet(ctx, turn, "sha1", strings.Repeat("0", 64), "result1", said, "steps", 1, "seq", 2*n+2, "outcome", "completed")
 		p.HSet(ctx, meta, "seq", 2*n+2, "count", 2*n+2, "bytes", 7*n, "active", now,
 			"state", "ready", "open", "", "open_trace", "")
-		p.Del(ctx, key(ref, journalOf(q.TurnID, 1)))
-		p.PExpire(ctx, turn, retention)
+		p.Del(ctx, db.Key(ref, db.JournalName(q.TurnID, 1)))
+		p.PExpire(ctx, turn, turns.Retention)
 		return nil
 	})
 	return err
@@ -163,7 +166,7 @@ func filled(b *testing.B, s *Store, messages int) session.Ref {
 // call, which asks for one tool, a write that has the call, what the tool gave before it and
 // that the next one is about to run. Replies and results are of 1 KiB.
 func BenchmarkJournal(b *testing.B) {
-	s, seen := counted(b)
+	s, seen := counted(b, Config{})
 	for _, calls := range []int{1, 10, 50, 200} {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {
 			before := *seen

@@ -16,6 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -46,7 +48,7 @@ func long(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 // sent is how many bytes Redis has sent to its clients.
 func sent(t *testing.T, s *Store) int64 {
 	t.Helper()
-	info, err := s.redis.InfoMap(t.Context(), "stats").Result()
+	info, err := s.db.InfoMap(t.Context(), "stats").Result()
 	require.NoError(t, err)
 	bytes, err := strconv.ParseInt(info["Stats"]["total_net_output_bytes"], 10, 64)
 	require.NoError(t, err)
@@ -102,10 +104,10 @@ func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 		_, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 		refs[id] = b.Ref
-		require.NoError(t, s.redis.ZAdd(t.Context(), indexKey("default", ""), zAt(id, 1)).Err())
-		require.NoError(t, s.redis.HSet(t.Context(), key(b.Ref, "meta"), "active", "1").Err())
+		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zAt(id, 1)).Err())
+		require.NoError(t, s.db.HSet(t.Context(), db.Key(b.Ref, "meta"), "active", "1").Err())
 	}
-	require.NoError(t, s.redis.HSet(t.Context(), key(refs["abandoned"], "meta"), "deadline", "2").Err())
+	require.NoError(t, s.db.HSet(t.Context(), db.Key(refs["abandoned"], "meta"), "deadline", "2").Err())
 	count, err := s.Expire(t.Context(), "default", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, 1, count)
@@ -125,7 +127,7 @@ func TestStore_EvictionForgetsTheJournal(t *testing.T) {
 	require.NoError(t, s.ReleaseTurn(t.Context(), h))
 	_, err = s.BeginTurn(t.Context(), ask("s1", "t2"))
 	require.NoError(t, err)
-	require.Zero(t, s.redis.Exists(t.Context(), key(b.Ref, journalOf("t1", 1))).Val())
+	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, db.JournalName("t1", 1))).Val())
 }
 
 // What a session knows of its turns does not grow for ever.
@@ -134,7 +136,7 @@ func TestStore_OldTurnsAreForgotten(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	s := openStore(t, "redis://"+server.Addr())
 	known := func() int {
-		members, err := server.ZMembers(key(ask("s1", "").Ref, "turns"))
+		members, err := server.ZMembers(db.Key(ask("s1", "").Ref, "turns"))
 		require.NoError(t, err)
 		return len(members)
 	}
@@ -154,16 +156,16 @@ func TestStore_OldTurnsAreForgotten(t *testing.T) {
 func TestStore_DeletesManyTurns(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b, _ := lived(t, s, "s1")
-	_, err := s.redis.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-		for i := range 2*swept + 1 {
+	_, err := s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range 2*journal.BatchSize + 1 {
 			id := fmt.Sprint("old-", i)
-			p.ZAdd(t.Context(), key(b.Ref, "turns"), zAt(id, float64(i/3)))
-			p.HSet(t.Context(), key(b.Ref, "turn:"+id), "steps", "3")
-			p.HSet(t.Context(), key(b.Ref, journalOf(id, 4)), "bytes", "0")
+			p.ZAdd(t.Context(), db.Key(b.Ref, "turns"), zAt(id, float64(i/3)))
+			p.HSet(t.Context(), db.Key(b.Ref, "turn:"+id), "steps", "3")
+			p.HSet(t.Context(), db.Key(b.Ref, db.JournalName(id, 4)), "bytes", "0")
 		}
 		return nil
 	})
 	require.NoError(t, err)
 	require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
-	require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+	require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
 }

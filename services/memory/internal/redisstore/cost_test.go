@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -64,32 +65,28 @@ func written(ctx context.Context, node *redis.Client) int64 {
 }
 
 // counted is a store whose scripts are all in Redis, and what counts its calls.
-func counted(t testing.TB) (*Store, *counter) {
+func counted(t testing.TB, cfg Config) (*Store, *counter) {
 	t.Helper()
 	addr := redistest.Start(t)
-	s, err := New(Config{URL: "redis://" + addr})
+	cfg.URL = "redis://" + addr
+	s, err := New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	for _, script := range []*redis.Script{
-		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, recordingScript, historyScript, weighScript,
-		stateScript, attendScript, leaveScript, scopeScript, settleScript, updateScript, compactScript, clearScript, deleteScript,
-		stageScript, pieceScript, putScript, removeScript,
-		offerScript, admitScript, carryScript, shelveScript, discardScript, unstageScript,
-	} {
-		require.NoError(t, script.Load(t.Context(), s.redis).Err())
+	for _, script := range db.Scripts() {
+		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
-	_, err = s.redis.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+	_, err = s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err) // pipelines have a connection of their own, and greeting on it counts
 	c := &counter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
 	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
 	c.size = written(t.Context(), c.log)
-	s.redis.AddHook(c)
+	s.db.AddHook(c)
 	return s, c
 }
 
 // The table in the package's comment, measured.
 func TestStore_CostOfOperations(t *testing.T) {
-	s, seen := counted(t)
+	s, seen := counted(t, Config{})
 	var begun memory.Begun
 	hold := func() memory.Hold {
 		return memory.Hold{Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}

@@ -11,6 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/turns"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -94,14 +96,14 @@ func TestStore_ClosedTurnsExpire(t *testing.T) {
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	left := func() (ttl int64) {
-		ttl, err := s.redis.Do(t.Context(), "PTTL", key(b.Ref, "turn:t1")).Int64()
+		ttl, err := s.db.Do(t.Context(), "PTTL", db.Key(b.Ref, "turn:t1")).Int64()
 		require.NoError(t, err)
 		return ttl
 	}
 	require.EqualValues(t, -1, left(), "an open turn never expires")
 	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
 	require.NoError(t, err)
-	require.InDelta(t, retention.Milliseconds(), left(), 60_000)
+	require.InDelta(t, turns.Retention.Milliseconds(), left(), 60_000)
 }
 
 func TestStore_GenerationLiftsEpochs(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -64,7 +65,7 @@ func marked(t *testing.T, s *Store, id, user string) memory.Hold {
 func scan(t *testing.T, s *Store) (found []string) {
 	t.Helper()
 	var mu sync.Mutex // masters are asked beside each other
-	require.NoError(t, s.redis.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
+	require.NoError(t, s.db.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
 		if err := c.ConfigSet(ctx, "rdbcompression", "no").Err(); err != nil { // else a dump may be
 			return err
 		}
@@ -92,9 +93,9 @@ func scan(t *testing.T, s *Store) (found []string) {
 // filesWith are those of the data of a Redis that hold the marker, once its log is rewritten.
 func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string) {
 	t.Helper()
-	require.NoError(t, s.redis.BgRewriteAOF(t.Context()).Err())
+	require.NoError(t, s.db.BgRewriteAOF(t.Context()).Err())
 	eventually(t, func(ctx context.Context) bool {
-		info := s.redis.Info(ctx, "persistence").Val()
+		info := s.db.Info(ctx, "persistence").Val()
 		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
 	})
 	eventually(t, func(context.Context) bool { // the file of before is removed behind that
@@ -132,7 +133,7 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 func TestStore_AnErasedUserIsNowhere(t *testing.T) {
 	server := redistest.New(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
-	require.NoError(t, s.redis.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
+	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
 	marked(t, s, "s1", "alice")
 	h := marked(t, s, "s2", "alice")
 	require.Greater(t, len(scan(t, s)), 10)
@@ -178,7 +179,7 @@ func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
 				slow, trips := openStore(t, "redis://"+server.Addr), 0
 				require.NoError(t, slow.Ping(t.Context()))
 				stopped = false
-				slow.redis.AddHook(between(func(...redis.Cmder) error {
+				slow.db.AddHook(between(func(...redis.Cmder) error {
 					if trips++; trips == stop {
 						stopped = true
 						require.NoError(t, eraseUser(t.Context(), s, user))
@@ -212,7 +213,7 @@ func TestStore_AnErasureOfAUserThatIsCutOff(t *testing.T) {
 		left := trips
 		broken := openStore(t, "redis://"+addr)
 		require.NoError(t, broken.Ping(t.Context()))
-		broken.redis.AddHook(between(func(...redis.Cmder) error {
+		broken.db.AddHook(between(func(...redis.Cmder) error {
 			if left--; left < 0 {
 				cut = true
 				return errCut
@@ -222,7 +223,7 @@ func TestStore_AnErasureOfAUserThatIsCutOff(t *testing.T) {
 		require.Equal(t, cut, eraseUser(t.Context(), broken, user) != nil)
 		require.NoError(t, eraseUser(t.Context(), s, user))
 		require.Empty(t, scan(t, s), "cut after %d trips", trips)
-		require.Zero(t, s.redis.Exists(t.Context(), userKey("default", user, "leaving")).Val())
+		require.Zero(t, s.db.Exists(t.Context(), db.UserKey("default", user, "leaving")).Val())
 	}
 	require.Greater(t, trips, 10)
 }
@@ -239,9 +240,10 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 
 // A session as large as one may be is erased within a minute (S24).
 func TestStore_ErasesALargeSessionSoon(t *testing.T) {
-	s := openStore(t, "redis://"+redistest.Start(t))
+	s, err := New(Config{URL: "redis://" + redistest.Start(t)})
+	require.NoError(t, err)
+	defer s.Close()
 	const messages, files = 10_000, 20
-	s.cfg.MaxMessages, s.cfg.MaxBytes = session.MaxMessages, session.MaxBytes
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

@@ -23,12 +23,12 @@ import (
 // A full Redis refuses the write as a whole (guarantees F8).
 func TestStore_FullRedisWritesNothing(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
-	require.NoError(t, s.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.NoError(t, s.db.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	b := ask("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.ResourceMemory, failure.ModeOf(err), "error: %v", err)
 
-	require.NoError(t, s.redis.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	require.NoError(t, s.db.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	_, err = s.GetSession(t.Context(), b.Ref)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
 }

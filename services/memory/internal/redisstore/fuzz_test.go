@@ -14,32 +14,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// What is stored, and what clients give back to us, is read whatever it is.
+// What is stored, and the page tokens that clients give back, is read whatever it is.
 func FuzzStored(f *testing.F) {
 	for _, text := range []string{"", "1 1700000000000 \x0a\x01a", "1700000000000/s", "-1/", "9223372036854775807/s", "abc-1", "1-18446744073709551615", "\x08\x01\x12\x02hi"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		_, _ = message(text, text)
-		_, _ = entry(text)
-		_, _ = entriesOf(map[string]string{"1:r": text, text: "", "2:" + text: text})
-		_ = contentNamed(text)
-		_, _ = resumed(text)
-		r := reply{text, []any{"steps", text, "number", text, "result1", text, "failure", text, "answers", text}, []any{text}, int64(1), nil}
+		_, _ = messages.Decode(text, text)
+		_ = contents.FromName(text)
+		_, _ = contents.Versions(map[string]string{text: text, "v:" + text: text})
+		r := db.Reply{text, []any{"steps", text, "number", text}, []any{text}, int64(1), nil}
 		for i := range len(r) + 1 {
-			_, _ = r.turn(i, text)
-			_, _ = r.entries(i)
-			_, _, _ = r.text(i), r.integer(i), r.list(i)
+			_, _ = messages.DecodeAll(r.List(i))
+			_, _, _, _ = r.Text(i), r.Integer(i), r.List(i), r.Fields(i)
 		}
-		at, err := positionOf("op", text)
+		at, err := index.ParseToken("op", text)
 		if err != nil {
 			require.True(t, failure.Is(err, failure.UserInvalidInput))
 			return
 		}
-		again, err := positionOf("op", at.String())
+		again, err := index.ParseToken("op", at.String())
 		require.NoError(t, err)
 		require.Equal(t, at, again)
 	})
@@ -87,14 +88,6 @@ func FuzzScripts(f *testing.F) {
 		_, after, err := s.ListSessions(t.Context(), memory.List{Tenant: "t", User: text, Limit: 10, After: key})
 		fine(after, err)
 		fine(s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.AgentLogic, key, text)}))
-		require.NoError(t, errors.Join(t.Context().Err(), s.redis.Ping(t.Context()).Err()))
+		require.NoError(t, errors.Join(t.Context().Err(), s.db.Ping(t.Context()).Err()))
 	})
-}
-
-// A count of steps that went wrong does not hold up who reads the turn.
-func TestReply_BelievesNoCountOfSteps(t *testing.T) {
-	r := reply{"ok", []any{"steps", "9223372036854775807", "result1", "", "result51", ""}}
-	read, err := r.turn(1, "turn")
-	require.NoError(t, err)
-	require.Len(t, read.Steps, 1)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -58,7 +59,7 @@ var errCut = errors.New("the connection was cut")
 func TestStore_DeletionThatIsCutOff(t *testing.T) {
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
-	require.NoError(t, deleteScript.Load(t.Context(), s.redis).Err()) // else it takes two trips
+	require.NoError(t, script("delete").Load(t.Context(), s.db).Err()) // else it takes two trips
 	resume := map[string]func(tenant string) error{
 		"by Expire": func(tenant string) error {
 			_, err := s.Expire(t.Context(), tenant, time.Millisecond)
@@ -77,9 +78,9 @@ func TestStore_DeletionThatIsCutOff(t *testing.T) {
 				left := trips
 				broken := openStore(t, "redis://"+addr)
 				require.NoError(t, broken.Ping(t.Context())) // greetings are trips too
-				_, err := broken.redis.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+				_, err := broken.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 				require.NoError(t, err)
-				broken.redis.AddHook(between(func(...redis.Cmder) error {
+				broken.db.AddHook(between(func(...redis.Cmder) error {
 					if left--; left < 0 {
 						cut = true
 						return errCut
@@ -94,13 +95,13 @@ func TestStore_DeletionThatIsCutOff(t *testing.T) {
 				require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLease)))
 				eventually(t, func(context.Context) bool { // when it is a millisecond old
 					require.NoError(t, resume(b.Ref.Tenant))
-					mark, err := s.redis.HGetAll(t.Context(), key(b.Ref, "meta")).Result()
+					mark, err := s.db.HGetAll(t.Context(), db.Key(b.Ref, "meta")).Result()
 					require.NoError(t, err)
-					return mark["user"] == "" && mark["deleted"] != "" && s.redis.ZScore(t.Context(), indexKey("default", ""), b.Ref.Session).Val() == 0
+					return mark["user"] == "" && mark["deleted"] != "" && s.db.ZScore(t.Context(), db.IndexKey("default", ""), b.Ref.Session).Val() == 0
 				})
-				require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref), "cut after %d trips", trips)
-				require.Positive(t, s.redis.PTTL(t.Context(), key(b.Ref, "meta")).Val())
-				require.Zero(t, s.redis.ZScore(t.Context(), indexKey("default", "alice"), b.Ref.Session).Val())
+				require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref), "cut after %d trips", trips)
+				require.Positive(t, s.db.PTTL(t.Context(), db.Key(b.Ref, "meta")).Val())
+				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", "alice"), b.Ref.Session).Val())
 			}
 		})
 	}
@@ -119,8 +120,8 @@ func TestStore_CompactionMeetsAClear(t *testing.T) {
 	_, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 	cleared := false
-	s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
-		if cleared || !runs(compactScript, cmds) {
+	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
+		if cleared || !runs(script("compact"), cmds) {
 			return nil
 		}
 		cleared = true

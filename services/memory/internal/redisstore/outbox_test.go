@@ -10,6 +10,8 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -17,9 +19,9 @@ import (
 func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
 	t.Helper()
 	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
-	stored, err := encoding.Marshal(memorywire.StateUpdateToProto(u))
+	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 	require.NoError(t, err)
-	require.NoError(t, s.redis.HSet(t.Context(), key(b.Ref, "out"), u.RequestID, stored).Err())
+	require.NoError(t, s.db.HSet(t.Context(), db.Key(b.Ref, "out"), u.RequestID, stored).Err())
 	return u
 }
 
@@ -42,12 +44,12 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 
 	// It died after it had applied the change, and before the session had forgotten it.
 	u := wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Alice"`)})
-	require.NoError(t, s.apply(t.Context(), "test", b.User, u))
+	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))
 	wait(t, s, b, 1, 1, u.Delta)
 	got := seen(t, s, b)
 	require.JSONEq(t, `"dark"`, string(got.Values["app:theme"]))
 	require.Equal(t, map[memory.Scope]int64{memory.ScopeApp: 1, memory.ScopeUser: 1, memory.ScopeSession: 0}, got.Revisions)
-	require.Zero(t, s.redis.Exists(t.Context(), key(b.Ref, "out")).Val())
+	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val())
 
 	// Many come to it at once.
 	for step := range 20 {
@@ -55,7 +57,7 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for range 8 {
-		all.Go(func() { require.NoError(t, s.settle(t.Context(), b.Ref)) })
+		all.Go(func() { require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref)) })
 	}
 	all.Wait()
 	got = seen(t, s, b)
@@ -80,9 +82,9 @@ func TestStore_SettledChangesAreForgotten(t *testing.T) {
 	b := ask("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	settled := appKey(b.Ref.Tenant, "settled")
-	require.NoError(t, s.redis.ZAdd(t.Context(), settled, zAt("s0/t0/1", 1)).Err()) // long ago
+	settled := db.AppKey(b.Ref.Tenant, "settled")
+	require.NoError(t, s.db.ZAdd(t.Context(), settled, zAt("s0/t0/1", 1)).Err()) // long ago
 	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("1")})
-	require.NoError(t, s.settle(t.Context(), b.Ref))
-	require.Equal(t, []string{"s1/t1/1"}, s.redis.ZRange(t.Context(), settled, 0, -1).Val())
+	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))
+	require.Equal(t, []string{"s1/t1/1"}, s.db.ZRange(t.Context(), settled, 0, -1).Val())
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -60,8 +62,8 @@ func TestStore_JournalsExpire(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
-	require.Equal(t, memorytest.KeepJournals, redis.TTL(key(ref, journalOf("t1", 1))))
-	require.Equal(t, max(memorytest.KeepJournals, journalKept), redis.TTL(key(ref, journalOf("t1", 2))), "for a turn that goes on with the one that failed")
+	require.Equal(t, memorytest.KeepJournals, redis.TTL(db.Key(ref, db.JournalName("t1", 1))))
+	require.Equal(t, max(memorytest.KeepJournals, journal.Retention), redis.TTL(db.Key(ref, db.JournalName("t1", 2))), "for a turn that goes on with the one that failed")
 	redis.FastForward(memorytest.KeepJournals + time.Second)
 	entries, err := s.Recording(t.Context(), ref, "t1", 1, 0)
 	require.NoError(t, err)
@@ -72,8 +74,8 @@ func TestStore_JournalsExpire(t *testing.T) {
 func TestStore_KeepsNoJournals(t *testing.T) {
 	redis := miniredis.RunT(t)
 	ref := over(t, openStore(t, "redis://"+redis.Addr()), "t1")
-	require.False(t, redis.Exists(key(ref, journalOf("t1", 1))))
-	require.True(t, redis.Exists(key(ref, journalOf("t1", 2))), "the turn failed in it")
+	require.False(t, redis.Exists(db.Key(ref, db.JournalName("t1", 1))))
+	require.True(t, redis.Exists(db.Key(ref, db.JournalName("t1", 2))), "the turn failed in it")
 }
 
 func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
@@ -88,8 +90,7 @@ func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
 
 // What the table in the package's comment says of a store that keeps journals.
 func TestStore_CostOfRecording(t *testing.T) {
-	s, seen := counted(t)
-	s.cfg.KeepJournals = memorytest.KeepJournals
+	s, seen := counted(t, Config{KeepJournals: memorytest.KeepJournals})
 	costs := func(name string, trips, writes int, do func() error) {
 		t.Helper()
 		before := *seen

@@ -1,65 +1,17 @@
-// Package redisstore keeps the MEMORY tier in Redis 7, Valkey or a Redis Cluster: one Lua
-// script per write, so that each is atomic and fenced by the store itself.
+// Package redisstore keeps the MEMORY tier in Redis 7, Valkey or a Redis Cluster: one Lua script per
+// write, so that each write is atomic and fenced by Redis itself. The parts of the contract are in
+// packages of their own; this one composes them. Package db has the layout of the keys.
 //
-// All keys of a session share the hash tag {tenant/session}, and so one Cluster slot:
+// # Costs
 //
-//	m:{T/S}:meta         hash: schema, user, state, epoch, turns, seq, count and bytes of the
-//	                     messages it holds (conversation.Size), summarized and summary, rev, md:<label>,
-//	                     created, active, last_trace; open, open_trace and deadline of the
-//	                     open turn; waiting, the turn whose calls wait, as <turn>:<step>;
-//	                     art_bytes, arts. Of a deleted session: epoch, deleted, and user as
-//	                     long as something of it is left to remove
-//	m:{T/S}:log          stream, ids <sequence>-0: m the number of a turn, a space, the
-//	                     time, a space, and a troupe.v1.Message
-//	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
-//	                     seq, steps, failure; first is the last message when it began, the
-//	                     user's if it has one; holder, the trace that began it or took it
-//	                     over last; sha<n> and result<n> of each committed step; kept, whether
-//	                     its last step, whose calls wait, had a journal; continues, answers (a
-//	                     troupe.v1.Answers) and inherits, the step that goes on, of a turn in the
-//	                     place of one that waited; jrnl<n> of each step that had a journal; origin, the first of
-//	                     the turns that failed and whose place it took; sha<n> of a step that it began
-//	                     with is "inherited". Expires 7 days after the turn was closed
-//	m:{T/S}:turns        zset of the ids of its turns by the time they began, for two retentions
-//	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
-//	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry;
-//	                     of a turn that failed a day after that, and Config.KeepJournals behind any
-//	                     step; of a step whose calls wait with its turn; and not at all while the turn
-//	                     is open that goes on with the step, and has its key renamed
-//	m:{T/S}:out          hash of changes that are still to be made elsewhere: <turn>/<step>
-//	                     of a commit and call:<id> of a call, a troupe.v1.UpdateStateRequest
-//	                     of app: or user: state; put:<id> and drop:<id>, a troupe.v1.Artifact
-//	                     of the user
-//	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>
-//	m:{T/S}:reqs         zset of the latest 1,000 request ids of the scope
-//	m:{T/S}:arts         hash: v:<name>\x00<version> digest, size, time and a
-//	                     troupe.v1.Artifact; n:<name> the last version that there was
-//	m:{T/S}:blob:<sha>-<size>  hash of a content: stored, hash (of the bytes so far), refs,
-//	                     until; and its bytes in m:{T/S}:blob:<sha>-<size>:<n>, 512 KiB each
-//	m:{T/S}:staged       zset of <sha>-<size> of contents that no artifact has, by the time
-//	                     until which they are kept
-//
-// The configuration of an agent is a hash, m:config:{agent}: version, protocol of who wrote it
-// last, removed (the last version that removed a key), v:<key>, and n:<key> the version that set it.
-//
-// Elsewhere are the scopes that sessions share, m:{T/u/U} and m:{T} with :state and :reqs,
-// and :settled, the changes that sessions left for them; the artifacts of a user, m:{T/u/U} with
-// :arts, which also has how many there are, arts, and art_bytes, :blob and :staged; and where sessions are found,
-// m:idx:{T} and m:{T/u/U}:sessions, zsets of session ids by the time they were made; m:tenants,
-// a zset, names each T. m:store,
-// a hash, is about all of it: beat counts up while somebody looks after the data, and
-// generation was given to those of identity. In a Cluster each master has one, m:store:{<n>}.
-//
-// Times are milliseconds of Redis's own clock; an empty outcome is that of an open turn.
-//
-// What an operation costs, once the scripts are in Redis's cache; in class D2 a write also
+// What an operation costs once its scripts are in Redis's cache. In durability class D2 a write also
 // waits for a replica:
 //
 //	                 round trips  durable writes
 //	BeginTurn        1            1   (0 when the turn is known and not taken over)
 //	 …the first      2            2   (it enters the session in the indexes)
 //	 …that evicts    5            1
-//	 …behind a wait  2            1   (it goes on with the calls, or leaves them)
+//	 …after a wait   2            1   (it continues with the calls, or drops them)
 //	 …that resumes   1            1   (2 and 1 when a step that failed has a journal)
 //	 …with a copy    2            2
 //	 …with files     1            1   (2 and 1 when the session knows one of their names)
@@ -76,13 +28,13 @@
 //	GetSession       1            0   (2 trips when calls wait)
 //	ListSessions     2            0
 //	UpdateSession    1            1
-//	CompactSession   3            1   (+1 trip for each 100 messages behind the first,
+//	CompactSession   3            1   (+1 trip for each 100 messages after the first,
 //	                                  and one when calls wait; +4 and +1 when journals are kept)
 //	ClearSession     4            1   (+2 trips when journals are kept)
-//	DeleteSession    11           6   (+3 trips for each 500 turns behind the first)
+//	DeleteSession    11           6   (+3 trips for each 500 turns after the first)
 //	SearchMemory     1 + 1 for each 100 messages of a session (and 1 more for a worker)
 //	GetState         2            0   (1 without a user)
-//	UpdateState      1            1   (2 and 1 of app: and user:; 4 and 4 in a turn's name)
+//	UpdateState      1            1   (2 and 1 for app: and user:; 4 and 4 on behalf of a turn)
 //	GetConfig        1            0
 //	PutConfig        1            1   (0 when all of it is there already)
 //	StageArtifact    1            1
@@ -90,12 +42,12 @@
 //	PutArtifact      1            1
 //	 …under user:    7            5   (+2 and +1 for each piece; 7 and 4 when the user has it)
 //	GetArtifact      1            0   (2 trips under user:)
-//	ReadArtifact     1            0   (for each piece; 2 trips of what a user has)
+//	ReadArtifact     1            0   (for each piece; 2 trips for a content of the user)
 //	ListArtifacts    2            0   (1 without a user)
 //	DeleteArtifact   2            1   (6 and 4 under user:)
 //
-// An acknowledged write is on disk only if Redis runs with appendonly yes and appendfsync
-// always; Durable tells.
+// An acknowledged write is on disk only if Redis runs with appendonly yes and appendfsync always; see
+// Durable.
 package redisstore
 
 import (
@@ -107,53 +59,66 @@ import (
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/artifacts"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/configs"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/erasure"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/sessions"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/state"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/turns"
 )
 
 var _ memory.Store = (*Store)(nil)
 
-// schema is the layout of the keys. A session with another is refused as unreadable.
-const schema = "3"
+// generationBits is how many bits of an epoch count within a generation.
+const generationBits = 32
 
-// retention is how long a closed turn answers repeated requests, and journalKept how long a
-// journal waits for a successor of the step's worker.
-const (
-	retention   = memory.Retention
-	journalKept = 24 * time.Hour
-)
-
-// Config is where the store is and what it allows.
+// Config says where the store is and what it allows.
 type Config struct {
 	URL      string // as redisconn.New takes it
 	Security redisconn.Security
-	// Durability is what an acknowledged write survives; empty is redisconn.D1. In D2 each
-	// write waits for a replica, and fails when that has not got it in time.
+	// Durability is what an acknowledged write survives (empty means redisconn.D1). In D2 each write
+	// waits for a replica, and fails when the replica does not confirm it in time.
 	Durability redisconn.Class
-	// ReplicaTime is how long a replica may take to have a write; 0: 200 ms.
+	// ReplicaTime is how long a replica may take to confirm a write (0 means 200 ms).
 	ReplicaTime time.Duration
-	// MaxMessages and MaxBytes of a session; 0 means session.MaxMessages, session.MaxBytes.
+	// MaxMessages and MaxBytes bound what a session holds (0 means session.MaxMessages and
+	// session.MaxBytes).
 	MaxMessages, MaxBytes int64
-	// Generation of the data: epochs are at least generation · 2³², so that data that went
-	// back in time cannot mint an epoch twice. It is asked before each turn; its error
-	// refuses the turn. Nil is always 0.
+	// Generation returns the generation of the data (nil means always 0). Epochs are at least
+	// generation · 2³², so that data that went back in time cannot give an epoch twice. It is asked
+	// before each turn; its error rejects the turn.
 	Generation func() (int64, error)
-	// KeepJournals is how long the journal of a step is kept behind it, for Recording; 0: not at
-	// all.
+	// KeepJournals is how long the journal of a step is kept after the step, for Recording (0 means not
+	// at all).
 	KeepJournals time.Duration
-	// Identified is whether Redis must say which process it is, as Identity asks.
+	// Identified makes Ping check that Redis says which process it is, as Identity needs.
 	Identified bool
-	// Met, if set, is told which process of Redis a new connection reaches, before it is
-	// used; empty when that does not say.
+	// Met is called with the process of Redis that a new connection reaches, before the connection is
+	// used (nil means that no one is called). It is not called when Redis does not say.
 	Met func(process string)
 }
 
-// Store is the MEMORY tier over one Redis. It takes the bounds of package memory for
-// granted: the RPC edge checks them. Safe for concurrent use; Close it.
+// Store is the MEMORY tier in one Redis. It relies on the limits of package memory, which the RPC edge
+// checks. It is safe for concurrent use. Close must be called.
 type Store struct {
-	redis *redisconn.Conn
-	cfg   Config
+	*turns.Turns
+	*journal.Journal
+	*sessions.Sessions
+	*erasure.Eraser
+	*state.State
+	*artifacts.Artifacts
+	*configs.Configs
+
+	db         *db.DB
+	durability redisconn.Class
+	identified bool
 }
 
-// New returns a store. It connects when first used, and reconnects by itself.
+// New returns a store. It connects when it is first used, and reconnects by itself.
 func New(cfg Config) (*Store, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, redisconn.D1)
 	link := redisconn.Config{URL: cfg.URL, Security: cfg.Security}
@@ -161,50 +126,74 @@ func New(cfg Config) (*Store, error) {
 		link.Replicas, link.ReplicaTime = 1, cfg.ReplicaTime
 	}
 	if cfg.Met != nil {
-		link.Met = introduced(cfg.Met)
+		link.Met = onConnect(cfg.Met)
 	}
 	conn, err := redisconn.New(link)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxMessages = cmp.Or(cfg.MaxMessages, session.MaxMessages)
-	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, session.MaxBytes)
-	if cfg.Generation == nil {
-		cfg.Generation = func() (int64, error) { return 0, nil }
-	}
-	return &Store{redis: conn, cfg: cfg}, nil
+	return compose(&db.DB{Conn: conn}, cfg), nil
 }
 
-// Addr is where Redis is, without credentials.
-func (s *Store) Addr() string { return s.redis.Addr() }
+// compose makes the parts of a store, each with the parts that it needs.
+func compose(d *db.DB, cfg Config) *Store {
+	least := func() (int64, error) {
+		if cfg.Generation == nil {
+			return 0, nil
+		}
+		generation, err := cfg.Generation()
+		return generation << generationBits, err
+	}
+	x, o, j := index.New(d), outbox.New(d), journal.New(d, cfg.KeepJournals)
+	a := artifacts.New(d, o)
+	e := erasure.New(d, x, o, j, a)
+	return &Store{
+		Turns: turns.New(d, x, o, j, turns.Config{
+			MaxMessages:  cmp.Or(cfg.MaxMessages, session.MaxMessages),
+			MaxBytes:     cmp.Or(cfg.MaxBytes, session.MaxBytes),
+			KeepJournals: cfg.KeepJournals,
+			LeastEpoch:   least,
+		}),
+		Journal:   j,
+		Sessions:  sessions.New(d, x, j, e),
+		Eraser:    e,
+		State:     state.New(d, o),
+		Artifacts: a,
+		Configs:   configs.New(d, least),
 
-// needs are the commands of the scripts and of what is beside them. Those of a user in
-// deploy/redis/users.acl are these, and what connections, Durable and replicas want.
+		db: d, durability: cfg.Durability, identified: cfg.Identified,
+	}
+}
+
+// Addr returns where Redis is, without credentials.
+func (s *Store) Addr() string { return s.db.Addr() }
+
+// needs are the commands that the scripts and the calls besides them use. The user of the service in
+// deploy/redis/users.acl may use these, and what connections, Durable and replicas need.
 var needs = []string{
 	"eval", "evalsha", "eval_ro", "evalsha_ro", "time", "del", "unlink", "exists", "pexpire", "pexpireat", "persist", "rename",
 	"set", "getrange", "hget", "hmget", "hgetall", "hset", "hdel", "hexists", "hincrby", "hkeys", "hstrlen",
 	"xadd", "xrange", "xrevrange", "xtrim", "zadd", "zrem", "zscore", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
 }
 
-// Ping returns nil when Redis takes writes, and lets the service do all that it does. What Redis
-// says is a *probe.RefusedError.
+// Ping returns nil when Redis takes writes and permits every command that the service uses. An error that
+// Redis replies is a *probe.RefusedError.
 func (s *Store) Ping(ctx context.Context) error {
 	commands := needs
-	if s.cfg.Durability == redisconn.D2 {
+	if s.durability == redisconn.D2 {
 		commands = append(slices.Clip(commands), "wait")
 	}
-	if s.cfg.Identified {
+	if s.identified {
 		commands = append(slices.Clip(commands), "info")
 	}
-	return s.redis.Serves(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
+	return s.db.Serves(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
 }
 
-// Durable returns nil when Redis is as durable as the store is meant to be, and else an
-// error that names the setting that is missing, or wraps redisconn.ErrUntold when Redis does
-// not say (guarantees 0.2).
+// Durable returns nil when Redis is as durable as the store is configured to be (guarantees 0.2). Its
+// error names the setting that is missing, or wraps redisconn.ErrUntold when Redis does not say.
 func (s *Store) Durable(ctx context.Context) error {
-	return s.redis.Durable(ctx, s.cfg.Durability)
+	return s.db.Durable(ctx, s.durability)
 }
 
 // Close ends all connections. Calls in flight fail.
-func (s *Store) Close() error { return s.redis.Close() }
+func (s *Store) Close() error { return s.db.Close() }

@@ -6,15 +6,26 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script is the registered script of that name.
+func script(name string) *redis.Script {
+	s := db.Scripts()[name]
+	if s == nil {
+		panic("no script is named " + name)
+	}
+	return s
+}
 
 func openStore(t *testing.T, url string) *Store {
 	t.Helper()

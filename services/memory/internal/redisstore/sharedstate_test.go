@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -48,8 +49,8 @@ func named(b memory.Begin, epoch int64, request, name, value string) memory.Stat
 func warmed(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
-	for _, script := range []*redis.Script{attendScript, leaveScript, scopeScript, settleScript} {
-		require.NoError(t, script.Load(t.Context(), s.redis).Err())
+	for _, script := range []*redis.Script{script("attend"), script("leave"), script("scope"), script("settle")} {
+		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	return s
 }
@@ -67,7 +68,7 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 			begun, err := old.BeginTurn(t.Context(), b)
 			require.NoError(t, err)
 			var before memory.Snapshot
-			old.redis.AddHook(&interposed{do: func() {
+			old.db.AddHook(&interposed{do: func() {
 				lost := b
 				lost.LostEpoch = begun.Turn.Epoch
 				taken, err := next.BeginTurn(t.Context(), lost)
@@ -80,7 +81,7 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, `"of the one before"`, string(before.Values[name]), "it was made before the turn changed hands")
 			require.Equal(t, `"of the successor"`, string(seen(t, next, b).Values[name]))
-			require.Zero(t, next.redis.Exists(t.Context(), key(b.Ref, "out")).Val())
+			require.Zero(t, next.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val())
 		})
 	}
 }
@@ -92,7 +93,7 @@ func TestStore_RefusedChangeIsNotMadeLater(t *testing.T) {
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	s.redis.AddHook(&interposed{do: func() {
+	s.db.AddHook(&interposed{do: func() {
 		require.Empty(t, seen(t, other, b).Values, "somebody comes by, who decides: the revision is another")
 		_, err := other.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r2", "app:a", "2"))
 		require.NoError(t, err) // and now it is the one that was wanted
@@ -109,7 +110,7 @@ func TestStore_RefusedChangeIsNotMadeLater(t *testing.T) {
 	u.RequestID, u.IfRevision = "r3", new(int64(7))
 	_, err = s.UpdateState(t.Context(), u)
 	require.Equal(t, failure.RevisionMismatch, failure.ModeOf(err), "error: %v", err)
-	require.Zero(t, s.redis.Exists(t.Context(), key(b.Ref, "out")).Val(), "what was refused does not wait")
+	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val(), "what was refused does not wait")
 }
 
 // A change that nobody followed up is made once by whoever comes next, in its order.
@@ -120,11 +121,11 @@ func TestStore_ChangeOfATurnIsMadeByTheNext(t *testing.T) {
 	require.NoError(t, err)
 	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	leave := func() {
-		stored, err := encoding.Marshal(memorywire.StateUpdateToProto(u))
+		stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 		require.NoError(t, err)
-		r, err := s.run(t.Context(), "test", b.Ref, leaveScript, keys(b.Ref, b.TurnID, "out"), u.Epoch, asked+"x", stored, false)
+		r, err := s.db.Run(t.Context(), "test", b.Ref, script("leave"), db.TurnKeys(b.Ref, b.TurnID, "out"), u.Epoch, "call:x", stored, false)
 		require.NoError(t, err)
-		require.Equal(t, "ok", r.status())
+		require.Equal(t, "ok", r.Status())
 	}
 	leave()
 	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a commit behind it

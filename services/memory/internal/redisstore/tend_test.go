@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -48,11 +52,16 @@ func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Hold) {
 	return b, h
 }
 
+// deleteKeys are the KEYS of delete.lua.
+func deleteKeys(ref session.Ref) []string {
+	return []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
+}
+
 func only[T any](_ T, err error) error { return err }
 
 func keysOf(t *testing.T, s *Store, ref session.Ref) []string {
 	t.Helper()
-	found, err := s.redis.Keys(t.Context(), key(ref, "*")).Result()
+	found, err := s.db.Keys(t.Context(), db.Key(ref, "*")).Result()
 	require.NoError(t, err)
 	return found
 }
@@ -63,8 +72,7 @@ func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
 	for name, remove := range map[string]func(ref session.Ref) error{
 		"at once": func(ref session.Ref) error { return only(s.DeleteSession(t.Context(), ref)) },
 		"in two attempts": func(ref session.Ref) error { // the first ended when the mark was made
-			ks := []string{key(ref, "meta"), key(ref, "log"), key(ref, "state"), key(ref, "reqs")}
-			if _, err := s.run(t.Context(), "test", ref, deleteScript, ks, 0); err != nil {
+			if _, err := s.db.Run(t.Context(), "test", ref, script("delete"), deleteKeys(ref), 0); err != nil {
 				return err
 			}
 			return only(s.DeleteSession(t.Context(), ref))
@@ -82,17 +90,17 @@ func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
 			require.Greater(t, len(keysOf(t, s, b.Ref)), 9)
 			require.NoError(t, remove(b.Ref))
 
-			require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
-			mark, err := s.redis.HGetAll(t.Context(), key(b.Ref, "meta")).Result()
+			require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+			mark, err := s.db.HGetAll(t.Context(), db.Key(b.Ref, "meta")).Result()
 			require.NoError(t, err)
 			require.NotContains(t, mark, "user")
 			require.Equal(t, fmt.Sprint(h.Epoch), mark["epoch"])
-			left, err := s.redis.PTTL(t.Context(), key(b.Ref, "meta")).Result()
+			left, err := s.db.PTTL(t.Context(), db.Key(b.Ref, "meta")).Result()
 			require.NoError(t, err)
 			require.InDelta(t, memory.Retention, left, float64(time.Minute))
 			require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLease)))
 			for _, user := range []string{"", "alice"} {
-				require.Zero(t, s.redis.ZScore(t.Context(), indexKey("default", user), b.Ref.Session).Val())
+				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", user), b.Ref.Session).Val())
 			}
 			// What was committed for all sessions is not the session's to take away.
 			other := ask("other", "t1")
@@ -117,10 +125,10 @@ func TestStore_ExpireSparesWhatIsInUse(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, c := range []memory.Commit{open, late, idle} { // made long ago
-		require.NoError(t, s.redis.ZAdd(t.Context(), indexKey("default", ""), zAt(c.Ref.Session, 1)).Err())
+		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zAt(c.Ref.Session, 1)).Err())
 	}
 	for _, c := range []memory.Commit{open, idle} { // and nothing has happened since
-		require.NoError(t, s.redis.HSet(t.Context(), key(c.Ref, "meta"), "active", "1").Err())
+		require.NoError(t, s.db.HSet(t.Context(), db.Key(c.Ref, "meta"), "active", "1").Err())
 	}
 	count, err := s.Expire(t.Context(), "default", time.Hour)
 	require.NoError(t, err)
@@ -133,9 +141,9 @@ func TestStore_ExpireSparesWhatIsInUse(t *testing.T) {
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(err))
 
 	// What became of use again since it was read is spared too.
-	done, _, err := s.remove(t.Context(), late.Ref, time.Hour)
+	r, err := s.db.Run(t.Context(), "test", late.Ref, script("delete"), deleteKeys(late.Ref), time.Hour.Milliseconds())
 	require.NoError(t, err)
-	require.False(t, done)
+	require.Equal(t, "active", r.Status())
 }
 
 // Those that were made in one millisecond are listed once each, whatever the pages.
@@ -167,22 +175,21 @@ func TestStore_ListsSessionsThatWereMadeAtOnce(t *testing.T) {
 
 func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
-	index := indexKey("default", "")
+	key := db.IndexKey("default", "")
 	b := ask("real", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	require.NoError(t, s.redis.ZAdd(t.Context(), index, zAt("ghost", 5), zAt("phantom", 6)).Err())
+	require.NoError(t, s.db.ZAdd(t.Context(), key, zAt("ghost", 5), zAt("phantom", 6)).Err())
 	page, next, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, page, 1)
 	require.Empty(t, next)
-	require.Equal(t, []string{"real"}, s.redis.ZRange(t.Context(), index, 0, -1).Val())
+	require.Equal(t, []string{"real"}, s.db.ZRange(t.Context(), key, 0, -1).Val())
 
 	// One that was made again since it was read stays.
-	require.NoError(t, s.redis.ZAdd(t.Context(), index, zAt("ghost", 7)).Err())
-	_, err = s.listed(t.Context(), "test", "default", index, []position{{5, "ghost"}})
-	require.NoError(t, err)
-	require.EqualValues(t, 2, s.redis.ZCard(t.Context(), index).Val())
+	require.NoError(t, s.db.ZAdd(t.Context(), key, zAt("ghost", 7)).Err())
+	require.NoError(t, index.New(s.db).Remove(t.Context(), "test", key, index.Entry{Created: 5, Session: "ghost"}))
+	require.EqualValues(t, 2, s.db.ZCard(t.Context(), key).Val())
 }
 
 // What is staged is forgotten after a day, all of it at one time; what was put stays.
@@ -196,14 +203,14 @@ func TestStore_StagedContentIsForgotten(t *testing.T) {
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
 	put, err := memory.Upload(t.Context(), s, h, memory.Artifact{Name: "kept"}, section(content))
 	require.NoError(t, err)
-	staged := memory.Content{SHA256: emptyDigest[:63] + "0", Size: 2 * memory.ArtifactChunk}
+	staged := memory.Content{SHA256: strings.Repeat("0", 64), Size: 2 * memory.ArtifactChunk}
 	require.NoError(t, s.AppendArtifact(t.Context(), h, staged, 0, content[:memory.ArtifactChunk]))
 	stored, err := s.StageArtifact(t.Context(), h, staged)
 	require.NoError(t, err)
 	require.EqualValues(t, memory.ArtifactChunk, stored)
-	require.Equal(t, server.TTL(key(b.Ref, blob(staged))).Round(time.Minute), server.TTL(key(b.Ref, pieceOf(staged, 0))).Round(time.Minute))
+	require.Equal(t, server.TTL(db.Key(b.Ref, contents.Blob(staged))).Round(time.Minute), server.TTL(db.Key(b.Ref, contents.Piece(staged, 0))).Round(time.Minute))
 
-	server.FastForward(stagedKept + time.Second)
+	server.FastForward(24*time.Hour + time.Second)
 	stored, err = s.StageArtifact(t.Context(), h, staged)
 	require.NoError(t, err)
 	require.Zero(t, stored)
@@ -213,7 +220,7 @@ func TestStore_StagedContentIsForgotten(t *testing.T) {
 	require.Equal(t, content, read.Bytes())
 
 	require.NoError(t, s.DeleteArtifact(t.Context(), h, "kept", 0))
-	for _, k := range blobKeys(b.Ref, put.Content) {
+	for _, k := range contents.Keys(db.OfSession(b.Ref), put.Content) {
 		require.False(t, server.Exists(k), k)
 	}
 }

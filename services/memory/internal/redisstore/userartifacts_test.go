@@ -12,6 +12,8 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -40,10 +42,10 @@ func stagedIn(t *testing.T, s *Store, h memory.Hold, text []byte) memory.Content
 func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
-	for _, script := range []*redis.Script{offerScript, admitScript, carryScript, leaveScript, shelveScript, discardScript, settleScript, unstageScript} {
-		require.NoError(t, script.Load(t.Context(), s.redis).Err())
+	for _, script := range []*redis.Script{script("offer"), script("admit"), script("carry"), script("leave"), script("shelve"), script("discard"), script("settle"), script("unstage")} {
+		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
-	s.redis.AddHook(between(func(...redis.Cmder) error {
+	s.db.AddHook(between(func(...redis.Cmder) error {
 		if trips--; trips < 0 {
 			*cut = true
 			return errCut
@@ -64,7 +66,7 @@ func TestStore_ArtifactOfAUserThatIsCutOff(t *testing.T) {
 		_, h := alices(t, s, tenant, "s1")
 		_, reader := alices(t, s, tenant, "s2")
 		a := memory.Artifact{Content: stagedIn(t, s, h, text), Name: "user:a"}
-		at := ofUser(tenant, "alice")
+		at := db.OfUser(tenant, "alice")
 		failing, cut := broken(t, addr, trips)
 		_, err := failing.PutArtifact(t.Context(), h, a)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
@@ -76,17 +78,17 @@ func TestStore_ArtifactOfAUserThatIsCutOff(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []memory.Artifact{put}, all, "after %d trips", trips)
 		require.Equal(t, 1, put.Version)
-		require.Zero(t, s.redis.Exists(t.Context(), append(blobKeys(h.Ref, a.Content), key(h.Ref, "staged"), key(h.Ref, "out"), at("staged"))...).Val())
-		for _, k := range at.content(a.Content) {
-			require.EqualValues(t, -1, s.redis.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.Keys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"), db.Key(h.Ref, "out"), at("staged"))...).Val())
+		for _, k := range contents.Keys(at, a.Content) {
+			require.EqualValues(t, -1, s.db.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
 		}
 
 		failing, cut = broken(t, addr, trips)
 		err = failing.DeleteArtifact(t.Context(), h, a.Name, 0)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		require.NoError(t, s.DeleteArtifact(t.Context(), h, a.Name, 0))
-		require.Zero(t, s.redis.Exists(t.Context(), append(at.content(a.Content), key(h.Ref, "out"))...).Val())
-		require.Equal(t, map[string]string{"n:user:a": "1", "arts": "0", "art_bytes": "0"}, s.redis.HGetAll(t.Context(), at("arts")).Val())
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.Keys(at, a.Content), db.Key(h.Ref, "out"))...).Val())
+		require.Equal(t, map[string]string{"n:user:a": "1", "arts": "0", "art_bytes": "0"}, s.db.HGetAll(t.Context(), at("arts")).Val())
 	}
 }
 
@@ -95,15 +97,15 @@ func TestStore_ArtifactOfAUserThatIsCutOff(t *testing.T) {
 func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	addr := redistest.Start(t)
 	next := openStore(t, "redis://"+addr)
-	for name, script := range map[string]*redis.Script{"before it is left": leaveScript, "before it is made": shelveScript} {
+	for name, at := range map[string]*redis.Script{"before it is left": script("leave"), "before it is made": script("shelve")} {
 		t.Run(name, func(t *testing.T) {
 			old, _ := broken(t, addr, 1000)
 			b, h := alices(t, next, name, "s1")
 			a := memory.Artifact{Content: stagedIn(t, next, h, []byte("of the one before")), Name: "user:a"}
 			taken, seen := h, []memory.Artifact(nil)
 			once := false
-			old.redis.AddHook(between(func(cmds ...redis.Cmder) error {
-				if once || !runs(script, cmds) {
+			old.db.AddHook(between(func(cmds ...redis.Cmder) error {
+				if once || !runs(at, cmds) {
 					return nil
 				}
 				once = true
@@ -121,7 +123,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 			require.True(t, once)
 			after, again := next.ListArtifacts(t.Context(), b.Ref)
 			require.NoError(t, again)
-			if script == leaveScript {
+			if at == script("leave") {
 				require.Equal(t, failure.Fenced, failure.ModeOf(err), "error: %v", err)
 				require.Empty(t, seen)
 				require.Len(t, after, 1)
@@ -148,8 +150,8 @@ func TestStore_ContentOfAUserThatGoesOnTheWay(t *testing.T) {
 	require.NoError(t, err)
 	stagedIn(t, other, two, text)
 	once := false
-	s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
-		if once || !runs(leaveScript, cmds) {
+	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
+		if once || !runs(script("leave"), cmds) {
 			return nil
 		}
 		once = true
@@ -168,11 +170,11 @@ func TestStore_ContentOfAUserThatGoesOnTheWay(t *testing.T) {
 func TestStore_FullUserGetsNoCopy(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	_, h := alices(t, s, "default", "s1")
-	at := ofUser("default", "alice")
-	require.NoError(t, s.redis.HSet(t.Context(), at("arts"), "arts", memory.MaxArtifacts, "art_bytes", 7).Err())
+	at := db.OfUser("default", "alice")
+	require.NoError(t, s.db.HSet(t.Context(), at("arts"), "arts", memory.MaxArtifacts, "art_bytes", 7).Err())
 	a := memory.Artifact{Content: stagedIn(t, s, h, []byte("text")), Name: "user:a"}
 	_, err := s.PutArtifact(t.Context(), h, a)
 	require.Equal(t, failure.ResourceQuota, failure.ModeOf(err))
 	require.ErrorContains(t, err, "the user of session s1 has 1000 versions")
-	require.Zero(t, s.redis.Exists(t.Context(), at.content(a.Content)...).Val())
+	require.Zero(t, s.db.Exists(t.Context(), contents.Keys(at, a.Content)...).Val())
 }

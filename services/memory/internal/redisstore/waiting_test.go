@@ -15,6 +15,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/turns"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -83,8 +86,8 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
 			})
 			require.NoError(t, err)
-			kept := key(b.Ref, journalOf("t2", 2)) // for a turn that resumes it
-			require.InDelta(t, journalKept, s.redis.PTTL(t.Context(), kept).Val(), float64(time.Minute))
+			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // for a turn that resumes it
+			require.InDelta(t, journal.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
 			require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
 		},
 		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
@@ -94,30 +97,30 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 		},
 		"wait": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			stop(t, s, b, turn, 2)
-			kept := key(b.Ref, journalOf("t2", 2))
+			kept := db.Key(b.Ref, db.JournalName("t2", 2))
 			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
-			require.InDelta(t, retention, s.redis.PTTL(t.Context(), kept).Val(), float64(time.Minute))
+			require.InDelta(t, turns.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
 			_, err := s.BeginTurn(t.Context(), ask(b.Ref.Session, "t3"))
 			require.NoError(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := halted(t, s, name)
-			kept, turn := key(b.Ref, journalOf("t1", 2)), key(b.Ref, "turn:t1")
+			kept, turn := db.Key(b.Ref, db.JournalName("t1", 2)), db.Key(b.Ref, "turn:t1")
 			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
-			require.InDelta(t, s.redis.PExpireTime(t.Context(), turn).Val(), s.redis.PExpireTime(t.Context(), kept).Val(), float64(time.Second),
+			require.InDelta(t, s.db.PExpireTime(t.Context(), turn).Val(), s.db.PExpireTime(t.Context(), kept).Val(), float64(time.Second),
 				"each PEXPIRE of a script looks at the clock")
 
 			b = replying(b, "t2")
 			begun, err := s.BeginTurn(t.Context(), b)
 			require.NoError(t, err)
-			taken := key(b.Ref, journalOf("t2", 2))
+			taken := db.Key(b.Ref, db.JournalName("t2", 2))
 			require.Equal(t, []string{taken}, journals(t, s, b.Ref))
 			forever := time.Duration(-1)
-			require.Equal(t, forever, s.redis.PTTL(t.Context(), taken).Val())
+			require.Equal(t, forever, s.db.PTTL(t.Context(), taken).Val())
 			h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 			require.NoError(t, s.Record(t.Context(), h, 2, []execution.Entry{{Number: 2, Phase: execution.Done, Tool: "send_mail", Digest: "d", Text: "sent"}}))
-			require.Equal(t, forever, s.redis.PTTL(t.Context(), taken).Val())
+			require.Equal(t, forever, s.db.PTTL(t.Context(), taken).Val())
 			end(t, b, begun.Turn)
 			require.Empty(t, journals(t, s, b.Ref))
 		})
@@ -129,13 +132,13 @@ func TestStore_WhatWaitsGoesWithItsSession(t *testing.T) {
 	b := halted(t, s, "cleared")
 	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
 	require.Empty(t, journals(t, s, b.Ref))
-	require.False(t, s.redis.HExists(t.Context(), key(b.Ref, "meta"), "waiting").Val())
+	require.False(t, s.db.HExists(t.Context(), db.Key(b.Ref, "meta"), "waiting").Val())
 
 	b = halted(t, s, "left")
 	_, err := s.BeginTurn(t.Context(), ask("left", "t2"))
 	require.NoError(t, err)
 	require.Empty(t, journals(t, s, b.Ref))
-	require.False(t, s.redis.HExists(t.Context(), key(b.Ref, "meta"), "waiting").Val())
+	require.False(t, s.db.HExists(t.Context(), db.Key(b.Ref, "meta"), "waiting").Val())
 
 	for name, also := range map[string]func(memory.Begin){
 		"waiting": func(memory.Begin) {},
@@ -147,16 +150,16 @@ func TestStore_WhatWaitsGoesWithItsSession(t *testing.T) {
 		b := halted(t, s, name)
 		also(b)
 		require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
-		require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref), name)
+		require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref), name)
 	}
 }
 
-// Who comes after the retention gets a clear word, and no turn that would do anything again.
+// Who comes after the turns.Retention gets a clear word, and no turn that would do anything again.
 func TestStore_WhatWaitedTooLong(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
 	b := halted(t, s, "s1")
-	server.FastForward(retention - time.Second)
+	server.FastForward(turns.Retention - time.Second)
 	found, err := s.GetSession(t.Context(), b.Ref)
 	require.NoError(t, err)
 	require.Len(t, found.Pending, 1)
@@ -175,7 +178,7 @@ func TestStore_WhatWaitedTooLong(t *testing.T) {
 
 	// So does who comes when the journal alone is gone.
 	b = halted(t, s, "s2")
-	server.Del(key(b.Ref, journalOf("t1", 2)))
+	server.Del(db.Key(b.Ref, db.JournalName("t1", 2)))
 	_, err = s.BeginTurn(t.Context(), replying(b, "t2"))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "waited too long")
@@ -187,8 +190,8 @@ func TestStore_WhatWaitedTooLong(t *testing.T) {
 	b = replying(halted(t, s, "s3"), "t2")
 	_, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	server.FastForward(10 * retention)
-	server.SetTime(time.Now().Add(10 * retention))
+	server.FastForward(10 * turns.Retention)
+	server.SetTime(time.Now().Add(10 * turns.Retention))
 	b.TraceID = strings.Repeat("b", 32)
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -227,11 +230,11 @@ func TestStore_WhatWaitsChangesMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+addr)
-			require.NoError(t, beginScript.Load(t.Context(), s.redis).Err()) // else a run takes two trips
+			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // else a run takes two trips
 			b := halted(t, s, strings.ReplaceAll(name, " ", "-"))
 			trips := 0
-			s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
-				if !runs(beginScript, cmds) {
+			s.db.AddHook(between(func(cmds ...redis.Cmder) error {
+				if !runs(script("begin"), cmds) {
 					return nil
 				}
 				if trips++; trips == 2 {
@@ -244,7 +247,7 @@ func TestStore_WhatWaitsChangesMeanwhile(t *testing.T) {
 			require.GreaterOrEqual(t, trips, 2)
 			var left []string // that of the turn that goes on, if there is one
 			if meeting.want == failure.SessionBusy {
-				left = append(left, key(b.Ref, journalOf("t2", 2)))
+				left = append(left, db.Key(b.Ref, db.JournalName("t2", 2)))
 			}
 			require.ElementsMatch(t, left, journals(t, s, b.Ref))
 		})
@@ -259,8 +262,8 @@ func TestStore_ClearMeetsCallsThatWait(t *testing.T) {
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	stopped := false
-	s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
-		if !stopped && runs(clearScript, cmds) {
+	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
+		if !stopped && runs(script("clear"), cmds) {
 			stopped = true
 			stop(t, s, b, begun.Turn, 2)
 		}
@@ -284,11 +287,10 @@ func TestStore_DeletionThatIsCutOffForgetsWhatWaited(t *testing.T) {
 		require.NoError(t, err)
 		stop(t, s, b, begun.Turn, 2)
 	}
-	ks := []string{key(b.Ref, "meta"), key(b.Ref, "log"), key(b.Ref, "state"), key(b.Ref, "reqs")}
-	_, err := s.run(t.Context(), "test", b.Ref, deleteScript, ks, 0)
+	_, err := s.db.Run(t.Context(), "test", b.Ref, script("delete"), deleteKeys(b.Ref), 0)
 	require.NoError(t, err)
 	require.NotEmpty(t, journals(t, s, b.Ref))
 	_, _, err = s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 10})
 	require.NoError(t, err)
-	require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+	require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
 }

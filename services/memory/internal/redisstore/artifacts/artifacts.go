@@ -1,0 +1,169 @@
+// Package artifacts keeps the artifacts of sessions and users, and the contents that they consist of.
+package artifacts
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
+)
+
+//go:embed scripts/put.lua
+var putSource string
+
+//go:embed scripts/remove.lua
+var removeSource string
+
+var (
+	putScript    = db.Register("put", db.TurnSource, contents.Source, putSource)
+	removeScript = db.Register("remove", db.TurnSource, contents.Source, removeSource)
+)
+
+// Artifacts implements memory.Artifacts. It is safe for concurrent use.
+type Artifacts struct {
+	db     *db.DB
+	outbox *outbox.Outbox
+}
+
+// New returns the artifacts in a database.
+func New(d *db.DB, o *outbox.Outbox) *Artifacts { return &Artifacts{d, o} }
+
+// PutArtifact implements memory.Artifacts.
+func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	const op = "memory.PutArtifact"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
+	if a.Size == 0 && a.SHA256 != emptyDigest {
+		return memory.Artifact{}, wrongDigest(op, a.Content)
+	}
+	if memory.ScopeOf(a.Name) == memory.ScopeUser {
+		return s.putOfUser(ctx, op, h, memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType})
+	}
+	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
+	if err != nil {
+		return memory.Artifact{}, db.Unencodable(op, err)
+	}
+	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts", "staged"), contents.Keys(db.OfSession(h.Ref), a.Content)...)
+	r, err := s.db.Run(ctx, op, h.Ref, putScript, keys,
+		db.Fence(ctx, h.Epoch), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	switch r.Status() {
+	case "ok":
+		return decodePut(op, r)
+	case "elsewhere":
+		return memory.Artifact{}, memory.GoOnAt(op, db.Number(r.Text(1)))
+	case "artifacts_full":
+		return memory.Artifact{}, contents.LimitExceeded(op, "session "+h.Ref.Session, h.Ref, r)
+	default:
+		return memory.Artifact{}, db.Rejected(op, h, r)
+	}
+}
+
+// decodePut reads the version that a script put.
+func decodePut(op string, r db.Reply) (memory.Artifact, error) {
+	put, err := contents.Decode(r.Text(1), r.Text(2))
+	if err != nil {
+		return memory.Artifact{}, db.Unreadable(op, err)
+	}
+	return put, nil
+}
+
+// GetArtifact implements memory.Artifacts.
+func (s *Artifacts) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
+	const op = "memory.GetArtifact"
+	stored, meta, err := s.readOwn(ctx, op, ref)
+	if err == nil {
+		err = db.CheckReader(ctx, op, ref, meta)
+	}
+	if err == nil && memory.ScopeOf(name) == memory.ScopeUser {
+		stored, err = s.readOfUser(ctx, op, ref, meta)
+	}
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	for _, a := range slices.Backward(stored) {
+		if a.Name == name && (version == 0 || a.Version == version) {
+			return a, nil
+		}
+	}
+	return memory.Artifact{}, failure.Newf(failure.NotFound, op, "session %s has no such version of the artifact %q; list its artifacts", ref.Session, name).
+		With("session_id", ref.Session).With("name", name).With("version", strconv.Itoa(version))
+}
+
+// ListArtifacts implements memory.Artifacts.
+func (s *Artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
+	const op = "memory.ListArtifacts"
+	own, meta, err := s.readOwn(ctx, op, ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.CheckReader(ctx, op, ref, meta); err != nil {
+		return nil, err
+	}
+	shared, err := s.readOfUser(ctx, op, ref, meta)
+	return contents.Sort(append(own, shared...)), err
+}
+
+// DeleteArtifact implements memory.Artifacts.
+func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
+	const op = "memory.DeleteArtifact"
+	if memory.ScopeOf(name) == memory.ScopeUser {
+		return s.deleteOfUser(ctx, op, h, name, version)
+	}
+	stored, _, err := s.readOwn(ctx, op, h.Ref)
+	if err != nil {
+		return err
+	}
+	removed, args := contents.Removal(db.OfSession(h.Ref), stored, name, version)
+	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts"), removed...)
+	r, err := s.db.Run(ctx, op, h.Ref, removeScript, keys, append([]any{db.Fence(ctx, h.Epoch)}, args...)...)
+	return db.Done(op, h, r, err)
+}
+
+// OfSession returns the artifacts that a session itself has, sorted by name and version.
+func (s *Artifacts) OfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
+	stored, _, err := s.readOwn(ctx, op, ref)
+	return stored, err
+}
+
+// pendingField is the key under which readOwn says whether the session's outbox holds changes.
+const pendingField = "left"
+
+// readOwn returns the artifacts that a session itself has, sorted by name and version, and the fields of
+// its meta hash that say who may read them and who its user is. The field "left" is 1 when the outbox of
+// the session holds changes.
+func (s *Artifacts) readOwn(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
+	var meta *redis.SliceCmd
+	var left *redis.IntCmd
+	var arts *redis.MapStringStringCmd
+	fields := append([]string{"user"}, db.StatusFields...)
+	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		meta = p.HMGet(ctx, db.Key(ref, "meta"), fields...)
+		left = p.Exists(ctx, db.Key(ref, "out"))
+		arts = p.HGetAll(ctx, db.Key(ref, "arts"))
+		return nil
+	})
+	if err != nil {
+		return nil, nil, s.db.Fault(op, err)
+	}
+	all, err := contents.Versions(arts.Val())
+	if err != nil {
+		return nil, nil, db.Unreadable(op, err)
+	}
+	known := db.Reply(meta.Val()).Named(fields)
+	known[pendingField] = strconv.FormatInt(left.Val(), 10)
+	return all, known, nil
+}

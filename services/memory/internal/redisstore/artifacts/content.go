@@ -1,0 +1,161 @@
+package artifacts
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+//go:embed scripts/stage.lua
+var stageSource string
+
+//go:embed scripts/piece.lua
+var pieceSource string
+
+var (
+	stageScript = db.Register("stage", db.TurnSource, contents.Source, stageSource)
+	pieceScript = db.Register("piece", db.TurnSource, pieceSource)
+)
+
+// stagedRetention is how long a staged content waits for its artifact.
+const stagedRetention = 24 * time.Hour
+
+// emptyDigest is the digest of no bytes.
+const emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// StageArtifact implements memory.Artifacts.
+func (s *Artifacts) StageArtifact(ctx context.Context, h memory.Hold, c memory.Content) (int64, error) {
+	stored, _, err := s.stage(ctx, "memory.StageArtifact", h, c)
+	return stored, err
+}
+
+// stage returns how many bytes of a content are stored, and the state of their digest.
+func (s *Artifacts) stage(ctx context.Context, op string, h memory.Hold, c memory.Content) (int64, string, error) {
+	if c.Size == 0 && c.SHA256 != emptyDigest {
+		return 0, "", wrongDigest(op, c)
+	}
+	r, err := s.db.Run(ctx, op, h.Ref, stageScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c), "staged"),
+		db.Fence(ctx, h.Epoch), c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.Name(c))
+	if err != nil {
+		return 0, "", err
+	}
+	switch r.Status() {
+	case "ok":
+		return db.Number(r.Text(1)), r.Text(2), nil
+	case "artifacts_full":
+		return 0, "", contents.LimitExceeded(op, "session "+h.Ref.Session, h.Ref, r)
+	default:
+		return 0, "", db.Rejected(op, h, r)
+	}
+}
+
+// AppendArtifact implements memory.Artifacts. The state of the digest is stored with the content, so that
+// no replica of the service must read the earlier bytes again.
+func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Content, offset int64, piece []byte) error {
+	const op = "memory.AppendArtifact"
+	stored, state, err := s.stage(ctx, op, h, c)
+	if err != nil {
+		return err
+	}
+	if next, err := c.Takes(op, stored, offset, piece); !next {
+		return err
+	}
+	end := offset + int64(len(piece))
+	digest, err := resumeDigest(state)
+	if err != nil {
+		return db.Unreadable(op, err)
+	}
+	digest.Write(piece)
+	if state, err = suspendDigest(digest); err != nil {
+		return db.Unreadable(op, err)
+	}
+	wrong := end == c.Size && hex.EncodeToString(digest.Sum(nil)) != c.SHA256
+	keys := db.TurnKeys(h.Ref, h.TurnID, "staged", contents.Blob(c), contents.Piece(c, offset))
+	if wrong {
+		keys, piece = append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.Keys(db.OfSession(h.Ref), c)...), nil
+	}
+	r, err := s.db.Run(ctx, op, h.Ref, pieceScript, keys, db.Fence(ctx, h.Epoch), offset, end, state, piece, wrong, contents.Name(c))
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.Status() == "elsewhere":
+		return memory.GoOnAt(op, db.Number(r.Text(1)))
+	case r.Status() != "ok":
+		return db.Rejected(op, h, r)
+	case wrong:
+		return wrongDigest(op, c)
+	}
+	return nil
+}
+
+// ReadArtifact implements memory.Artifacts.
+func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
+	const op = "memory.ReadArtifact"
+	var deleted, schema, user, refs, piece *redis.StringCmd
+	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		deleted, schema = p.HGet(ctx, db.Key(ref, "meta"), "deleted"), p.HGet(ctx, db.Key(ref, "meta"), "schema")
+		user, refs = p.HGet(ctx, db.Key(ref, "meta"), "user"), p.HGet(ctx, db.Key(ref, contents.Blob(c)), "refs")
+		piece = p.GetRange(ctx, db.Key(ref, contents.Piece(c, offset)), offset%memory.ArtifactChunk, -1)
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, s.db.Fault(op, err)
+	}
+	if err := db.CheckSession(op, ref, map[string]string{"deleted": deleted.Val(), "schema": schema.Val()}); err != nil {
+		return nil, err
+	}
+	if db.Number(refs.Val()) > 0 {
+		return []byte(piece.Val()), nil
+	}
+	if user.Val() != "" {
+		shared, has, err := s.readPieceOfUser(ctx, op, db.OfUser(ref.Tenant, user.Val()), c, offset)
+		if err != nil || has {
+			return shared, err
+		}
+	}
+	return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list its artifacts", ref.Session, c.SHA256).
+		With("session_id", ref.Session).With("sha256", c.SHA256)
+}
+
+// resumeDigest returns a digest in a state that suspendDigest returned (an empty state means no bytes yet).
+func resumeDigest(state string) (hash.Hash, error) {
+	digest := sha256.New()
+	if state == "" {
+		return digest, nil
+	}
+	stored, ok := digest.(encoding.BinaryUnmarshaler)
+	if !ok {
+		return nil, fmt.Errorf("a digest of type %T cannot be resumed", digest)
+	}
+	return digest, stored.UnmarshalBinary([]byte(state))
+}
+
+// suspendDigest returns the state of a digest.
+func suspendDigest(digest hash.Hash) (string, error) {
+	stored, ok := digest.(encoding.BinaryMarshaler)
+	if !ok {
+		return "", fmt.Errorf("a digest of type %T cannot be suspended", digest)
+	}
+	state, err := stored.MarshalBinary()
+	return string(state), err
+}
+
+func wrongDigest(op string, c memory.Content) error {
+	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s and were forgotten; send them again, from the first", c.SHA256).
+		With("sha256", c.SHA256)
+}

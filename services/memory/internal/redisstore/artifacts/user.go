@@ -1,0 +1,182 @@
+package artifacts
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
+)
+
+//go:embed scripts/offer.lua
+var offerSource string
+
+//go:embed scripts/admit.lua
+var admitSource string
+
+//go:embed scripts/carry.lua
+var carrySource string
+
+//go:embed scripts/unstage.lua
+var unstageSource string
+
+var (
+	offerScript   = db.Register("offer", db.TurnSource, offerSource)
+	admitScript   = db.Register("admit", contents.Source, admitSource)
+	carryScript   = db.Register("carry", carrySource)
+	unstageScript = db.Register("unstage", db.TurnSource, unstageSource)
+)
+
+// putOfUser is PutArtifact for an artifact of the user, which is in another slot than the session. The
+// content is copied there, and then the version is enqueued in the session, which knows who holds the
+// turn, and made from there. So no fenced caller can make one.
+func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	for range outbox.MaxAttempts {
+		user, err := s.copyToUser(ctx, op, h, a)
+		if err != nil {
+			return memory.Artifact{}, err
+		}
+		r, err := s.outbox.EnqueueArtifact(ctx, op, h, user, outbox.PutArtifact(a))
+		if err != nil {
+			return memory.Artifact{}, err
+		}
+		switch r.Status() {
+		case "ok":
+			put, err := decodePut(op, r)
+			if err != nil {
+				return memory.Artifact{}, err
+			}
+			return put, s.unstage(ctx, op, h, a.Content)
+		case "artifacts_full":
+			return memory.Artifact{}, contents.LimitExceeded(op, "the user of session "+h.Ref.Session, h.Ref, r)
+		case "pending", "gone": // other callers made progress; the content must be copied again
+		case "decided":
+			return memory.Artifact{}, db.Interfered(op)
+		default:
+			return memory.Artifact{}, db.Rejected(op, h, r)
+		}
+	}
+	return memory.Artifact{}, db.Interfered(op)
+}
+
+// deleteOfUser is DeleteArtifact for an artifact of the user.
+func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Hold, name string, version int) error {
+	r, err := s.db.RunReadOnly(ctx, op, h.Ref, offerScript, db.TurnKeys(h.Ref, h.TurnID), db.Fence(ctx, h.Epoch))
+	if err != nil {
+		return err
+	}
+	if r.Status() != "ok" {
+		return db.Rejected(op, h, r)
+	}
+	user := r.Text(1)
+	if user == "" {
+		return memory.ArtifactOfNobody(op, h.Ref, name)
+	}
+	for range outbox.MaxAttempts {
+		r, err := s.outbox.EnqueueArtifact(ctx, op, h, user, outbox.DropArtifact(name, version))
+		if err != nil {
+			return err
+		}
+		if r.Status() != "pending" {
+			return db.Done(op, h, r, nil)
+		}
+	}
+	return db.Interfered(op)
+}
+
+// copyToUser copies a content from a session to its user, unless the user has it, and returns the user. A
+// copy that becomes no version is deleted like all that is staged. A fenced caller may still make a copy,
+// which is harmless: its bytes are those of its digest.
+func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (user string, _ error) {
+	c, own := a.Content, db.OfSession(h.Ref)
+	r, err := s.db.RunReadOnly(ctx, op, h.Ref, offerScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c)), db.Fence(ctx, h.Epoch))
+	if err != nil {
+		return "", err
+	}
+	if r.Status() != "ok" {
+		return "", db.Rejected(op, h, r)
+	}
+	user, stored := r.Text(1), r.Text(2)
+	if user == "" {
+		return "", memory.ArtifactOfNobody(op, h.Ref, a.Name)
+	}
+	at, complete := db.OfUser(h.Ref.Tenant, user), stored == strconv.FormatInt(c.Size, 10)
+	r, err = s.db.Run(ctx, op, h.Ref, admitScript, []string{at("arts"), at("staged"), at(contents.Blob(c)), at("erased")},
+		c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.Name(c), complete, h.Ref.Session)
+	if err != nil {
+		return "", err
+	}
+	switch r.Status() {
+	case "there":
+		return user, nil
+	case "missing":
+		return "", memory.GoOnAt(op, db.Number(stored))
+	case "artifacts_full":
+		return "", contents.LimitExceeded(op, "the user of session "+h.Ref.Session, h.Ref, r)
+	}
+	for offset := int64(0); offset < c.Size; offset += memory.ArtifactChunk {
+		piece, err := s.db.GetRange(ctx, own(contents.Piece(c, offset)), 0, -1).Result()
+		if err != nil {
+			return "", s.db.Fault(op, err)
+		}
+		if piece == "" { // it expired since
+			return "", memory.GoOnAt(op, 0)
+		}
+		keys := []string{at(contents.Blob(c)), at(contents.Piece(c, offset)), at("erased")}
+		if _, err := s.db.Run(ctx, op, h.Ref, carryScript, keys, piece, h.Ref.Session); err != nil {
+			return "", err
+		}
+	}
+	return user, nil
+}
+
+// unstage removes a staged content from the session once its user has it. The script checks the epoch,
+// because another caller who holds the turn by now may need the content.
+func (s *Artifacts) unstage(ctx context.Context, op string, h memory.Hold, c memory.Content) error {
+	keys := append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.Keys(db.OfSession(h.Ref), c)...)
+	_, err := s.db.Run(ctx, op, h.Ref, unstageScript, keys, db.Fence(ctx, h.Epoch), contents.Name(c))
+	return err
+}
+
+// readOfUser returns the artifacts of a session's user, sorted by name and version. The meta is what
+// readOwn returned.
+func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]memory.Artifact, error) {
+	if meta["user"] == "" {
+		return nil, nil
+	}
+	if meta[pendingField] == "1" {
+		if err := s.outbox.Drain(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	stored, err := s.db.HGetAll(ctx, db.UserKey(ref.Tenant, meta["user"], "arts")).Result()
+	if err != nil {
+		return nil, s.db.Fault(op, err)
+	}
+	all, err := contents.Versions(stored)
+	if err != nil {
+		return nil, db.Unreadable(op, err)
+	}
+	return all, nil
+}
+
+// readPieceOfUser is ReadArtifact for a content of a user. The user has it only if a version does.
+func (s *Artifacts) readPieceOfUser(ctx context.Context, op string, at db.Location, c memory.Content, offset int64) (piece []byte, has bool, _ error) {
+	var refs, bytes *redis.StringCmd
+	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		refs = p.HGet(ctx, at(contents.Blob(c)), "refs")
+		bytes = p.GetRange(ctx, at(contents.Piece(c, offset)), offset%memory.ArtifactChunk, -1)
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, false, s.db.Fault(op, err)
+	}
+	return []byte(bytes.Val()), db.Number(refs.Val()) > 0, nil
+}

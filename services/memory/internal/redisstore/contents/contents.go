@@ -1,0 +1,130 @@
+// Package contents knows how artifacts and their contents are stored: the hash of versions, and the keys
+// of a content and its pieces. A session and a user have the same layout, at different locations.
+package contents
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+// Source is the Lua source about versions and contents. It defines room, version_of, shelve and discard.
+//
+//go:embed scripts/shelf.lua
+var Source string
+
+// Name returns the name of a content among the staged ones: <sha>-<size>.
+func Name(c memory.Content) string { return c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
+
+// FromName is the inverse of Name.
+func FromName(name string) memory.Content {
+	sha, size, _ := strings.Cut(name, "-")
+	return memory.Content{SHA256: sha, Size: db.Number(size)}
+}
+
+// Blob returns the name of the key of a content.
+func Blob(c memory.Content) string { return "blob:" + Name(c) }
+
+// Piece returns the name of the key of the piece of a content at an offset.
+func Piece(c memory.Content, offset int64) string {
+	return Blob(c) + ":" + strconv.FormatInt(offset/memory.ArtifactChunk, 10)
+}
+
+// Keys returns all keys of a content: its own and those of its pieces.
+func Keys(at db.Location, c memory.Content) []string {
+	all := []string{at(Blob(c))}
+	for offset := int64(0); offset < c.Size; offset += memory.ArtifactChunk {
+		all = append(all, at(Piece(c, offset)))
+	}
+	return all
+}
+
+// KeysOf returns the keys of the contents of artifacts, each once.
+func KeysOf(at db.Location, stored []memory.Artifact) []string {
+	seen := map[memory.Content]bool{}
+	var all []string
+	for _, a := range stored {
+		if !seen[a.Content] {
+			seen[a.Content] = true
+			all = append(all, Keys(at, a.Content)...)
+		}
+	}
+	return slices.Clip(all)
+}
+
+// Versions reads the hash of artifacts at a location, sorted by name and version.
+func Versions(stored map[string]string) ([]memory.Artifact, error) {
+	var all []memory.Artifact
+	for field, value := range stored {
+		version, ok := strings.CutPrefix(field, "v:")
+		if !ok {
+			continue
+		}
+		a, err := Decode(version[strings.LastIndexByte(version, 0)+1:], value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return Sort(all), nil
+}
+
+// Sort sorts artifacts by name and version, and returns them.
+func Sort(all []memory.Artifact) []memory.Artifact {
+	slices.SortFunc(all, func(a, b memory.Artifact) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	})
+	return all
+}
+
+// Decode reads a version as shelf.lua stored it: digest, size, time and a troupe.v1.Artifact.
+func Decode(version, stored string) (memory.Artifact, error) {
+	parts := strings.SplitN(stored, " ", 4)
+	if len(parts) != 4 {
+		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %d parts and not 4", version, len(parts))
+	}
+	var p troupev1.Artifact
+	if err := proto.Unmarshal([]byte(parts[3]), &p); err != nil {
+		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %w", version, err)
+	}
+	a := memorywire.ArtifactFromProto(&p)
+	a.Version, a.Created = int(db.Number(version)), db.Moment(parts[2])
+	return a, nil
+}
+
+// Removal returns the keys and arguments with which discard of shelf.lua removes a version of a name
+// (version 0 means all of them).
+func Removal(at db.Location, stored []memory.Artifact, name string, version int) (keys []string, args []any) {
+	for _, a := range stored {
+		if a.Name == name && (version == 0 || a.Version == version) {
+			content := Keys(at, a.Content)
+			keys, args = append(keys, content...), append(args, versionField(a), a.Size, len(content))
+		}
+	}
+	return keys, args
+}
+
+// versionField returns the field of a version in the hash of artifacts; shelf.lua makes the same.
+func versionField(a memory.Artifact) string {
+	return "v:" + a.Name + "\x00" + strconv.Itoa(a.Version)
+}
+
+// LimitExceeded returns the error for the reply {"artifacts_full", versions, bytes}. The owner is a
+// session or its user.
+func LimitExceeded(op, owner string, ref session.Ref, r db.Reply) error {
+	return failure.Newf(failure.ResourceQuota, op, "%s has %s versions of artifacts of %s bytes, with what is staged; there may be %d of %d bytes: delete some",
+		owner, r.Text(1), r.Text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).
+		With("session_id", ref.Session).With("artifacts", r.Text(1)).With("bytes", r.Text(2))
+}

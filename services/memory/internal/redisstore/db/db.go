@@ -1,0 +1,69 @@
+package db
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/internal/redisconn"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Schema is the layout of the keys. A session with another schema is rejected as unreadable.
+const Schema = "3"
+
+//go:embed scripts/prelude.lua
+var prelude string
+
+// TurnSource is the Lua source in front of every script that acts for a turn. It defines held, unheld,
+// append and gravest.
+//
+//go:embed scripts/turn.lua
+var TurnSource string
+
+// scripts holds all scripts of the store by name. Only package initialization writes to it.
+var scripts = map[string]*redis.Script{}
+
+// Register returns a script made of the prelude and the given sources. It must be called during package
+// initialization, once for each name.
+func Register(name string, sources ...string) *redis.Script {
+	if scripts[name] != nil {
+		panic(fmt.Sprintf("db: two scripts are named %q", name))
+	}
+	constants := "local schema, party = '" + Schema + "', '" + conversation.PartyPrefix + "'\n"
+	scripts[name] = redis.NewScript(constants + prelude + strings.Join(sources, ""))
+	return scripts[name]
+}
+
+// Scripts returns all registered scripts by name, so that a test can load them in advance or wait until
+// one of them runs.
+func Scripts() map[string]*redis.Script { return maps.Clone(scripts) }
+
+// DB is the connection of a store, which also runs its scripts. It is safe for concurrent use.
+type DB struct {
+	*redisconn.Conn
+}
+
+// Run runs a script, in one round trip unless Redis must be sent its text first. A reply that rejects
+// every caller of the session becomes an error; all other rejections are left to the caller.
+func (d *DB) Run(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
+	r, err := script.Run(ctx, d, keys, args...).Slice()
+	if err != nil {
+		return nil, d.Fault(op, err)
+	}
+	return r, barred(op, ref, r)
+}
+
+// RunReadOnly is Run for a script that only reads.
+func (d *DB) RunReadOnly(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
+	r, err := script.RunRO(ctx, d, keys, args...).Slice()
+	if err != nil {
+		return nil, d.Fault(op, err)
+	}
+	return r, barred(op, ref, r)
+}

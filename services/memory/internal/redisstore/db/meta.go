@@ -1,0 +1,63 @@
+package db
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// StatusFields are the fields of the meta hash of a session that CheckReader looks at.
+var StatusFields = []string{"deleted", "schema", "epoch", "open"}
+
+// Meta reads the meta hash of a session. It fails when the caller may not read the session.
+func (d *DB) Meta(ctx context.Context, op string, ref session.Ref) (map[string]string, error) {
+	meta, err := d.HGetAll(ctx, Key(ref, "meta")).Result()
+	if err != nil {
+		return nil, d.Fault(op, err)
+	}
+	return meta, CheckReader(ctx, op, ref, meta)
+}
+
+// CheckReader returns why the caller may not read the session with this meta hash, or nil. A worker may
+// read only while its turn is open and holds the latest epoch.
+func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[string]string) error {
+	h, err := memory.HolderOf(ctx), CheckSession(op, ref, meta)
+	switch {
+	case err != nil || h.Epoch == 0:
+		return err
+	case meta["epoch"] != strconv.FormatInt(h.Epoch, 10):
+		return Rejected(op, h.Hold, Reply{"fenced", meta["epoch"]})
+	case meta["open"] == "":
+		return Rejected(op, h.Hold, Reply{"turn_over"})
+	}
+	return nil
+}
+
+// CheckSession returns why no caller can read the session with this meta hash, or nil.
+func CheckSession(op string, ref session.Ref, meta map[string]string) error {
+	switch {
+	case meta["deleted"] != "":
+		return deleted(op, ref)
+	case meta["schema"] == "":
+		return NoSession(op, ref)
+	case meta["schema"] != Schema:
+		return barred(op, ref, Reply{"schema", meta["schema"]})
+	}
+	return nil
+}
+
+// CheckHolder returns why the worker that the context acts for no longer holds its turn, or nil. It is
+// nil as well when the context acts for no worker, and then Redis is not asked.
+func (d *DB) CheckHolder(ctx context.Context, op string) error {
+	h := memory.HolderOf(ctx)
+	if h.Epoch == 0 {
+		return nil
+	}
+	stored, err := d.HMGet(ctx, Key(h.Ref, "meta"), StatusFields...).Result()
+	if err != nil {
+		return d.Fault(op, err)
+	}
+	return CheckReader(ctx, op, h.Ref, Reply(stored).Named(StatusFields))
+}

@@ -1,0 +1,79 @@
+package db
+
+import (
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Reply is what a script returns: a status, followed by the values that belong to it. Values that are
+// missing read as zero values.
+type Reply []any
+
+// Status returns the first value.
+func (r Reply) Status() string { return r.Text(0) }
+
+// Text returns the string at index i.
+func (r Reply) Text(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	s, _ := r[i].(string)
+	return s
+}
+
+// Integer returns the number at index i.
+func (r Reply) Integer(i int) int64 {
+	if i >= len(r) {
+		return 0
+	}
+	n, _ := r[i].(int64)
+	return n
+}
+
+// List returns the array at index i.
+func (r Reply) List(i int) Reply {
+	if i >= len(r) {
+		return nil
+	}
+	l, _ := r[i].([]any)
+	return l
+}
+
+// Fields returns the hash at index i.
+func (r Reply) Fields(i int) map[string]string {
+	fields := map[string]string{}
+	flat := r.List(i)
+	for f := 0; f+1 < len(flat); f += 2 {
+		fields[flat.Text(f)] = flat.Text(f + 1)
+	}
+	return fields
+}
+
+// Named returns the values of a reply by the names of the fields that were asked for.
+func (r Reply) Named(fields []string) map[string]string {
+	named := make(map[string]string, len(fields))
+	for i, name := range fields {
+		named[name] = r.Text(i)
+	}
+	return named
+}
+
+// Encoding encodes messages so that equal values have equal bytes: a repeated commit is recognized by
+// its bytes.
+var Encoding = proto.MarshalOptions{Deterministic: true}
+
+// Number reads a decimal that a script wrote (0 when there is none).
+func Number(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+// Moment reads a time in milliseconds that a script wrote (the zero time when there is none).
+func Moment(ms string) time.Time {
+	if ms == "" {
+		return time.Time{}
+	}
+	return time.UnixMilli(Number(ms)).UTC()
+}

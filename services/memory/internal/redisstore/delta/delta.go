@@ -1,0 +1,96 @@
+// Package delta prepares changes of the state of one scope for the scripts that make them.
+package delta
+
+import (
+	_ "embed"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+// Source is the Lua source that changes the state of a scope. It defines weighed and change.
+//
+//go:embed scripts/delta.lua
+var Source string
+
+// RequestSource is the Lua source in front of the scripts that change state because a caller asks for
+// it. It defines unknown and request, and needs db.TurnSource and Source before it.
+//
+//go:embed scripts/request.lua
+var RequestSource string
+
+// ValuePrefix begins the hash fields that hold the values of a scope.
+const ValuePrefix = "v:"
+
+// Pairs returns the keys and values of a delta in turn, sorted by key, as delta.lua takes them.
+func Pairs(delta map[string]json.RawMessage) []any {
+	flat := make([]any, 0, 2*len(delta))
+	for _, key := range slices.Sorted(maps.Keys(delta)) {
+		flat = append(flat, key, string(delta[key]))
+	}
+	return flat
+}
+
+// ByScope splits a delta by the scope of its keys.
+func ByScope(delta map[string]json.RawMessage) map[memory.Scope]map[string]json.RawMessage {
+	parts := map[memory.Scope]map[string]json.RawMessage{}
+	for key, value := range delta {
+		scope := memory.ScopeOf(key)
+		if parts[scope] == nil {
+			parts[scope] = map[string]json.RawMessage{}
+		}
+		parts[scope][key] = value
+	}
+	return parts
+}
+
+// RequestArgs returns the arguments of request.lua: the limits of a scope and the delta.
+func RequestArgs(u memory.StateUpdate) []any {
+	return append([]any{memory.MaxStateKeys, memory.MaxStateBytes, memory.MaxRequests}, Pairs(u.Delta)...)
+}
+
+// RequestID returns the id under which a scope knows a request. It contains the session, because scopes
+// are shared between sessions and request ids are not.
+func RequestID(u memory.StateUpdate) string { return u.Ref.Session + "/" + u.RequestID }
+
+// IfRevision returns the revision that the scope must have (empty means any).
+func IfRevision(u memory.StateUpdate) string {
+	if u.IfRevision == nil {
+		return ""
+	}
+	return strconv.FormatInt(*u.IfRevision, 10)
+}
+
+// ScopeKeys returns the keys of a scope that sessions share: its state, and then those that are named.
+func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string) []string {
+	at := db.Location(func(name string) string { return db.AppKey(ref.Tenant, name) })
+	if scope == memory.ScopeUser {
+		at = db.OfUser(ref.Tenant, user)
+	}
+	keys := []string{at("state")}
+	for _, name := range names {
+		keys = append(keys, at(name))
+	}
+	return keys
+}
+
+// LimitExceeded returns the error for the reply {"state_full", keys, bytes} of a script that changes a
+// scope.
+func LimitExceeded(op string, scope memory.Scope, r db.Reply) error {
+	return failure.Newf(failure.ResourceQuota, op,
+		"state: the %s scope would hold %s keys and %s bytes; it may hold %d keys and %d bytes: remove some, or store large values as an artifact",
+		scope, r.Text(1), r.Text(2), memory.MaxStateKeys, memory.MaxStateBytes).
+		With("scope", string(scope)).With("keys", r.Text(1)).With("bytes", r.Text(2))
+}
+
+// NoUser returns the error for a change of user: state in a session without a user.
+func NoUser(op string, ref session.Ref) error {
+	return failure.Newf(failure.UserInvalidInput, op, "state: session %s has no user, so it has no user: keys; begin a session with a user", ref.Session).
+		With("session_id", ref.Session)
+}

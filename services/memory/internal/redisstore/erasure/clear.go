@@ -1,0 +1,56 @@
+package erasure
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+//go:embed scripts/clear.lua
+var clearSource string
+
+var clearScript = db.Register("clear", clearSource)
+
+// ClearSession implements memory.Sessions.
+func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
+	const op = "memory.ClearSession"
+	at := db.OfSession(ref)
+	for range db.MaxAttempts {
+		// Changes that were committed for other scopes are not cleared with the session.
+		if err := e.outbox.Drain(ctx, ref); err != nil {
+			return err
+		}
+		meta, err := e.db.Meta(ctx, op, ref)
+		if err != nil {
+			return err
+		}
+		stored, err := e.artifacts.OfSession(ctx, op, ref)
+		if err != nil {
+			return err
+		}
+		journals, err := e.journal.KeptKeys(ctx, op, ref)
+		if err != nil {
+			return err
+		}
+		keys := append([]string{at("meta"), at("out"), at("state"), at("log"), at("arts")}, journals...)
+		if waiting := meta["waiting"]; waiting != "" {
+			keys = append(keys, at(db.WaitingJournalName(waiting)))
+		}
+		r, err := e.db.Run(ctx, op, ref, clearScript, slices.Concat(keys, contents.KeysOf(at, stored)), meta["epoch"], meta["waiting"])
+		if err != nil {
+			return err
+		}
+		switch r.Status() {
+		case "ok":
+			return nil
+		case "changed":
+		default:
+			return db.RejectedSession(op, ref, r)
+		}
+	}
+	return db.KeepsChanging(op, ref)
+}

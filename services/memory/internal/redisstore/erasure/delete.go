@@ -1,0 +1,105 @@
+package erasure
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+)
+
+//go:embed scripts/delete.lua
+var deleteSource string
+
+var deleteScript = db.Register("delete", deleteSource)
+
+// DeleteSession implements memory.Sessions.
+func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+	_, mark, err := e.delete(ctx, ref, 0)
+	if err != nil {
+		return memory.Erasure{}, err
+	}
+	return report(ref, mark), nil
+}
+
+// delete deletes a session. With an age, it deletes the session only if nothing has happened in it for so
+// long and no turn is open under a lease. It returns whether the session was deleted, and its mark.
+func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration) (bool, map[string]string, error) {
+	const op = "memory.DeleteSession"
+	keys := []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
+	r, err := e.db.Run(ctx, op, ref, deleteScript, keys, age.Milliseconds())
+	if err != nil {
+		return false, nil, err
+	}
+	switch mark := r.Fields(1); r.Status() {
+	case "ok": // also when an earlier deletion was cut off
+		return true, mark, e.Finish(ctx, op, ref, mark["user"])
+	case "gone", "active":
+		return false, mark, nil
+	default:
+		return false, nil, db.RejectedSession(op, ref, r)
+	}
+}
+
+// countPrefix begins the fields of a mark that count what was removed, by kind.
+const countPrefix = "n:"
+
+// report reads the mark of a deleted session. No caller could read anything of it since the mark was
+// made.
+func report(ref session.Ref, mark map[string]string) memory.Erasure {
+	at := db.Moment(mark["deleted"])
+	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.MarkOf(at)}}
+	for field, n := range mark {
+		if kind, ok := strings.CutPrefix(field, countPrefix); ok {
+			e.Add(map[string]int64{kind: db.Number(n)})
+		}
+	}
+	return e
+}
+
+// expireBatch is how many entries of the index one round trip of Expire reads.
+const expireBatch = 500
+
+// Expire deletes the sessions of a tenant in which nothing has happened for the given age, at least a
+// millisecond, and in which no turn is open under a lease. It also completes deletions that were cut off.
+// It returns how many sessions it deleted, also with an error. It reads the part of the index that is old
+// enough, by the clock of Redis.
+func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (int, error) {
+	const op = "memory.Expire"
+	now, err := e.db.Time(ctx).Result()
+	if err != nil {
+		return 0, e.db.Fault(op, err)
+	}
+	before := now.Add(-age).UnixMilli()
+	at, count, key := index.Entry{Created: before}, 0, db.IndexKey(tenant, "")
+	for {
+		entries, err := e.index.Read(ctx, op, key, at, expireBatch)
+		if err != nil || len(entries) == 0 {
+			return count, err
+		}
+		metas, err := e.index.Metas(ctx, op, tenant, entries)
+		if err != nil {
+			return count, err
+		}
+		for i, meta := range metas {
+			open := meta["open"] != "" && db.Number(meta["deadline"]) > now.UnixMilli()
+			switch {
+			case Gone(meta):
+				err = e.index.Remove(ctx, op, key, entries[i])
+			case Unfinished(meta), !open && db.Number(meta["active"]) <= before:
+				var deleted bool
+				if deleted, _, err = e.delete(ctx, session.Ref{Tenant: tenant, Session: entries[i].Session}, age); deleted {
+					count++
+				}
+			}
+			if err != nil {
+				return count, err
+			}
+		}
+		at = entries[len(entries)-1]
+	}
+}

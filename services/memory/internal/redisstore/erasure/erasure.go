@@ -1,0 +1,148 @@
+// Package erasure removes what a session or a user has: clearing, deleting and expiring sessions, and
+// erasing users. Every removal may be cut off at any point; the next call completes it.
+package erasure
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/artifacts"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
+)
+
+// Eraser implements the part of memory.Sessions that removes. It is safe for concurrent use.
+type Eraser struct {
+	db        *db.DB
+	index     *index.Index
+	outbox    *outbox.Outbox
+	journal   *journal.Journal
+	artifacts *artifacts.Artifacts
+}
+
+// New returns an eraser of the sessions in a database.
+func New(d *db.DB, x *index.Index, o *outbox.Outbox, j *journal.Journal, a *artifacts.Artifacts) *Eraser {
+	return &Eraser{d, x, o, j, a}
+}
+
+// Unfinished reports whether a meta hash is the mark of a deleted session that still has data to remove.
+func Unfinished(meta map[string]string) bool {
+	_, left := meta["user"]
+	return meta["deleted"] != "" && left
+}
+
+// Gone reports whether at most a mark is left of the session with this meta hash.
+func Gone(meta map[string]string) bool { return meta["schema"] == "" && !Unfinished(meta) }
+
+// Finish removes what a deleted session still has besides its mark. No caller writes to the session any
+// more, so what is read is complete. It can be repeated wherever it ended: the mark stays, and the
+// index of the tenant leads to it, until all else is gone.
+func (e *Eraser) Finish(ctx context.Context, op string, ref session.Ref, user string) error {
+	if err := e.outbox.Drain(ctx, ref); err != nil {
+		return err
+	}
+	if err := e.removeTurns(ctx, op, ref); err != nil {
+		return err
+	}
+	if err := e.removeArtifacts(ctx, op, ref); err != nil {
+		return err
+	}
+	if user != "" {
+		if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, user), ref.Session).Err(); err != nil {
+			return e.db.Fault(op, err)
+		}
+	}
+	_, err := e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.PExpire(ctx, db.Key(ref, "meta"), memory.Retention)
+		p.HDel(ctx, db.Key(ref, "meta"), "user")
+		return nil
+	})
+	if err != nil {
+		return e.db.Fault(op, err)
+	}
+	if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, ""), ref.Session).Err(); err != nil {
+		return e.db.Fault(op, err)
+	}
+	return nil
+}
+
+// removeTurns removes the turns of a session and their journals, in batches.
+func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) error {
+	turns := db.Key(ref, "turns")
+	for {
+		batch, err := e.db.ZRevRangeByScore(ctx, turns, &redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: journal.BatchSize}).Result()
+		if err != nil {
+			return e.db.Fault(op, err)
+		}
+		if len(batch) == 0 {
+			return nil
+		}
+		keys, err := e.journal.KeysOfTurns(ctx, op, ref, batch)
+		if err != nil {
+			return err
+		}
+		ids := make([]any, len(batch))
+		for i, id := range batch {
+			keys, ids[i] = append(keys, db.Key(ref, "turn:"+id)), id
+		}
+		_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.Unlink(ctx, keys...)
+			p.ZRem(ctx, turns, ids...)
+			return nil
+		})
+		if err != nil {
+			return e.db.Fault(op, err)
+		}
+		if len(batch) < journal.BatchSize {
+			return nil
+		}
+	}
+}
+
+// removeArtifacts removes the artifacts of a session and what is staged, and last the keys that list
+// them.
+func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref) error {
+	stored, err := e.artifacts.OfSession(ctx, op, ref)
+	if err != nil {
+		return err
+	}
+	at := db.OfSession(ref)
+	staged, err := e.staged(ctx, op, at)
+	if err != nil {
+		return err
+	}
+	for _, c := range staged {
+		stored = append(stored, memory.Artifact{Content: c})
+	}
+	_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for batch := range slices.Chunk(contents.KeysOf(at, stored), journal.BatchSize) {
+			p.Unlink(ctx, batch...)
+		}
+		p.Unlink(ctx, at("arts"), at("staged"))
+		return nil
+	})
+	if err != nil {
+		return e.db.Fault(op, err)
+	}
+	return nil
+}
+
+// staged returns the contents at a location that no version has yet.
+func (e *Eraser) staged(ctx context.Context, op string, at db.Location) ([]memory.Content, error) {
+	names, err := e.db.ZRevRangeByScore(ctx, at("staged"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
+	if err != nil {
+		return nil, e.db.Fault(op, err)
+	}
+	staged := make([]memory.Content, len(names))
+	for i, name := range names {
+		staged[i] = contents.FromName(name)
+	}
+	return staged, nil
+}

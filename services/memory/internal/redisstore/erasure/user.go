@@ -1,0 +1,149 @@
+package erasure
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+)
+
+//go:embed scripts/leave_user.lua
+var leaveUserSource string
+
+//go:embed scripts/erase_user.lua
+var eraseUserSource string
+
+var (
+	leaveUserScript = db.Register("leave_user", leaveUserSource)
+	eraseUserScript = db.Register("erase_user", eraseUserSource)
+)
+
+// leavingRetention is how long a user can begin no session after an erasure that no caller continues.
+const leavingRetention = 24 * time.Hour
+
+// EraseUser implements memory.Sessions.
+//
+// The user's mark is set first, and a new session enters the user's index before it looks for the mark.
+// So the session is in the index, or it knows that the erasure is complete. A session that was ever
+// returned is noted as erased, and the scripts reject late changes of the user's data in its name. So
+// once the index is empty, no caller writes to what is left.
+func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+	const op = "memory.EraseUser"
+	at := db.OfUser(tenant, user)
+	for range db.MaxAttempts {
+		r, err := e.db.Run(ctx, op, session.Ref{}, leaveUserScript, []string{at("sessions"), at("leaving"), at("erased")},
+			memory.MaxPage, memory.Retention.Milliseconds(), leavingRetention.Milliseconds())
+		if err != nil {
+			return memory.ErasedUser{}, err
+		}
+		if listed := r.List(1); len(listed) > 0 {
+			left, err := e.remaining(ctx, op, tenant, user, listed)
+			if err != nil || len(left) > 0 {
+				return memory.ErasedUser{Sessions: left}, err
+			}
+			continue // the index has other sessions, or none
+		}
+		began := db.Moment(r.Text(2))
+		count, err := e.removeContents(ctx, op, at)
+		if err != nil {
+			return memory.ErasedUser{}, err
+		}
+		r, err = e.db.Run(ctx, op, session.Ref{}, eraseUserScript,
+			[]string{at("sessions"), at("leaving"), at("state"), at("arts"), at("reqs"), at("settled"), at("staged")}, count)
+		if err != nil {
+			return memory.ErasedUser{}, err
+		}
+		if r.Status() == "ok" {
+			return erasedUser(user, began, r), nil
+		}
+	}
+	return memory.ErasedUser{}, failure.Newf(failure.SessionBusy, op,
+		"the user had other sessions each of %d times; repeat the call", db.MaxAttempts)
+}
+
+// erasedUser reads the reply {"ok", state keys, artifacts, bytes, time}.
+func erasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
+	ended := db.Moment(r.Text(4))
+	e := memory.Erasure{User: user, Began: began, Ended: ended, Remains: []memory.Remainder{memory.MarkOfUser(ended)}}
+	e.Add(map[string]int64{
+		memory.KindUserState: db.Number(r.Text(1)), memory.KindUserArtifacts: db.Number(r.Text(2)), memory.KindUserBytes: db.Number(r.Text(3)),
+	})
+	return memory.ErasedUser{Erasure: e}
+}
+
+// remaining returns the sessions of a list, of ids and creation times, that are still to be deleted. It
+// completes deletions that were cut off, and drops entries that have no session.
+func (e *Eraser) remaining(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
+	entries := make([]index.Entry, 0, len(listed)/2)
+	for i := 0; i+1 < len(listed); i += 2 {
+		entries = append(entries, index.Entry{Created: db.Number(listed.Text(i + 1)), Session: listed.Text(i)})
+	}
+	metas, err := e.index.Metas(ctx, op, tenant, entries)
+	if err != nil {
+		return nil, err
+	}
+	for i, entry := range entries {
+		ref := session.Ref{Tenant: tenant, Session: entry.Session}
+		switch meta := metas[i]; {
+		case Gone(meta), meta["user"] != user:
+			err = e.index.Remove(ctx, op, db.IndexKey(tenant, user), entry)
+		case Unfinished(meta):
+			err = e.Finish(ctx, op, ref, user)
+		default:
+			ids = append(ids, entry.Session)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// removeContents removes the bytes of all artifacts at a location. It returns how many versions the
+// location says that it has.
+func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) (string, error) {
+	stored, err := e.db.HGetAll(ctx, at("arts")).Result()
+	if err != nil {
+		return "", e.db.Fault(op, err)
+	}
+	count := strconv.FormatInt(db.Number(stored["arts"]), 10)
+	all, err := contents.Versions(stored)
+	if err != nil {
+		return "", db.Unreadable(op, err)
+	}
+	staged, err := e.staged(ctx, op, at)
+	if err != nil {
+		return "", err
+	}
+	var keys []string
+	for _, a := range all {
+		keys = append(keys, contents.Keys(at, a.Content)...)
+	}
+	for _, c := range staged {
+		keys = append(keys, contents.Keys(at, c)...)
+	}
+	if len(keys) == 0 {
+		return count, nil
+	}
+	_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for batch := range slices.Chunk(keys, journal.BatchSize) {
+			p.Unlink(ctx, batch...)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", e.db.Fault(op, err)
+	}
+	return count, nil
+}

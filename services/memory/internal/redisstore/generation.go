@@ -1,0 +1,106 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/internal/redisconn"
+	"github.com/troupe-dev/troupe/services/memory/internal/generation"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+// storeKey is the key of the hash about the whole store. In a Cluster each master has one, which begins
+// so.
+const storeKey = "m:store"
+
+var _ generation.Data = (*Store)(nil)
+
+// Identity implements generation.Data. The shares are the masters of a Cluster.
+func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
+	id := generation.Identity{}
+	err := s.eachShare(ctx, "memory.Identity", func(share redisconn.Share) error {
+		process, _, err := server(ctx, share.Node)
+		id[strings.TrimPrefix(share.Key, storeKey)] = process
+		return err
+	})
+	return id, err
+}
+
+// Beat implements generation.Data.
+func (s *Store) Beat(ctx context.Context, share string, by int64) (int64, error) {
+	beat, err := s.db.HIncrBy(ctx, storeKey+share, "beat", by).Result()
+	if err != nil {
+		return 0, s.db.Fault("memory.Beat", err)
+	}
+	return beat, nil
+}
+
+// Remember implements generation.Data. Every share stores the mark, in case another one is lost.
+func (s *Store) Remember(ctx context.Context, m generation.Mark) error {
+	return s.eachShare(ctx, "memory.Remember", func(share redisconn.Share) error {
+		return s.db.HSet(ctx, share.Key, "generation", m.Generation, "identity", m.Identity).Err()
+	})
+}
+
+// Recall implements generation.Data.
+func (s *Store) Recall(ctx context.Context) (generation.Mark, error) {
+	var latest generation.Mark
+	err := s.eachShare(ctx, "memory.Recall", func(share redisconn.Share) error {
+		stored, err := s.db.HMGet(ctx, share.Key, "generation", "identity").Result()
+		m := generation.Mark{Generation: db.Number(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
+		if latest.Identity == "" || m.Generation > latest.Generation {
+			latest = m
+		}
+		return err
+	})
+	return latest, err
+}
+
+// eachShare calls do for each share of the store, and stops at the first error.
+func (s *Store) eachShare(ctx context.Context, op string, do func(redisconn.Share) error) error {
+	shares, err := s.db.Shares(ctx, storeKey)
+	if err != nil {
+		return s.db.Fault(op, err)
+	}
+	for _, share := range shares {
+		if err := do(share); err != nil {
+			return s.db.Fault(op, err)
+		}
+	}
+	return nil
+}
+
+// infoReader is a client, or one connection of it.
+type infoReader interface {
+	InfoMap(ctx context.Context, sections ...string) *redis.InfoCmd
+}
+
+// server names the process at the other end of a connection, and the history of its data. One of the two
+// changes after a restart, a failover or a restore (guarantees F7). A replica of a Cluster takes no
+// writes.
+func server(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
+	info, err := conn.InfoMap(ctx, "server", "replication", "cluster").Result()
+	if err != nil {
+		return "", false, err
+	}
+	replica = info["Cluster"]["cluster_enabled"] == "1" && info["Replication"]["role"] == "slave"
+	return info["Server"]["run_id"] + "/" + info["Replication"]["master_replid"], replica, nil
+}
+
+// onConnect returns a callback for new connections that reports the process at their other end. It
+// reports none when Redis does not say.
+func onConnect(met func(process string)) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, conn *redis.Conn) error {
+		process, replica, err := server(ctx, conn)
+		if _, rejected := errors.AsType[redis.Error](err); rejected {
+			err = nil
+		}
+		if err == nil && !replica {
+			met(process)
+		}
+		return err
+	}
+}

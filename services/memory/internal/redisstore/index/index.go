@@ -1,0 +1,150 @@
+// Package index finds sessions: sorted sets of session ids of a tenant and of each user, by the time when
+// the sessions were created, and the list of tenants.
+package index
+
+import (
+	"context"
+	_ "embed"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+//go:embed scripts/unlist.lua
+var unlistSource string
+
+var unlistScript = db.Register("unlist", unlistSource)
+
+// Index is the index of all sessions. It is safe for concurrent use.
+type Index struct {
+	db *db.DB
+}
+
+// New returns the index of the sessions in a database.
+func New(d *db.DB) *Index { return &Index{d} }
+
+// Add enters a session in the indexes, and its tenant in the list of tenants. Repeating it changes
+// nothing. It fails when the user is being erased: the erasure finds the session in the index.
+func (x *Index) Add(ctx context.Context, op string, ref session.Ref, user string, created time.Time) error {
+	entry := redis.Z{Score: float64(created.UnixMilli()), Member: ref.Session}
+	var leaving *redis.IntCmd
+	_, err := x.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZAdd(ctx, db.TenantsKey, redis.Z{Member: ref.Tenant})
+		p.ZAdd(ctx, db.IndexKey(ref.Tenant, ""), entry)
+		if user != "" { // in this order: the erasure of a user ends once the user's index is empty
+			p.ZAdd(ctx, db.IndexKey(ref.Tenant, user), entry)
+			leaving = p.Exists(ctx, db.UserKey(ref.Tenant, user, "leaving"))
+		}
+		return nil
+	})
+	if err != nil {
+		return x.db.Fault(op, err)
+	}
+	if leaving != nil && leaving.Val() > 0 {
+		return failure.Newf(failure.SessionDeleted, op, "session %s was deleted, for its user is being erased; begin a new session later", ref.Session).
+			With("session_id", ref.Session)
+	}
+	return nil
+}
+
+// Remove drops an entry whose session is gone, unless the session was created again since the entry was
+// read.
+func (x *Index) Remove(ctx context.Context, op, key string, e Entry) error {
+	_, err := x.db.Run(ctx, op, session.Ref{}, unlistScript, []string{key}, e.Session, strconv.FormatInt(e.Created, 10))
+	return err
+}
+
+// Entry is one entry of an index. Entries are ordered by creation time, and by session id among those
+// that were created in the same millisecond.
+type Entry struct {
+	Created int64 // in milliseconds
+	Session string
+}
+
+// First is before all entries, latest first.
+var First = Entry{Created: math.MaxInt64 >> 10}
+
+// String returns the page token that follows the entry.
+func (e Entry) String() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
+
+// after reports whether e comes after f, latest first.
+func (e Entry) after(f Entry) bool {
+	return e.Created < f.Created || e.Created == f.Created && e.Session < f.Session
+}
+
+// ParseToken returns the entry that a page token follows (an empty token means First).
+func ParseToken(op, token string) (Entry, error) {
+	if token == "" {
+		return First, nil
+	}
+	created, id, ok := strings.Cut(token, "/")
+	ms, err := strconv.ParseInt(created, 10, 64)
+	if !ok || err != nil {
+		return Entry{}, failure.New(failure.UserInvalidInput, op, "page_token: it is not one that a list gave; begin without one").With("fields", "page_token")
+	}
+	return Entry{ms, id}, nil
+}
+
+// Read returns at most limit entries of an index after the given one, latest first.
+func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int) ([]Entry, error) {
+	for count := limit; ; count *= 2 {
+		stored, err := x.db.ZRevRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{
+			Min: "-inf", Max: strconv.FormatInt(after.Created, 10), Count: int64(count),
+		}).Result()
+		if err != nil {
+			return nil, x.db.Fault(op, err)
+		}
+		var found []Entry
+		for _, z := range stored {
+			id, _ := z.Member.(string)
+			if e := (Entry{int64(z.Score), id}); e.after(after) && len(found) < limit {
+				found = append(found, e)
+			}
+		}
+		// When many sessions were created in one millisecond, those before the given entry may have
+		// filled the answer. Then more are read.
+		if len(found) == limit || len(stored) < count {
+			return found, nil
+		}
+	}
+}
+
+// Metas reads the meta hash of the session of each entry.
+func (x *Index) Metas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
+	replies := make([]*redis.MapStringStringCmd, len(entries))
+	_, err := x.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, e := range entries {
+			replies[i] = p.HGetAll(ctx, db.Key(session.Ref{Tenant: tenant, Session: e.Session}, "meta"))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, x.db.Fault(op, err)
+	}
+	metas := make([]map[string]string, len(entries))
+	for i, r := range replies {
+		metas[i] = r.Val()
+	}
+	return metas, nil
+}
+
+// Tenants returns all tenants that may have sessions, sorted. Sessions that are older than the list
+// belong to the default tenant.
+func (x *Index) Tenants(ctx context.Context) ([]string, error) {
+	all, err := x.db.ZRevRangeByScore(ctx, db.TenantsKey, &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
+	if err != nil {
+		return nil, x.db.Fault("memory.Tenants", err)
+	}
+	all = append(all, identity.DefaultTenant)
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}

@@ -1,0 +1,208 @@
+// Package journal keeps what happened inside the steps of turns, so that a successor of a worker does
+// not repeat it, and so that a finished step can be run again.
+package journal
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+//go:embed scripts/journal.lua
+var journalSource string
+
+//go:embed scripts/page.lua
+var pageSource string
+
+//go:embed scripts/replay.lua
+var replaySource string
+
+//go:embed scripts/recording.lua
+var recordingSource string
+
+var (
+	journalScript   = db.Register("journal", db.TurnSource, journalSource)
+	replayScript    = db.Register("replay", db.TurnSource, pageSource, replaySource)
+	recordingScript = db.Register("recording", db.TurnSource, pageSource, recordingSource)
+)
+
+// Retention is how long the journal of an open step waits for a successor of its worker.
+const Retention = 24 * time.Hour
+
+// Journal implements memory.Journal. It is safe for concurrent use.
+type Journal struct {
+	db   *db.DB
+	keep time.Duration
+}
+
+// New returns the journals in a database. The journal of a step is kept for the given time after the step
+// (0 means that it is deleted with the step's commit).
+func New(d *db.DB, keep time.Duration) *Journal { return &Journal{d, keep} }
+
+// Record implements memory.Journal.
+func (j *Journal) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+	const op = "memory.Record"
+	args := []any{h.Epoch, step, memory.MaxJournalBytes, Retention.Milliseconds()}
+	fields, err := encode(entries)
+	if err != nil {
+		return db.Unencodable(op, err)
+	}
+	keys := db.TurnKeys(h.Ref, h.TurnID, db.JournalName(h.TurnID, step))
+	r, err := j.db.Run(ctx, op, h.Ref, journalScript, keys, append(args, fields...)...)
+	if err != nil {
+		return err
+	}
+	switch r.Status() {
+	case "step_committed":
+		return db.StepCommitted(op, h, step)
+	case "nondeterminism":
+		return nondeterminism(op, step, entries, r)
+	case "journal_full":
+		return failure.Newf(failure.ResourceQuota, op, "the journal of step %d of turn %s holds %s bytes, and may hold %d; do less in one step",
+			step, h.TurnID, r.Text(1), memory.MaxJournalBytes).With("bytes", r.Text(1)).With("max_bytes", strconv.Itoa(memory.MaxJournalBytes))
+	default:
+		return db.Done(op, h, r, nil)
+	}
+}
+
+// LoadJournal implements memory.Journal.
+func (j *Journal) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+	const op = "memory.LoadJournal"
+	keys := db.TurnKeys(h.Ref, h.TurnID, db.JournalName(h.TurnID, step))
+	r, err := j.db.RunReadOnly(ctx, op, h.Ref, replayScript, keys, h.Epoch, after, memory.MaxWindowBytes)
+	if err := db.Done(op, h, r, err); err != nil {
+		return nil, err
+	}
+	return decodeAll(op, r.List(1))
+}
+
+// Recording implements memory.Journal.
+func (j *Journal) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
+	const op = "memory.Recording"
+	keys := db.TurnKeys(ref, turnID, db.JournalName(turnID, step))
+	r, err := j.db.RunReadOnly(ctx, op, ref, recordingScript, keys, step, from-1, memory.MaxWindowBytes)
+	if err != nil {
+		return nil, err
+	}
+	if r.Status() != "ok" {
+		return nil, db.Rejected(op, memory.Hold{Ref: ref, TurnID: turnID}, r)
+	}
+	return decodeAll(op, r.List(1))
+}
+
+// Kept returns the entries of a commit as hash fields and values (none when journals are not kept).
+func (j *Journal) Kept(entries []execution.Entry) ([]any, error) {
+	if j.keep == 0 {
+		return nil, nil
+	}
+	return encode(entries)
+}
+
+// KeepAfterCommit is how long the journal stays after the commit of its step (0 means not at all).
+func (j *Journal) KeepAfterCommit() time.Duration { return j.keep }
+
+// KeepAfterTurn is how long the journal of the running step stays after a turn ended with this outcome.
+// A turn that resumes a failed one must know what was done; a cancelled turn is never resumed.
+func (j *Journal) KeepAfterTurn(outcome session.Outcome) time.Duration {
+	if outcome == session.OutcomeFailed {
+		return max(Retention, j.keep)
+	}
+	return j.keep
+}
+
+// encode returns entries as the fields and values of a journal's hash.
+func encode(entries []execution.Entry) ([]any, error) {
+	var fields []any
+	for _, e := range entries {
+		value, err := db.Encoding.Marshal(wire.EntryToProto(e))
+		if err != nil {
+			return nil, err
+		}
+		fields = append(fields, field(e), value)
+	}
+	return fields, nil
+}
+
+// field returns the field of an entry in the hash of its journal.
+func field(e execution.Entry) string {
+	return strconv.Itoa(e.Number) + ":" + string(e.Phase[:1])
+}
+
+func decode(stored string) (execution.Entry, error) {
+	var e troupev1.JournalEntry
+	if err := proto.Unmarshal([]byte(stored), &e); err != nil {
+		return execution.Entry{}, fmt.Errorf("entry of a journal: %w", err)
+	}
+	return wire.EntryFromProto(&e), nil
+}
+
+func decodeAll(op string, list db.Reply) ([]execution.Entry, error) {
+	var all []execution.Entry
+	for i := range list {
+		e, err := decode(list.Text(i))
+		if err != nil {
+			return nil, db.Unreadable(op, err)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// decodeHash reads all entries of a journal's hash, sorted by number.
+func decodeHash(stored map[string]string) ([]execution.Entry, error) {
+	var entries []execution.Entry
+	for field, value := range stored {
+		if !strings.Contains(field, ":") {
+			continue
+		}
+		e, err := decode(value)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b execution.Entry) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(b.Phase, a.Phase))
+	})
+	return entries, nil
+}
+
+// nondeterminism returns the error for a step that differs from its journal. It names what the step did
+// before, and what it does now.
+func nondeterminism(op string, step int, entries []execution.Entry, r db.Reply) error {
+	before, err := decode(r.Text(2))
+	if err != nil {
+		return db.Unreadable(op, err)
+	}
+	now := entries[slices.IndexFunc(entries, func(e execution.Entry) bool {
+		return e.Number == before.Number && e.Phase == before.Phase
+	})]
+	return failure.Newf(failure.Nondeterminism, op,
+		"number %d of step %d was %s and is now %s: the step does not do again what it did; make it depend on its input alone",
+		before.Number, step, describe(before), describe(now)).
+		With("number", strconv.Itoa(before.Number)).With("step", strconv.Itoa(step)).
+		With("phase", string(before.Phase)).With("tool", before.Tool)
+}
+
+// describe says what an entry is about.
+func describe(e execution.Entry) string {
+	if e.Tool == "" {
+		return "a model call"
+	}
+	return "a call of tool " + e.Tool + " (" + e.Digest + ")"
+}

@@ -1,0 +1,14 @@
+package journal
+
+import "testing"
+
+// A journal is read whatever it holds.
+func FuzzDecode(f *testing.F) {
+	for _, text := range []string{"", "1", "1700000 fuz", "\x08\x01\x12\x02hi"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		_, _ = decode(text)
+		_, _ = decodeHash(map[string]string{"1:r": text, text: "", "2:" + text: text})
+	})
+}

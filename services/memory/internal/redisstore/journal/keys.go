@@ -1,0 +1,110 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+// BatchSize is how many turns or keys one command names.
+const BatchSize = 500
+
+// KeysOfTurns returns the keys of all steps of the given turns that may have a journal: the next step,
+// the last one, which may wait for input, all before it, which may be kept, and those that the turn's
+// hash names.
+func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, turns []string) ([]string, error) {
+	steps, fields := make([]*redis.StringCmd, len(turns)), make([]*redis.StringSliceCmd, len(turns))
+	_, err := j.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range turns {
+			steps[i] = p.HGet(ctx, db.Key(ref, "turn:"+id), "steps")
+			fields[i] = p.HKeys(ctx, db.Key(ref, "turn:"+id))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, j.db.Fault(op, err)
+	}
+	var keys []string
+	for i, id := range turns {
+		n, err := steps[i].Int()
+		for step := 1; err == nil && step <= n+1; step++ {
+			keys = append(keys, db.Key(ref, db.JournalName(id, step)))
+		}
+		for _, field := range fields[i].Val() {
+			if step, ok := strings.CutPrefix(field, "jrnl"); ok {
+				keys = append(keys, db.Key(ref, db.JournalName(id, int(db.Number(step)))))
+			}
+		}
+	}
+	return keys, nil
+}
+
+// KeptKeys returns the keys under which a session may have journals of finished steps. It returns none
+// when journals are not kept: those of an earlier configuration expire.
+func (j *Journal) KeptKeys(ctx context.Context, op string, ref session.Ref) ([]string, error) {
+	if j.keep == 0 {
+		return nil, nil
+	}
+	turns, err := j.turnIDs(ctx, op, ref)
+	if err != nil {
+		return nil, err
+	}
+	return j.KeysOfTurns(ctx, op, ref, turns)
+}
+
+// ForgetCompacted removes the journals of turns whose first message a compaction removed, up to the
+// given sequence: such steps cannot be run again. All of these turns are closed.
+func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Ref, last int64) error {
+	if j.keep == 0 {
+		return nil
+	}
+	turns, err := j.turnIDs(ctx, op, ref)
+	if err != nil {
+		return err
+	}
+	firsts := make([]*redis.StringCmd, len(turns))
+	_, err = j.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range turns {
+			firsts[i] = p.HGet(ctx, db.Key(ref, "turn:"+id), "first")
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return j.db.Fault(op, err)
+	}
+	var compacted []string
+	for i, id := range turns {
+		if first, err := firsts[i].Int64(); err == nil && first <= last {
+			compacted = append(compacted, id)
+		}
+	}
+	keys, err := j.KeysOfTurns(ctx, op, ref, compacted)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	_, err = j.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for batch := range slices.Chunk(keys, BatchSize) {
+			p.Unlink(ctx, batch...)
+		}
+		return nil
+	})
+	if err != nil {
+		return j.db.Fault(op, err)
+	}
+	return nil
+}
+
+// turnIDs returns the ids of all turns that a session knows.
+func (j *Journal) turnIDs(ctx context.Context, op string, ref session.Ref) ([]string, error) {
+	ids, err := j.db.ZRevRangeByScore(ctx, db.Key(ref, "turns"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
+	if err != nil {
+		return nil, j.db.Fault(op, err)
+	}
+	return ids, nil
+}

@@ -1,0 +1,49 @@
+package journal
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+// Partial is the unfinished reply of the running step of a turn.
+type Partial struct {
+	Step int
+	Body []byte // the encoded message (empty means none)
+	Size int    // of the message, as conversation.Size counts
+
+	Untrusted string // the source of untrusted text that the step has read (empty means none)
+}
+
+// PartialOf reads the journal of the running step of a turn. A turn that is not open has no unfinished
+// reply.
+func (j *Journal) PartialOf(ctx context.Context, op string, ref session.Ref, turnID string) (Partial, error) {
+	turn, err := j.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), "outcome", "steps").Result()
+	if err != nil {
+		return Partial{}, j.db.Fault(op, err)
+	}
+	partial := Partial{Step: int(db.Number(db.Reply(turn).Text(1))) + 1, Body: []byte{}}
+	if outcome, known := turn[0].(string); !known || outcome != "" {
+		return partial, nil
+	}
+	stored, err := j.db.HGetAll(ctx, db.Key(ref, db.JournalName(turnID, partial.Step))).Result()
+	if err != nil {
+		return Partial{}, j.db.Fault(op, err)
+	}
+	entries, err := decodeHash(stored)
+	if err != nil {
+		return Partial{}, db.Unreadable(op, err)
+	}
+	partial.Untrusted = memory.SourceOf(entries)
+	if m, ok := memory.PartialOf(entries); ok {
+		partial.Size = conversation.Size(m)
+		if partial.Body, err = messages.Body(m); err != nil {
+			return Partial{}, db.Unreadable(op, err)
+		}
+	}
+	return partial, nil
+}

@@ -1,0 +1,108 @@
+// Package messages reads and writes the log of a session: how a message is stored, and how the log is
+// read by a script or in parts.
+package messages
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+// ReadSource is the Lua source in front of the scripts that read the log. It defines read.
+//
+//go:embed scripts/read.lua
+var ReadSource string
+
+// ReadBytes is how many bytes of a log a script reads: the text that a call returns, and what the
+// messages are stored with besides.
+const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
+
+// Body encodes a message for the log. Its sequence, turn and time are stored beside it.
+func Body(m conversation.Message) ([]byte, error) {
+	m = m.Stored()
+	m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
+	return db.Encoding.Marshal(wire.MessageToProto(m))
+}
+
+// Decode reads an entry of the log: the number of the turn, the time and the body.
+func Decode(id, entry string) (conversation.Message, error) {
+	turn, entry, _ := strings.Cut(entry, " ")
+	at, body, _ := strings.Cut(entry, " ")
+	var stored troupev1.Message
+	if err := proto.Unmarshal([]byte(body), &stored); err != nil {
+		return conversation.Message{}, fmt.Errorf("message %s: %w", id, err)
+	}
+	m := wire.MessageFromProto(&stored)
+	sequence, _, _ := strings.Cut(id, "-")
+	m.Sequence, m.Turn, m.Time = db.Number(sequence), int(db.Number(turn)), db.Moment(at)
+	return m, nil
+}
+
+// DecodeAll reads the entries that read.lua returned, in their order.
+func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
+	messages := make([]conversation.Message, len(entries)/2)
+	for n := range messages {
+		var err error
+		if messages[n], err = Decode(entries.Text(2*n), entries.Text(2*n+1)); err != nil {
+			return nil, err
+		}
+	}
+	return messages, nil
+}
+
+// Summary returns the message that stands for those that a compaction removed.
+func Summary(sequence int64, text string) conversation.Message {
+	return conversation.Message{Sequence: sequence, Role: conversation.RoleSummary, Text: text}
+}
+
+// OldestFirst reverses messages that were read newest first, and drops the oldest that exceed what one
+// answer may hold.
+func OldestFirst(messages []conversation.Message) []conversation.Message {
+	messages = messages[:conversation.Fit(slices.Values(messages), memory.MaxWindowBytes)]
+	slices.Reverse(messages)
+	return messages
+}
+
+// scanCount is how many messages one round trip of Scan reads: at most 25 MiB.
+const scanCount = 100
+
+// Scan calls each for the messages in the log of a session, oldest or latest first, until each returns
+// false.
+func Scan(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
+	read, from, to := d.XRevRangeN, "+", "-"
+	if oldestFirst {
+		read, from, to = d.XRangeN, "-", "+"
+	}
+	for {
+		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanCount).Result()
+		if err != nil {
+			return d.Fault(op, err)
+		}
+		for _, entry := range entries {
+			text, _ := entry.Values["m"].(string)
+			m, err := Decode(entry.ID, text)
+			if err != nil {
+				return db.Unreadable(op, err)
+			}
+			if !each(m) {
+				return nil
+			}
+		}
+		if len(entries) < scanCount {
+			return nil
+		}
+		from = "(" + entries[len(entries)-1].ID
+	}
+}

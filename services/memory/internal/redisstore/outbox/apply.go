@@ -1,0 +1,86 @@
+package outbox
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
+)
+
+// apply makes the change of a commit, and forgets it. It is never rejected: the commit was.
+func (o *Outbox) apply(ctx context.Context, op, user string, u memory.StateUpdate) error {
+	parts := map[memory.Scope][]any{}
+	for name, value := range u.Delta {
+		scope := memory.ScopeOf(name)
+		parts[scope] = append(parts[scope], name, string(value))
+	}
+	c := Change{id: u.RequestID, StateUpdate: u}
+	for scope, changes := range parts {
+		args := append([]any{c.decisionID(), decisionRetention.Milliseconds()}, changes...)
+		if _, err := o.db.Run(ctx, op, u.Ref, settleScript, delta.ScopeKeys(u.Ref, user, scope, "settled", "erased"), args...); err != nil {
+			return err
+		}
+	}
+	return o.forget(ctx, op, user, c, slices.Collect(maps.Keys(parts)))
+}
+
+// decideState makes the change of state of a call, or rejects it, and forgets it.
+func (o *Outbox) decideState(ctx context.Context, op, user string, c Change) (db.Reply, error) {
+	scope, err := memory.OneScope(op, c.Delta)
+	if err != nil {
+		return nil, err
+	}
+	keys := delta.ScopeKeys(c.Ref, user, scope, "reqs", "erased", "settled")
+	args := append([]any{delta.RequestID(c.StateUpdate), delta.IfRevision(c.StateUpdate), c.decisionID()}, delta.RequestArgs(c.StateUpdate)...)
+	r, err := o.db.Run(ctx, op, c.Ref, scopeScript, keys, args...)
+	return o.forgetDecided(ctx, op, user, c, scope, r, err)
+}
+
+// ApplyNow changes state that several sessions share, without a turn: nothing is enqueued.
+func (o *Outbox) ApplyNow(ctx context.Context, op, user string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
+	args := append([]any{delta.RequestID(u), delta.IfRevision(u), ""}, delta.RequestArgs(u)...)
+	return o.db.Run(ctx, op, u.Ref, scopeScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
+}
+
+// decideArtifact makes the change of the artifacts of the user, or rejects it, and forgets it.
+func (o *Outbox) decideArtifact(ctx context.Context, op, user string, c Change) (r db.Reply, err error) {
+	at := db.OfUser(c.Ref.Tenant, user)
+	if c.isPut() {
+		r, err = o.shelve(ctx, op, at, c)
+	} else {
+		r, err = o.discard(ctx, op, at, c)
+	}
+	return o.forgetDecided(ctx, op, user, c, memory.ScopeUser, r, err)
+}
+
+// shelve makes a content the next version of an artifact of the user.
+func (o *Outbox) shelve(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
+	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
+	if err != nil {
+		return nil, db.Unencodable(op, err)
+	}
+	a := c.artifact
+	keys := append([]string{at("arts"), at("settled"), at("staged"), at("erased")}, contents.Keys(at, a.Content)...)
+	return o.db.Run(ctx, op, c.Ref, shelveScript, keys,
+		c.decisionID(), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
+}
+
+// discard removes versions of an artifact of the user.
+func (o *Outbox) discard(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
+	stored, err := o.db.HGetAll(ctx, at("arts")).Result()
+	if err != nil {
+		return nil, o.db.Fault(op, err)
+	}
+	all, err := contents.Versions(stored)
+	if err != nil {
+		return nil, db.Unreadable(op, err)
+	}
+	removed, args := contents.Removal(at, all, c.artifact.Name, c.artifact.Version)
+	keys := append([]string{at("arts"), at("settled"), at("erased")}, removed...)
+	return o.db.Run(ctx, op, c.Ref, discardScript, keys, append([]any{c.decisionID()}, args...)...)
+}

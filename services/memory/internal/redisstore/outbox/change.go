@@ -1,0 +1,63 @@
+package outbox
+
+import (
+	"crypto/rand"
+	"strconv"
+	"strings"
+
+	"encoding/json"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+)
+
+// The prefixes of the ids of changes that a call enqueued. No turn id begins so.
+const (
+	callPrefix = "call:" // a change of state
+	putPrefix  = "put:"  // a new version of an artifact of the user
+	dropPrefix = "drop:" // the removal of versions of an artifact of the user
+)
+
+// Change is a change in an outbox. The id of a change by a commit is its request id, <turn>/<step>; the
+// id of a change by a call begins with a prefix.
+type Change struct {
+	id string
+	memory.StateUpdate
+	artifact memory.Artifact // set only for changes of artifacts, which use no field of StateUpdate but Ref and TurnID
+}
+
+// PutArtifact returns the change that makes a content the next version of an artifact of the user.
+func PutArtifact(a memory.Artifact) Change { return Change{id: putPrefix + rand.Text(), artifact: a} }
+
+// DropArtifact returns the change that removes a version of an artifact of the user (0 means all of
+// them).
+func DropArtifact(name string, version int) Change {
+	return Change{id: dropPrefix + rand.Text(), artifact: memory.Artifact{Name: name, Version: version}}
+}
+
+// stateCall returns the change of state that a call makes.
+func stateCall(u memory.StateUpdate) Change {
+	return Change{id: callPrefix + rand.Text(), StateUpdate: u}
+}
+
+// OfCommit returns the change of shared state that a commit enqueues with its own script: its id and its
+// encoded form, which is empty when the commit changes no shared state.
+func OfCommit(c memory.Commit, shared map[string]json.RawMessage) (id string, stored []byte, err error) {
+	id = c.TurnID + "/" + strconv.Itoa(c.Result.Step)
+	if len(shared) == 0 {
+		return id, []byte{}, nil
+	}
+	stored, err = db.Encoding.Marshal(memorywire.StateUpdateToProto(memory.StateUpdate{Ref: c.Ref, RequestID: id, Delta: shared, Epoch: c.Epoch}))
+	return id, stored, err
+}
+
+// isCall reports whether a call enqueued the change, as opposed to a commit.
+func (c Change) isCall() bool { return strings.HasPrefix(c.id, callPrefix) || c.isPut() || c.isDrop() }
+
+func (c Change) isPut() bool { return strings.HasPrefix(c.id, putPrefix) }
+
+func (c Change) isDrop() bool { return strings.HasPrefix(c.id, dropPrefix) }
+
+// decisionID is the id under which the destination remembers that it decided on the change.
+func (c Change) decisionID() string { return c.Ref.Session + "/" + c.id }

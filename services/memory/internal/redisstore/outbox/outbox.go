@@ -1,0 +1,208 @@
+// Package outbox carries changes from a session to what sessions share: app: and user: state, and the
+// artifacts of the user. These are in other slots than the session, so that one script cannot write both.
+// A change is first enqueued in the session, by a script that checks the fence of the turn, and then made
+// at its destination. It is made under an id that the destination keeps until the session has forgotten
+// the change, and so it is made once even if several callers drain the outbox, or one dies on the way.
+package outbox
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
+)
+
+//go:embed scripts/leave.lua
+var leaveSource string
+
+//go:embed scripts/scope.lua
+var scopeSource string
+
+//go:embed scripts/settle.lua
+var settleSource string
+
+//go:embed scripts/shelve.lua
+var shelveSource string
+
+//go:embed scripts/discard.lua
+var discardSource string
+
+var (
+	leaveScript   = db.Register("leave", db.TurnSource, delta.Source, delta.RequestSource, leaveSource)
+	scopeScript   = db.Register("scope", db.TurnSource, delta.Source, delta.RequestSource, scopeSource)
+	settleScript  = db.Register("settle", delta.Source, settleSource)
+	shelveScript  = db.Register("shelve", contents.Source, shelveSource)
+	discardScript = db.Register("discard", contents.Source, discardSource)
+)
+
+// decisionRetention is how long a destination remembers a change after the session forgot it. It is
+// longer than a call lasts that read the change as still to be made.
+const decisionRetention = 24 * time.Hour
+
+// MaxAttempts bounds how often a change is enqueued again because others of its session must be made
+// first. Each further attempt means that another caller made progress.
+const MaxAttempts = 5
+
+// Outbox holds the changes that sessions still have to make elsewhere. It is safe for concurrent use.
+type Outbox struct {
+	db *db.DB
+}
+
+// New returns the outboxes of the sessions in a database.
+func New(d *db.DB) *Outbox { return &Outbox{d} }
+
+// Drain makes all changes in the outbox of a session, each once and in their order, and removes them.
+func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
+	const op = "memory.settle"
+	var waiting *redis.MapStringStringCmd
+	var user *redis.StringCmd
+	_, err := o.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		waiting, user = p.HGetAll(ctx, db.Key(ref, "out")), p.HGet(ctx, db.Key(ref, "meta"), "user")
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return o.db.Fault(op, err)
+	}
+	all := make([]Change, 0, len(waiting.Val()))
+	for id, stored := range waiting.Val() {
+		c, err := decode(ref, id, stored)
+		if err != nil {
+			return db.Unreadable(op, err)
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, byOrder)
+	for _, c := range all {
+		switch { // a rejection concerns the caller who enqueued the change
+		case c.isPut() || c.isDrop():
+			_, err = o.decideArtifact(ctx, op, user.Val(), c)
+		case c.isCall():
+			_, err = o.decideState(ctx, op, user.Val(), c)
+		default:
+			err = o.apply(ctx, op, user.Val(), c.StateUpdate)
+		}
+		if err != nil && !failure.Is(err, failure.SessionDeleted) { // the change is dropped with the user
+			return err
+		}
+	}
+	return nil
+}
+
+// EnqueueState enqueues a change of app: or user: state on behalf of a turn, and makes it. The status is
+// pending when other changes must be made first: those were made, and the caller may try again.
+func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
+	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
+	if err != nil {
+		return nil, db.Unencodable(op, err)
+	}
+	c := stateCall(u)
+	var r db.Reply
+	for range MaxAttempts {
+		r, err = o.enqueue(ctx, op, c, u.Epoch, stored, scope == memory.ScopeUser)
+		if err != nil || r.Status() != "ok" && r.Status() != "pending" {
+			return r, err
+		}
+		if r.Status() == "ok" {
+			return o.decideState(ctx, op, r.Text(1), c)
+		}
+		if err := o.Drain(ctx, u.Ref); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// EnqueueArtifact enqueues a change of the artifacts of the user on behalf of a turn, and makes it. When
+// other changes must be made first, it makes those, and the status is pending.
+func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Hold, user string, c Change) (db.Reply, error) {
+	c.Ref = h.Ref
+	c.artifact.Turn = h.TurnID
+	c.TurnID = h.TurnID
+	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
+	if err != nil {
+		return nil, db.Unencodable(op, err)
+	}
+	r, err := o.enqueue(ctx, op, c, h.Epoch, stored, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Status() == "pending":
+		return r, o.Drain(ctx, h.Ref)
+	case r.Status() != "ok":
+		return r, nil
+	}
+	return o.decideArtifact(ctx, op, user, c)
+}
+
+// enqueue stores a change in its session, which checks who holds the turn.
+func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, stored []byte, needsUser bool) (db.Reply, error) {
+	keys := db.TurnKeys(c.Ref, c.TurnID, "out")
+	return o.db.Run(ctx, op, c.Ref, leaveScript, keys, db.Fence(ctx, epoch), c.id, stored, needsUser)
+}
+
+// forget removes a change that was decided on, first from the session, and then from what the scopes
+// remember.
+func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
+	if err := o.db.HDel(ctx, db.Key(c.Ref, "out"), c.id).Err(); err != nil {
+		return o.db.Fault(op, err)
+	}
+	for _, scope := range scopes {
+		keys := delta.ScopeKeys(c.Ref, user, scope, "settled", "erased")
+		if _, err := o.db.Run(ctx, op, c.Ref, settleScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetDecided forgets a change of a call that was decided on. That includes a change that was dropped
+// because the user was erased.
+func (o *Outbox) forgetDecided(ctx context.Context, op, user string, c Change, scope memory.Scope, r db.Reply, err error) (db.Reply, error) {
+	if err != nil && !failure.Is(err, failure.SessionDeleted) {
+		return nil, err
+	}
+	return r, cmp.Or(o.forget(ctx, op, user, c, []memory.Scope{scope}), err)
+}
+
+// decode reads the change that a session has under an id.
+func decode(ref session.Ref, id, stored string) (Change, error) {
+	if c := (Change{id: id}); c.isPut() || c.isDrop() {
+		var p troupev1.Artifact
+		err := proto.Unmarshal([]byte(stored), &p)
+		c.artifact, c.Ref = memorywire.ArtifactFromProto(&p), ref
+		return c, err
+	}
+	var p troupev1.UpdateStateRequest
+	err := proto.Unmarshal([]byte(stored), &p)
+	return Change{id: id, StateUpdate: memorywire.StateUpdateFromProto(ref.Tenant, &p)}, err
+}
+
+// byOrder is the order in which changes were enqueued. A call is enqueued only when the outbox is empty,
+// so it comes first. Commits are ordered by epoch, which belongs to one turn, and by the number of the
+// step with which their request id ends.
+func byOrder(a, b Change) int {
+	epochAndStep := func(c Change) (epoch, step int64) {
+		if c.isCall() {
+			return 0, 0
+		}
+		return c.Epoch, db.Number(c.RequestID[strings.LastIndexByte(c.RequestID, '/')+1:])
+	}
+	epochA, stepA := epochAndStep(a)
+	epochB, stepB := epochAndStep(b)
+	return cmp.Or(cmp.Compare(epochA, epochB), cmp.Compare(stepA, stepB))
+}

@@ -1,0 +1,110 @@
+package sessions
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+//go:embed scripts/compact.lua
+var compactSource string
+
+var compactScript = db.Register("compact", compactSource)
+
+// CompactSession implements memory.Sessions.
+func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	const op = "memory.CompactSession"
+	for range db.MaxAttempts {
+		meta, err := s.db.Meta(ctx, op, c.Ref)
+		if err != nil {
+			return conversation.Compaction{}, err
+		}
+		if meta["open"] != "" {
+			return conversation.Compaction{}, db.Busy(op, c.Ref, meta["open"], meta["open_trace"])
+		}
+		held, err := s.readAll(ctx, op, c.Ref, meta)
+		if err != nil {
+			return conversation.Compaction{}, err
+		}
+		needed, err := s.neededByWaiting(ctx, op, c.Ref, meta["waiting"], held)
+		if err != nil {
+			return conversation.Compaction{}, err
+		}
+		keep := max(cmp.Or(c.Keep, memory.DefaultKeep), needed)
+		done := conversation.Compact(held, cmp.Or(c.Strategy, conversation.Summarize), keep, c.Summary, memory.MaxSummaryBytes)
+		if done.Messages == 0 {
+			return done, nil
+		}
+		r, err := s.db.Run(ctx, op, c.Ref, compactScript, []string{db.Key(c.Ref, "meta"), db.Key(c.Ref, "log")},
+			meta["seq"], cmp.Or(meta["summarized"], "0"), meta["count"], meta["bytes"],
+			done.Last, done.Messages, sizeUpTo(held, done.Last), done.Summary, meta["waiting"])
+		if err != nil {
+			return conversation.Compaction{}, err
+		}
+		switch r.Status() {
+		case "ok":
+			return done, s.journal.ForgetCompacted(ctx, op, c.Ref, done.Last)
+		case "changed":
+		default:
+			return conversation.Compaction{}, db.RejectedSession(op, c.Ref, r)
+		}
+	}
+	return conversation.Compaction{}, db.KeepsChanging(op, c.Ref)
+}
+
+// sizeUpTo returns the size of the messages up to a sequence, without the summary.
+func sizeUpTo(held []conversation.Message, last int64) int64 {
+	var bytes int64
+	for _, m := range held {
+		if m.Role != conversation.RoleSummary && m.Sequence <= last {
+			bytes += int64(conversation.Size(m))
+		}
+	}
+	return bytes
+}
+
+// readAll reads all messages that a session holds, after its summary.
+func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
+	var all []conversation.Message
+	if meta["summary"] != "" {
+		all = append(all, messages.Summary(db.Number(meta["summarized"]), meta["summary"]))
+	}
+	err := messages.Scan(ctx, s.db, op, ref, true, func(m conversation.Message) bool {
+		all = append(all, m)
+		return true
+	})
+	return all, err
+}
+
+// neededByWaiting returns how many of the latest messages belong to the turn whose calls wait: from the
+// one with which its window ends. It is 0 when no turn waits.
+func (s *Sessions) neededByWaiting(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
+	turnID, _, waits := strings.Cut(waiting, ":")
+	if !waits {
+		return 0, nil
+	}
+	first, err := s.db.HGet(ctx, db.Key(ref, "turn:"+turnID), "first").Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, s.db.Fault(op, err)
+	}
+	n := 0
+	for _, m := range held {
+		if m.Sequence >= first {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,46 @@
+package sessions
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+//go:embed scripts/history.lua
+var historySource string
+
+var historyScript = db.Register("history", messages.ReadSource, historySource)
+
+// LoadHistory implements memory.Sessions.
+func (s *Sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+	const op = "memory.LoadHistory"
+	holder := memory.HolderOf(ctx)
+	r, err := s.db.RunReadOnly(ctx, op, ref, historyScript, []string{db.Key(ref, "meta"), db.Key(ref, "log")},
+		after, limit, messages.ReadBytes, holder.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	switch r.Status() {
+	case "ok":
+	case "no_session":
+		return nil, db.NoSession(op, ref)
+	default:
+		return nil, db.Rejected(op, holder.Hold, r)
+	}
+	var history []conversation.Message
+	if summarized := db.Number(r.Text(2)); summarized > 0 {
+		history = append(history, messages.Summary(summarized, r.Text(3)))
+	}
+	entries, err := messages.DecodeAll(r.List(1))
+	if err != nil {
+		return nil, db.Unreadable(op, err)
+	}
+	history = append(history, entries...)
+	return history[:conversation.Fit(slices.Values(history), memory.MaxWindowBytes)], nil
+}

@@ -1,0 +1,67 @@
+package sessions
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/erasure"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+)
+
+// ListSessions implements memory.Sessions.
+func (s *Sessions) ListSessions(ctx context.Context, l memory.List) ([]session.Session, string, error) {
+	const op = "memory.ListSessions"
+	at, err := index.ParseToken(op, l.After)
+	if err != nil {
+		return nil, "", err
+	}
+	key := db.IndexKey(l.Tenant, l.User)
+	var found []session.Session
+	for {
+		entries, err := s.index.Read(ctx, op, key, at, l.Limit-len(found)+1)
+		if err != nil {
+			return nil, "", err
+		}
+		more := len(entries) > l.Limit-len(found)
+		entries = entries[:min(len(entries), l.Limit-len(found))]
+		read, err := s.readEntries(ctx, op, l.Tenant, key, entries)
+		if err != nil {
+			return nil, "", err
+		}
+		found = append(found, read...)
+		switch {
+		case !more:
+			return found, "", nil
+		case len(found) == l.Limit:
+			return found, entries[len(entries)-1].String(), nil
+		}
+		at = entries[len(entries)-1]
+	}
+}
+
+// readEntries reads the sessions of some entries. It drops entries that have no session, and completes
+// deletions that were cut off.
+func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entries []index.Entry) ([]session.Session, error) {
+	metas, err := s.index.Metas(ctx, op, tenant, entries)
+	if err != nil {
+		return nil, err
+	}
+	var found []session.Session
+	for i, e := range entries {
+		meta := metas[i]
+		switch {
+		case erasure.Gone(meta):
+			err = s.index.Remove(ctx, op, key, e)
+		case erasure.Unfinished(meta):
+			err = s.eraser.Finish(ctx, op, session.Ref{Tenant: tenant, Session: e.Session}, meta["user"])
+		case db.CheckSession(op, session.Ref{}, meta) == nil:
+			found = append(found, fromMeta(e.Session, meta))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}

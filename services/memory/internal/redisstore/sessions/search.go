@@ -1,0 +1,64 @@
+package sessions
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+// SearchMemory implements memory.Sessions. It holds one part of one log in memory at a time.
+func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
+	const op = "memory.SearchMemory"
+	if err := s.db.CheckHolder(ctx, op); err != nil {
+		return nil, err
+	}
+	entries, err := s.index.Read(ctx, op, db.IndexKey(q.Tenant, q.User), index.First, memory.MaxSearched)
+	if err != nil {
+		return nil, err
+	}
+	query := memory.NewQuery(q.Query)
+	var hits []memory.Hit
+	left := memory.MaxSearchedBytes
+	for _, e := range entries {
+		err := messages.Scan(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, false, func(m conversation.Message) bool {
+			if left -= conversation.Size(m); left < 0 {
+				return false
+			}
+			if score := query.Score(m.Text); score > 0 {
+				hits = append(hits, memory.Hit{Session: e.Session, Message: m, Score: score})
+			}
+			if len(hits) > 2*q.Limit {
+				hits = best(hits, q.Limit)
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+		if left <= 0 {
+			break
+		}
+	}
+	hits = best(hits, q.Limit)
+	return hits[:conversation.Fit(func(yield func(conversation.Message) bool) {
+		for _, h := range hits {
+			if !yield(h.Message) {
+				return
+			}
+		}
+	}, memory.MaxWindowBytes)], nil
+}
+
+// best returns the hits with the highest scores. Among equal scores, those that were found first come
+// first.
+func best(hits []memory.Hit, limit int) []memory.Hit {
+	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
+	return hits[:min(len(hits), limit)]
+}

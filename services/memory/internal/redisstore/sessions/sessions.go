@@ -1,0 +1,154 @@
+// Package sessions reads, lists, searches and changes sessions outside of their turns.
+package sessions
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/erasure"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/index"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+)
+
+//go:embed scripts/update.lua
+var updateSource string
+
+var updateScript = db.Register("update", updateSource)
+
+// labelPrefix begins the fields of the meta hash that hold metadata.
+const labelPrefix = "md:"
+
+// Sessions implements the part of memory.Sessions that does not remove. It is safe for concurrent use.
+type Sessions struct {
+	db      *db.DB
+	index   *index.Index
+	journal *journal.Journal
+	eraser  *erasure.Eraser
+}
+
+// New returns the sessions in a database.
+func New(d *db.DB, x *index.Index, j *journal.Journal, e *erasure.Eraser) *Sessions {
+	return &Sessions{d, x, j, e}
+}
+
+// GetSession implements memory.Sessions.
+func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	const op = "memory.GetSession"
+	meta, err := s.db.Meta(ctx, op, ref)
+	if err != nil {
+		return session.Session{}, err
+	}
+	return s.withPending(ctx, op, ref, fromMeta(ref.Session, meta), meta["waiting"])
+}
+
+// withPending adds the calls that wait, which are in the result of their step. A turn that expired does
+// not wait any more.
+func (s *Sessions) withPending(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
+	turnID, step, waits := strings.Cut(waiting, ":")
+	if !waits {
+		return found, nil
+	}
+	stored, err := s.db.HGet(ctx, db.Key(ref, "turn:"+turnID), "result"+step).Bytes()
+	if errors.Is(err, redis.Nil) {
+		found.WaitingTurn = ""
+		return found, nil
+	}
+	if err != nil {
+		return found, s.db.Fault(op, err)
+	}
+	var result troupev1.StepResult
+	if err := proto.Unmarshal(stored, &result); err != nil {
+		return found, db.Unreadable(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
+	}
+	found.Pending = wire.PendingFromProto(result.GetPending())
+	return found, nil
+}
+
+// fromMeta returns the session with this meta hash.
+func fromMeta(id string, meta map[string]string) session.Session {
+	waiting, _, _ := strings.Cut(meta["waiting"], ":")
+	found := session.Session{
+		ID:            id,
+		User:          meta["user"],
+		State:         session.State(meta["state"]),
+		Turns:         int(db.Number(meta["turns"])),
+		Messages:      db.Number(meta["count"]),
+		Bytes:         db.Number(meta["bytes"]),
+		Sequence:      db.Number(meta["seq"]),
+		Summarized:    db.Number(meta["summarized"]),
+		ArtifactBytes: db.Number(meta["art_bytes"]),
+		Created:       db.Moment(meta["created"]),
+		LastActivity:  db.Moment(meta["active"]),
+		OpenTurn:      meta["open"],
+		WaitingTurn:   waiting,
+		LastTrace:     meta["last_trace"],
+		Revision:      db.Number(meta["rev"]),
+	}
+	for field, value := range meta {
+		if name, ok := strings.CutPrefix(field, labelPrefix); ok {
+			if found.Metadata == nil {
+				found.Metadata = map[string]string{}
+			}
+			found.Metadata[name] = value
+		}
+	}
+	return found
+}
+
+// states are all states of a session.
+var states = []session.State{
+	session.Created, session.Ready, session.Busy, session.InputRequired,
+	session.AuthRequired, session.Paused, session.Failed, session.Closed,
+}
+
+// UpdateSession implements memory.Sessions.
+func (s *Sessions) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
+	const op = "memory.UpdateSession"
+	var moves, labels []any
+	for _, from := range states {
+		if to, ok := from.After(u.Verb); ok {
+			moves = append(moves, string(from), string(to))
+		}
+	}
+	for name, value := range u.Metadata {
+		labels = append(labels, name, value)
+	}
+	args := append([]any{u.IfRevision, u.Create, u.User, memory.MaxMetadata, memory.MaxMetadataBytes, len(moves) / 2}, moves...)
+	r, err := s.db.Run(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
+	if err != nil {
+		return session.Session{}, err
+	}
+	switch r.Status() {
+	case "ok":
+	case "revision_mismatch":
+		given := strconv.FormatInt(u.IfRevision, 10)
+		return session.Session{}, db.RevisionMismatch(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
+	case "labels_full":
+		return session.Session{}, failure.Newf(failure.ResourceQuota, op,
+			"metadata: session %s would have %s labels of %s bytes; a session may have %d of %d bytes: remove some",
+			u.Ref.Session, r.Text(1), r.Text(2), memory.MaxMetadata, memory.MaxMetadataBytes)
+	default:
+		return session.Session{}, db.RejectedSession(op, u.Ref, r)
+	}
+	found := fromMeta(u.Ref.Session, r.Fields(1))
+	if !u.Create {
+		return found, nil
+	}
+	return found, s.index.Add(ctx, op, u.Ref, found.User, found.Created)
+}
+
+// Tenants returns all tenants that may have sessions, sorted.
+func (s *Sessions) Tenants(ctx context.Context) ([]string, error) { return s.index.Tenants(ctx) }

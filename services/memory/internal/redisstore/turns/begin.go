@@ -1,0 +1,229 @@
+package turns
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+//go:embed scripts/begin.lua
+var beginSource string
+
+var beginScript = db.Register("begin", db.TurnSource, messages.ReadSource, contents.Source, attachSource, delta.Source, fromSource, beginSource)
+
+// maxBeginAttempts bounds how often BeginTurn runs its script again, because the turn that must make room
+// changed between two round trips, or the files of its message become other versions than assumed.
+// Except for one time each, another caller made progress.
+const maxBeginAttempts = 4
+
+// moreResults is how many more messages are read when a window has only tool results. A round of tool
+// calls is rarely longer.
+const moreResults = 64
+
+// BeginTurn implements memory.Turns.
+func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := t.begin(ctx, b, b.Window)
+	// A turn without a message may follow a round of tool calls that is longer than its window. A round
+	// must not be split, so the holder of the turn asks again for more.
+	for read := b.Window; err == nil && len(begun.History) == read && onlyResults(begun.History); {
+		again := b
+		again.KnownOnly = true
+		read += moreResults
+		begun, err = t.begin(ctx, again, read)
+	}
+	return begun, err
+}
+
+func onlyResults(messages []conversation.Message) bool {
+	return !slices.ContainsFunc(messages, func(m conversation.Message) bool { return m.Role != conversation.RoleTool })
+}
+
+// begin is BeginTurn, with the given number of messages read for the window.
+func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Begun, error) {
+	const op = "memory.BeginTurn"
+	if err := memory.CheckBegin(op, b); err != nil {
+		return memory.Begun{}, err
+	}
+	least, err := t.cfg.LeastEpoch()
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	attempt := beginAttempt{begin: b, read: read, leastEpoch: least, files: newFiles(b), predecessor: resumedTurn(b)}
+	for range maxBeginAttempts {
+		keys, args, err := attempt.call(t.cfg)
+		if err != nil {
+			return memory.Begun{}, db.Unencodable(op, err)
+		}
+		r, err := t.db.Run(ctx, op, b.Ref, beginScript, keys, args...)
+		if err != nil {
+			return memory.Begun{}, err
+		}
+		// The reply may come from another Redis than the one whose generation was asked for.
+		if now, err := t.cfg.LeastEpoch(); err != nil || now != least {
+			return memory.Begun{}, cmp.Or(err, storeReplaced(op))
+		}
+		switch r.Status() {
+		case "versions":
+			attempt.files = attempt.files.corrected(r)
+		case "journals":
+			attempt.predecessor = resumedJournals(b, r.Text(1))
+		case "make_room":
+			if attempt.predecessor, err = t.predecessor(ctx, op, b, r.Text(1)); err != nil {
+				return memory.Begun{}, err
+			}
+		default:
+			return t.finishBegin(ctx, op, attempt, r)
+		}
+	}
+	return memory.Begun{}, db.Busy(op, b.Ref, attempt.predecessor.name, "")
+}
+
+// predecessor is an earlier turn whose keys the script needs: one that makes room for the new turn, or
+// one that the new turn resumes.
+type predecessor struct {
+	name    string   // as the script names it
+	keys    []string // its keys, which the script needs
+	failure []byte   // why it has no answer (nil when it is not open)
+	partial journal.Partial
+}
+
+// predecessor returns the turn that the script named: a turn whose calls wait, as <turn>:<step>, or an
+// open one.
+func (t *Turns) predecessor(ctx context.Context, op string, b memory.Begin, name string) (predecessor, error) {
+	p := predecessor{name: name}
+	if waiting, step, waits := strings.Cut(name, ":"); waits {
+		p.keys = []string{"turn:" + waiting, db.WaitingJournalName(name), db.WaitingJournalName(b.TurnID + ":" + step)}
+		return p, nil
+	}
+	var err error
+	if p.failure, err = leaseExpired(op, name); err != nil {
+		return p, db.Unencodable(op, err)
+	}
+	if p.partial, err = t.journal.PartialOf(ctx, op, b.Ref, name); err != nil {
+		return p, err
+	}
+	p.keys = []string{"turn:" + name, db.JournalName(name, p.partial.Step)}
+	return p, nil
+}
+
+// finishBegin completes what the script began. It enters a session in the indexes before any caller
+// learns of it, and drains the outbox.
+func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt, r db.Reply) (memory.Begun, error) {
+	b := attempt.begin
+	begun, err := t.decodeBegun(op, b, attempt.read, r)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	if b.KnownOnly {
+		return begun, nil
+	}
+	// A turn that was evicted may never have been acknowledged, and then its session is in no index.
+	evicted := attempt.predecessor.failure != nil
+	if begun.Found != memory.FoundClosed && (begun.Turn.Number == 1 || evicted) {
+		if err := t.index.Add(ctx, op, b.Ref, b.User, db.Moment(r.Text(3))); err != nil {
+			return memory.Begun{}, err
+		}
+	}
+	if r.Integer(2) != 0 {
+		if err := t.outbox.Drain(ctx, b.Ref); err != nil {
+			return memory.Begun{}, err
+		}
+	}
+	return begun, nil
+}
+
+// decodeBegun reads the reply of the script.
+func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (memory.Begun, error) {
+	begun := memory.Begun{Found: memory.Found(r.Status())}
+	var err error
+	switch r.Status() {
+	case "begun":
+		begun.History, err = decodeWindow(r[min(4, len(r)):], b, read)
+		begun.History = conversation.Behind(r.Fields(1)["untrusted"], begun.History)
+		begun.Recorded = t.cfg.KeepJournals > 0
+	case "open":
+		begun.LeaseLeft = max(0, time.Duration(r.Integer(4))*time.Millisecond)
+	case "closed":
+	default:
+		return memory.Begun{}, t.notBegun(op, b, r)
+	}
+	if err != nil {
+		return memory.Begun{}, db.Unreadable(op, err)
+	}
+	if begun.Turn, err = decodeTurn(b.TurnID, r.Fields(1)); err != nil {
+		return memory.Begun{}, db.Unreadable(op, err)
+	}
+	return begun, nil
+}
+
+// notBegun returns the error for a reply of the script that begins no turn.
+func (t *Turns) notBegun(op string, b memory.Begin, r db.Reply) error {
+	switch r.Status() {
+	case "no_session":
+		return db.NoSession(op, b.Ref)
+	case "not_found":
+		return db.UnknownTurn(op, b.Ref, b.TurnID)
+	case "key_reused":
+		return failure.Newf(failure.KeyReused, op,
+			"turn %s of session %s was begun with another request; use a new request_id for a new request", b.TurnID, b.Ref.Session).
+			With("turn_id", b.TurnID)
+	case "session_busy":
+		return db.Busy(op, b.Ref, r.Text(1), r.Text(2))
+	case "session_closed":
+		return failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it, or begin a new session", b.Ref.Session).
+			With("session_id", b.Ref.Session)
+	case "not_waiting":
+		return memory.NotWaiting(op, b.Continues)
+	case "forgotten":
+		return memory.WaitedTooLong(op, b.Continues)
+	case "gone_on":
+		return memory.GoneOn(op, b.Resumes)
+	case "failed_long_ago":
+		return memory.FailedTooLongAgo(op, b.Resumes)
+	case "session_known":
+		return memory.SessionKnown(op, b.Ref)
+	case "session_full":
+		return t.limitExceeded(op, b.Ref, r)
+	case "artifacts_full":
+		return contents.LimitExceeded(op, "session "+b.Ref.Session, b.Ref, r)
+	default:
+		return db.Unexpected(op, r)
+	}
+}
+
+// decodeWindow reads the entries, the sequence and the text of the summary: the latest messages that fit,
+// oldest first. The summary is the first of them when the messages that were read reach back to it.
+func decodeWindow(r db.Reply, b memory.Begin, read int) ([]conversation.Message, error) {
+	window, err := messages.DecodeAll(r.List(0))
+	if err != nil {
+		return nil, err
+	}
+	if summarized := db.Number(r.Text(1)); summarized > 0 && len(window) < read {
+		window = append(window, messages.Summary(summarized, r.Text(2)))
+	}
+	return conversation.Window(messages.OldestFirst(window), b.Window, int64(b.WindowTokens)), nil
+}
+
+// leaseExpired encodes why a turn that made room for another one has no answer.
+func leaseExpired(op, turnID string) ([]byte, error) {
+	return db.Encoding.Marshal(grpcfailure.ToProto(failure.New(failure.SystemTimeout, op,
+		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").
+		With("turn_id", turnID)))
+}
+
+func storeReplaced(op string) error {
+	return failure.New(failure.SystemNetwork, op, "the store was replaced while the turn began; repeat the call")
+}

@@ -1,0 +1,128 @@
+package turns
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+//go:embed scripts/from.lua
+var fromSource string
+
+// firstOptional is the index in ARGV of the first argument after those that every turn has.
+const firstOptional = 28
+
+// beginAttempt is one call of begin.lua.
+type beginAttempt struct {
+	begin       memory.Begin
+	read        int // how many messages are read for the window
+	leastEpoch  int64
+	files       files
+	predecessor predecessor
+}
+
+// call returns the KEYS and ARGV of begin.lua.
+func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
+	b, p := a.begin, a.predecessor
+	answers, err := db.Encoding.Marshal(&troupev1.Answers{Answers: wire.AnswersToProto(b.Answers)})
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := a.files.body()
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := a.files.args()
+	if err != nil {
+		return nil, nil, err
+	}
+	from, err := fromArgs(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys = db.TurnKeys(b.Ref, b.TurnID, append([]string{"turns", "out"}, p.keys...)...)
+	args = slices.Concat([]any{
+		b.TurnID, b.TraceID, b.Fingerprint, b.User, body, conversation.Size(b.Message),
+		b.Lease.Milliseconds(), a.read, a.leastEpoch,
+		cfg.MaxMessages, cfg.MaxBytes, Retention.Milliseconds(),
+		b.KnownOnly, b.LostEpoch, p.name, p.failure, messages.ReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
+		b.Continues, answers, b.Resumes, indexOf(from, firstOptional+len(files)), b.Reserve.Milliseconds(), len(keys) + 1,
+		conversation.Gravest(p.partial.Untrusted, b.Source()),
+	}, files, from)
+	return append(keys, a.files.keys()...), args, nil
+}
+
+// indexOf returns the index at which arguments begin (0 when there are none).
+func indexOf(args []any, at int) int {
+	if len(args) == 0 {
+		return 0
+	}
+	return at
+}
+
+// resumedTurn returns the keys that a turn needs to resume a failed one, or to begin with a copy.
+func resumedTurn(b memory.Begin) predecessor {
+	switch {
+	case b.Resumes != "":
+		return predecessor{keys: []string{"turn:" + b.Resumes}}
+	case b.Copy != nil:
+		return predecessor{keys: []string{"state"}}
+	default:
+		return predecessor{}
+	}
+}
+
+// resumedJournals is resumedTurn with the journals of the steps that the script named, as a list with
+// commas.
+func resumedJournals(b memory.Begin, steps string) predecessor {
+	p := resumedTurn(b)
+	p.name = steps
+	for step := range strings.SplitSeq(steps, ",") {
+		n := int(db.Number(step))
+		p.keys = append(p.keys, db.JournalName(b.Resumes, n), db.JournalName(b.TurnID, n))
+	}
+	return p
+}
+
+// fromArgs returns the arguments of from.lua (none for a turn that neither resumes another nor begins
+// with a copy).
+func fromArgs(b memory.Begin) ([]any, error) {
+	if b.Resumes == "" && b.Copy == nil {
+		return nil, nil
+	}
+	args := []any{len(b.Inherited)}
+	for _, r := range b.InheritedBy() {
+		result, err := db.Encoding.Marshal(wire.ResultToProto(r))
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, r.Step, result)
+	}
+	if b.Copy == nil {
+		return append(args, "0", journal.Retention.Milliseconds()), nil
+	}
+	summary, history := b.Copy.Summary()
+	flag, text := "0", ""
+	if summary != nil {
+		flag, text = "1", summary.Text
+	}
+	copied, size := []any{}, 0
+	for _, m := range slices.Concat(history, b.Copy.Said) {
+		stored, err := messages.Body(m)
+		if err != nil {
+			return nil, err
+		}
+		copied, size = append(copied, max(0, m.Time.UnixMilli()), stored), size+conversation.Size(m)
+	}
+	args = append(args, "1", flag, text, size, len(history), len(b.Copy.Said))
+	return append(append(args, copied...), delta.Pairs(b.Copy.State)...), nil
+}

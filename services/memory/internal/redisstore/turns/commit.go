@@ -1,0 +1,219 @@
+package turns
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
+)
+
+//go:embed scripts/commit.lua
+var commitSource string
+
+//go:embed scripts/weigh.lua
+var weighSource string
+
+var (
+	commitScript = db.Register("commit", db.TurnSource, delta.Source, commitSource)
+	weighScript  = db.Register("weigh", delta.Source, weighSource)
+)
+
+// CommitStep implements memory.Turns.
+func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	const op = "memory.CommitStep"
+	if err := memory.CheckDelta(op, c.State); err != nil {
+		return 0, err
+	}
+	if err := memory.CheckPending(op, c); err != nil {
+		return 0, err
+	}
+	last := c.Base + int64(len(c.Messages))
+	c.Result.Sequence = last
+	own, shared := splitByOwner(c.State)
+	call, err := t.commitCall(c, own, shared)
+	if err != nil {
+		return 0, db.Unencodable(op, err)
+	}
+	exceeded, err := t.exceededScope(ctx, op, c.Ref, shared)
+	if err != nil {
+		return 0, err
+	}
+	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out")
+	r, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
+	if err != nil {
+		return 0, err
+	}
+	if r.Status() != "ok" {
+		return 0, t.notCommitted(op, c, r)
+	}
+	if len(shared) > 0 { // also when it is repeated: the first call may have ended before this
+		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
+// commitCall holds the arguments of commit.lua.
+type commitCall struct {
+	fixed   []any // those that every commit has
+	changes []any // of the state of the session
+	journal []any // entries that the commit brings
+	bodies  []any // of the messages
+}
+
+// args returns the ARGV of commit.lua, where the variable parts are found by the index at which they end.
+func (call commitCall) args(exceeded []any) []any {
+	args := append(call.fixed, exceeded...)
+	endOfChanges := len(args) + 2 + len(call.changes)
+	args = append(args, endOfChanges, endOfChanges+len(call.journal))
+	return slices.Concat(args, call.changes, call.journal, call.bodies)
+}
+
+// commitCall encodes a commit. The digest of all that it stores identifies a repeated one.
+func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
+	result, err := db.Encoding.Marshal(wire.ResultToProto(c.Result))
+	if err != nil {
+		return commitCall{}, err
+	}
+	call, size := commitCall{bodies: make([]any, len(c.Messages)), changes: delta.Pairs(own)}, 0
+	parts := [][]byte{[]byte(c.Outcome), result}
+	for i, m := range c.Messages {
+		body, err := messages.Body(m)
+		if err != nil {
+			return commitCall{}, err
+		}
+		call.bodies[i], parts, size = body, append(parts, body), size+conversation.Size(m)
+	}
+	for _, p := range delta.Pairs(c.State) {
+		parts = append(parts, []byte(p.(string)))
+	}
+	id, enqueued, err := outbox.OfCommit(c, shared)
+	if err != nil {
+		return commitCall{}, err
+	}
+	if call.journal, err = t.journal.Kept(c.Journal); err != nil {
+		return commitCall{}, err
+	}
+	call.fixed = []any{
+		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
+		string(c.Outcome), string(c.Outcome.After()), Retention.Milliseconds(),
+		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
+		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.Source(),
+	}
+	return call, nil
+}
+
+// notCommitted returns the error for a reply of the script that commits nothing.
+func (t *Turns) notCommitted(op string, c memory.Commit, r db.Reply) error {
+	h := memory.Hold{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
+	switch r.Status() {
+	case "step_committed":
+		return db.StepCommitted(op, h, c.Result.Step)
+	case "goes_on":
+		return memory.GoesOnFirst(op, h.TurnID, c.Result.Step, int(db.Number(r.Text(1))))
+	case "not_last":
+		return memory.NotLast(op, h.TurnID, c.Result.Step)
+	case "base_mismatch":
+		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step",
+			c.Ref.Session, r.Text(1), c.Base).
+			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.Text(1))
+	case "session_full":
+		return t.limitExceeded(op, c.Ref, r)
+	case "state_full":
+		return delta.LimitExceeded(op, memory.Scope(r.Text(3)), r)
+	case "no_user":
+		return delta.NoUser(op, c.Ref)
+	default:
+		return db.Rejected(op, h, r)
+	}
+}
+
+// exceededScope returns the name of a shared scope that the changes would make too large, its keys and
+// its bytes, as commit.lua takes them (three empty strings when there is none). The scope is checked
+// before the commit, because it is in another slot. So commits that come at the same moment may exceed
+// the limit together; a change that a commit enqueued never fails.
+func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
+	none := []any{"", "", ""}
+	if len(shared) == 0 {
+		return none, nil
+	}
+	user := ""
+	if needsUser(shared) {
+		var err error
+		if user, err = t.db.HGet(ctx, db.Key(ref, "meta"), "user").Result(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, t.db.Fault(op, err)
+		}
+	}
+	for scope, changes := range delta.ByScope(shared) {
+		if scope == memory.ScopeUser && user == "" {
+			continue // commit.lua rejects it
+		}
+		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.Pairs(changes)...)
+		r, err := t.db.RunReadOnly(ctx, op, ref, weighScript, delta.ScopeKeys(ref, user, scope), args...)
+		if err != nil {
+			return nil, err
+		}
+		if r.Status() != "ok" {
+			return []any{string(scope), r.Text(1), r.Text(2)}, nil
+		}
+	}
+	return none, nil
+}
+
+// splitByOwner splits changes into those of the session's own state and those that sessions share.
+func splitByOwner(changes map[string]json.RawMessage) (own, shared map[string]json.RawMessage) {
+	own, shared = map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	for key, value := range changes {
+		if memory.ScopeOf(key) == memory.ScopeSession {
+			own[key] = value
+		} else {
+			shared[key] = value
+		}
+	}
+	return own, shared
+}
+
+func needsUser(changes map[string]json.RawMessage) bool {
+	for key := range changes {
+		if memory.ScopeOf(key) == memory.ScopeUser {
+			return true
+		}
+	}
+	return false
+}
+
+// waitingStep returns <turn>:<step> for a step whose calls wait (empty when none does).
+func waitingStep(c memory.Commit) string {
+	if len(c.Result.Pending) == 0 {
+		return ""
+	}
+	return c.TurnID + ":" + strconv.Itoa(c.Result.Step)
+}
+
+// digest identifies the parts. Each is hashed with its length, so that no other split has the same digest.
+func digest(parts [][]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		h.Write(p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,89 @@
+package turns
+
+import (
+	_ "embed"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
+)
+
+//go:embed scripts/attach.lua
+var attachSource string
+
+// files are the attachments of the message with which a turn begins. Each becomes a version of an
+// artifact, and the message names the versions, so they are guessed. When the guess is wrong, the script
+// replies with the right versions before it writes anything.
+type files struct {
+	begin    memory.Begin
+	versions []string // in the order of the files
+}
+
+func newFiles(b memory.Begin) files {
+	return files{b, slices.Repeat([]string{"1"}, len(b.Files()))}
+}
+
+// body returns the message as the log holds it (empty when the turn has none).
+func (f files) body() ([]byte, error) {
+	said := f.begin.Said()
+	if len(said) == 0 {
+		return nil, nil
+	}
+	m, next := said[0], 0 // there is at most one
+	m.Attachments = slices.Clone(m.Attachments)
+	for i, a := range m.Attachments {
+		if a.Version == 0 {
+			m.Attachments[i].Version, m.Attachments[i].Size = int(db.Number(f.versions[next])), int64(len(a.Data))
+			next++
+		}
+	}
+	return messages.Body(m)
+}
+
+// keys returns the KEYS of attach.lua.
+func (f files) keys() []string {
+	if len(f.versions) == 0 {
+		return nil
+	}
+	at := db.OfSession(f.begin.Ref)
+	all := []string{at("arts"), at("staged")}
+	for _, a := range f.begin.Files() {
+		all = append(all, contents.Keys(at, memory.ContentOf(a.Data))...)
+	}
+	return all
+}
+
+// args returns the arguments of attach.lua.
+func (f files) args() ([]any, error) {
+	if len(f.versions) == 0 {
+		return nil, nil
+	}
+	all := []any{memory.MaxArtifacts, memory.MaxSessionArtifacts, len(f.versions)}
+	for i, a := range f.begin.Files() {
+		content := memory.ContentOf(a.Data)
+		artifact := memory.Artifact{Content: content, Name: a.Name, MediaType: a.MediaType, Turn: f.begin.TurnID}
+		stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(artifact))
+		if err != nil {
+			return nil, err
+		}
+		pieces := slices.Collect(slices.Chunk(a.Data, memory.ArtifactChunk))
+		all = append(all, a.Name, f.versions[i], content.SHA256, content.Size, stored, len(pieces))
+		for _, piece := range pieces {
+			all = append(all, piece)
+		}
+	}
+	return all, nil
+}
+
+// corrected returns the files with the versions that the script replied.
+func (f files) corrected(r db.Reply) files {
+	versions := r.List(1)
+	f.versions = make([]string, len(versions))
+	for i := range versions {
+		f.versions[i] = versions.Text(i)
+	}
+	return f
+}
