@@ -36,7 +36,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/scope"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
@@ -53,7 +53,7 @@ type App struct {
 	grpcLis      net.Listener
 	httpLis      net.Listener
 	registry     registry.Registry
-	roster       *routing.Roster
+	roster       *instances.Cache
 	operator     *operate.Operator
 	runner       *turn.Runner
 	eraser       *erase.Eraser
@@ -150,16 +150,16 @@ func (a *App) open(files fs.FS) error {
 		return err
 	}
 	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
-	pool.Identify(self)
-	a.roster = routing.NewRoster(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
+	pool.UseIdentity(self)
+	a.roster = instances.New(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
 		if listed {
 			a.board.Set(conditionRegistry, nil)
 		}
-		pool.Keep(addresses)
+		pool.CloseExcept(addresses)
 		gate.Look()
 	})
-	a.roster.Verify(pool.Health)
-	a.roster.AwaitDesires()
+	a.roster.VerifyWith(pool.CheckHealth)
+	a.roster.Desired().Await()
 	a.operator = operate.New(a.roster, a.registry, pool, a.telemetry.Log)
 	if err := a.measureRegistry(); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (a *App) open(files fs.FS) error {
 	}
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
 		Reflection: a.cfg.Reflection, TLS: shown.Credentials(), Rates: rate.New(rates), PeerConnections: a.cfg.PeerConnections,
-		Authenticate: turncred.Authenticate(credentials, callers.Authenticate), Scope: scope.New(credentials, a.store.Get, traces.Standing), Barred: a.roster.Barred,
+		Authenticate: turncred.Authenticate(credentials, callers.Authenticate), Scope: scope.New(credentials, a.store.Get, traces.Standing), Barred: a.roster.Desired().RejectQuarantined,
 	}); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *App) maxTurns() int {
 	if a.cfg.MaxTurns > 0 {
 		return a.cfg.MaxTurns
 	}
-	if places := a.roster.Places(); places > 0 {
+	if places := a.roster.Capacity(); places > 0 {
 		return places
 	}
 	return unknownTurns
@@ -230,7 +230,7 @@ func (a *App) measureRegistry() error {
 		metric.WithDescription("1 while many registrations vanished at once and none is removed; else 0."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			value := int64(0)
-			if a.roster.Frozen() {
+			if a.roster.IsFrozen() {
 				value = 1
 			}
 			o.Observe(value)
@@ -260,7 +260,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		}},
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
-			return a.roster.Follow(ctx, a.registry)
+			return a.roster.Watch(ctx, a.registry)
 		}},
 		{Name: "desired state", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
@@ -270,7 +270,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	if a.cfg.Snapshot != "" {
 		parts = append(parts, process.Part{Name: "snapshot", Grace: 5 * time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
-			return a.roster.KeepSnapshot(ctx, routing.Snapshot{Path: a.cfg.Snapshot, Confirm: a.operator.Confirm})
+			return instances.SnapshotFile{Path: a.cfg.Snapshot, Confirm: a.operator.Confirm}.Keep(ctx, a.roster)
 		}})
 	}
 	for _, d := range a.dependencies { // what is away makes the orchestrator unready, and does not hold it up

@@ -55,7 +55,7 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 
 // quarantine is why an agent is shut out; nil: it is not.
 func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
-	d, out := o.Roster.Quarantine(agent)
+	d, out := o.Roster.Desired().Quarantine(agent)
 	if !out {
 		return nil
 	}
@@ -64,9 +64,9 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 
 // instance is a registration with what operators want of it.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
-	shown, desire := instancewire.InstanceToProto(in), o.Roster.Desire(in.Key())
+	shown, desire := instancewire.InstanceToProto(in), o.Roster.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desired(desire.Want), desire.Reason
-	shown.Missing = o.Roster.Missing(in.Key())
+	shown.Missing = o.Roster.IsMissing(in.Key())
 	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.Unproven(in)
 	return shown
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -32,7 +32,7 @@ type Orchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	Runner    *turn.Runner
 	Traces    *trace.Traces
-	Roster    *routing.Roster
+	Roster    *instances.Cache
 	Workflows *workflow.Set
 	Operator  *operate.Operator
 	Replayer  *replay.Replayer
@@ -159,7 +159,7 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 			a.Workflows = append(a.Workflows, flow.Name)
 		}
 	}
-	for _, d := range o.Roster.Quarantines() {
+	for _, d := range o.Roster.Desired().Quarantines() {
 		named(d.Key.Agent) // also one that nobody has
 	}
 	resp := &troupev1.ListAgentsResponse{}

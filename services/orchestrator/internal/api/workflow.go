@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -108,7 +108,7 @@ func shownPolicy(p choice.Policy) *troupev1.ChoicePolicy {
 }
 
 // shownInstances is how an instance is chosen, in words; empty when it is as nobody said anything.
-func shownInstances(p balance.Policy) string {
+func shownInstances(p selection.Policy) string {
 	var parts []string
 	if p.Instance != "" {
 		parts = append(parts, p.Instance)
@@ -125,7 +125,7 @@ func shownInstances(p balance.Policy) string {
 		}
 	}
 	switch {
-	case p.Strategy == balance.RoundRobin:
+	case p.Strategy == selection.RoundRobin:
 		return ""
 	case len(parts) == 0:
 		return string(p.Strategy)

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -38,15 +38,15 @@ spec:
 }
 
 func TestShownInstances_IsForAPerson(t *testing.T) {
-	for want, p := range map[string]balance.Policy{
+	for want, p := range map[string]selection.Policy{
 		"":                                   {},
-		"load_balanced":                      {Strategy: balance.LoadBalanced},
-		"weighted (v1 20, v2 10)":            {Strategy: balance.Weighted, Weights: map[string]int{"v2": 10, "v1": 20}},
-		"priority (v2 7)":                    {Strategy: balance.Priority, Priorities: map[string]int{"v2": 7}},
-		"manual (x-1, else sticky)":          {Strategy: balance.Manual, Instance: "x-1", Fallback: balance.Sticky},
-		"capability (needs legal documents)": {Strategy: balance.Capability, Needs: []string{"legal", "documents"}},
+		"load_balanced":                      {Strategy: selection.LoadBalanced},
+		"weighted (v1 20, v2 10)":            {Strategy: selection.Weighted, Weights: map[string]int{"v2": 10, "v1": 20}},
+		"priority (v2 7)":                    {Strategy: selection.Priority, Priorities: map[string]int{"v2": 7}},
+		"manual (x-1, else sticky)":          {Strategy: selection.Manual, Instance: "x-1", Fallback: selection.Sticky},
+		"capability (needs legal documents)": {Strategy: selection.Capability, Needs: []string{"legal", "documents"}},
 	} {
 		require.Equal(t, want, shownInstances(p))
 	}
-	require.Empty(t, shownInstances(balance.Policy{Strategy: balance.RoundRobin}))
+	require.Empty(t, shownInstances(selection.Policy{Strategy: selection.RoundRobin}))
 }

@@ -25,10 +25,10 @@ const maxSilence = 6 * time.Second
 // contract, or says that it had to give the step up. What the worker did before is in the
 // journal of the step; it may even have committed it (guarantees F1, F2).
 type LostError struct {
-	Instance registry.Instance
-	Failure  *failure.Error
-	Breach   bool // of the contract: another instance would hardly do better
-	Outage   bool // of the memory service: the instance may have the step again
+	Instance          registry.Instance
+	Failure           *failure.Error
+	ContractViolation bool // of the contract: another instance would hardly do better
+	MemoryOutage      bool // of the memory service: the instance may have the step again
 }
 
 func (l *LostError) Error() string { return l.Failure.Error() }
@@ -78,7 +78,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 		return nil, true, err
 	}
 	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && gaveUp(why) {
-		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), Outage: outage(why)}
+		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), MemoryOutage: outage(why)}
 	}
 	return result, true, nil
 }
@@ -191,5 +191,5 @@ func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err e
 	if silent(call) {
 		d.deaf.note(in, suspicion, why)
 	}
-	return &LostError{Instance: in, Failure: why, Breach: breach}
+	return &LostError{Instance: in, Failure: why, ContractViolation: breach}
 }

@@ -116,8 +116,8 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 			require.Equal(t, "1", lost.Failure.Facts["instance_id"])
 			require.Equal(t, strings.HasPrefix(name, "silent"), r.passesOver(lost.Instance), "other steps pass it over")
-			require.Equal(t, name == "broke the contract", lost.Breach)
-			require.Equal(t, name == "lost the lease", lost.Outage)
+			require.Equal(t, name == "broke the contract", lost.ContractViolation)
+			require.Equal(t, name == "lost the lease", lost.MemoryOutage)
 		})
 	}
 }

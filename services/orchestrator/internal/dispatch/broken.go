@@ -126,7 +126,7 @@ func (b *broken) tell(in registry.Instance, open bool) {
 // busy, to drain or to be fenced does not, nor what ended because the turn did.
 func judge(ctx context.Context, result *troupev1.StepResult, taken bool, err error) (breaker.Result, error) {
 	if lost, ok := errors.AsType[*LostError](err); ok {
-		if lost.Outage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
+		if lost.MemoryOutage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
 			return breaker.Inconclusive, lost
 		}
 		return breaker.Failure, lost

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // hospital is a rig in a synctest bubble: its clock is not that of the machine. Each worker does
@@ -66,7 +66,7 @@ func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
 		h.known = append(h.known, instance(id, id, 4))
 	}
 	t.Cleanup(h.pool.Close)
-	h.roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	h.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	h.roster.Apply(registry.Update{List: &h.known})
 	h.Dispatcher = New(h.roster, h.pool, wait)
 	return h
@@ -82,10 +82,10 @@ func (h *hospital) falls(id string, ill func(troupev1.AgentService_ExecuteStepSe
 }
 
 // step gives a step to one instance, and returns the decision and what became of it.
-func (h *hospital) step(t *testing.T, id string) (d balance.Decision, err error) {
+func (h *hospital) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
 	handler, _ := choosing(t, &d)
-	_, err = h.With(balance.Policy{Strategy: balance.Manual, Instance: id}).Execute(t.Context(), request(), nil, handler)
+	_, err = h.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), request(), nil, handler)
 	return d, err
 }
 
@@ -113,7 +113,7 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 		lose()
 		lose()
 		opened, asked := time.Now(), count()
-		var d balance.Decision
+		var d selection.Decision
 		handler, told := choosing(t, &d)
 		for range 4 { // in turn, with nobody named
 			_, err = h.Execute(t.Context(), request(), nil, handler)
@@ -122,9 +122,9 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 			told.started = nil
 		}
 		require.Equal(t, "2 is the only one that can take it; 1 failed its last steps", d.Reason)
-		require.Equal(t, balance.Broken, d.Rejected[0].Why)
+		require.Equal(t, selection.BreakerOpen, d.Rejected[0].Why)
 		require.Equal(t, "instance 1 of agent a went away while it worked", d.Rejected[0].Detail)
-		require.Equal(t, d, balance.Decide(d.Input), "it can be made again")
+		require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
 
 		d, err = h.step(t, "1")
 		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)

@@ -10,15 +10,15 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // choosing returns a handler that keeps the decision, of which it is told before the start.
-func choosing(t *testing.T, d *balance.Decision) (Handler, *heard) {
+func choosing(t *testing.T, d *selection.Decision) (Handler, *heard) {
 	t.Helper()
 	h := &heard{}
 	handler := h.handler()
-	handler.Chosen = func(why balance.Decision) error {
+	handler.Chosen = func(why selection.Decision) error {
 		require.Empty(t, h.started)
 		*d = why
 		return nil
@@ -34,19 +34,19 @@ func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
 	_, third := serve(t, answer)
 	lost := instance("0", third, 4)
 	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", nobody(t), 4), instance("3", third, 4))
-	var d balance.Decision
+	var d selection.Decision
 	handler, h := choosing(t, &d)
 	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"3"}, h.started)
 	require.Equal(t, "3", d.Target)
-	require.Equal(t, balance.RoundRobin, d.Strategy)
+	require.Equal(t, selection.RoundRobin, d.Strategy)
 	require.Equal(t, "3 is the only one that can take it; 1 lost it before, 1 refused it, 1 does not answer", d.Reason)
-	for i, want := range []balance.Rejected{{ID: "0", Why: balance.Lost}, {ID: "1", Why: balance.Refused, Detail: "it is paused"}} {
+	for i, want := range []selection.Rejected{{ID: "0", Why: selection.Lost}, {ID: "1", Why: selection.Refused, Detail: "it is paused"}} {
 		require.Equal(t, want, d.Rejected[i])
 	}
-	require.Equal(t, balance.Silent, d.Rejected[2].Why)
-	require.Equal(t, d, balance.Decide(d.Input), "it can be made again")
+	require.Equal(t, selection.Unresponsive, d.Rejected[2].Why)
+	require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
 }
 
 func TestDispatcher_AnErrorOfTheChoiceEndsTheStep(t *testing.T) {
@@ -54,7 +54,7 @@ func TestDispatcher_AnErrorOfTheChoiceEndsTheStep(t *testing.T) {
 	r := newRig(t, patience, instance("1", address, 4))
 	h, enough := new(heard), errors.New("enough")
 	handler := h.handler()
-	handler.Chosen = func(balance.Decision) error { return enough }
+	handler.Chosen = func(selection.Decision) error { return enough }
 	_, err := r.Execute(t.Context(), request(), nil, handler)
 	require.ErrorIs(t, err, enough)
 	require.Empty(t, h.started)
@@ -68,25 +68,25 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 	}
 	known[3].Version = "v2"
 	r := newRig(t, 50*time.Millisecond, known...)
-	took := func(policy balance.Policy, session string) string {
+	took := func(policy selection.Policy, session string) string {
 		req := request()
 		req.SessionId = session
 		var h heard
-		_, err := r.With(policy).Execute(t.Context(), req, nil, h.handler())
+		_, err := r.WithPolicy(policy).Execute(t.Context(), req, nil, h.handler())
 		require.NoError(t, err)
 		return h.started[0]
 	}
-	home := took(balance.Policy{Strategy: balance.Sticky}, "s-1")
+	home := took(selection.Policy{Strategy: selection.Sticky}, "s-1")
 	spread := map[string]int{}
 	for range 8 {
-		require.Equal(t, home, took(balance.Policy{Strategy: balance.Sticky}, "s-1"))
-		require.Equal(t, "3", took(balance.Policy{Strategy: balance.Manual, Instance: "3"}, "s"))
-		require.Equal(t, "4", took(balance.Policy{Strategy: balance.Priority, Priorities: map[string]int{"v2": 1}}, "s"))
-		spread[took(balance.Policy{}, "s-1")]++
+		require.Equal(t, home, took(selection.Policy{Strategy: selection.Sticky}, "s-1"))
+		require.Equal(t, "3", took(selection.Policy{Strategy: selection.Manual, Instance: "3"}, "s"))
+		require.Equal(t, "4", took(selection.Policy{Strategy: selection.Priority, Priorities: map[string]int{"v2": 1}}, "s"))
+		spread[took(selection.Policy{}, "s-1")]++
 	}
 	require.Equal(t, map[string]int{"1": 2, "2": 2, "3": 2, "4": 2}, spread, "other strategies take nobody's turn")
 
-	_, err := r.With(balance.Policy{Strategy: balance.Manual, Instance: "9"}).Execute(t.Context(), request(), nil, new(heard).handler())
+	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: "9"}).Execute(t.Context(), request(), nil, new(heard).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the workflow names 9, which is not known")
 }
@@ -99,7 +99,7 @@ func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
 	t.Cleanup(r.Close)
 	named.started <- nil
 	var h heard
-	_, err := r.With(balance.Policy{Strategy: balance.Manual, Instance: "1"}).Execute(t.Context(), request(), nil, h.handler())
+	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: "1"}).Execute(t.Context(), request(), nil, h.handler())
 	require.NoError(t, err)
 	require.Equal(t, []string{"1"}, h.started)
 	require.EqualValues(t, 1, named.starts.Load())
@@ -112,16 +112,16 @@ func TestDispatcher_GivesTheStepToOneThatCan(t *testing.T) {
 	plain, able := instance("0", address, 4), instance("1", address, 4)
 	able.Capabilities = []string{"gpu", "maps"}
 	r := newRig(t, 300*time.Millisecond, plain, able)
-	var d balance.Decision
+	var d selection.Decision
 	handler, h := choosing(t, &d)
-	_, err := r.With(balance.Policy{Strategy: balance.Capability, Needs: []string{"gpu"}}).Execute(t.Context(), request(), nil, handler)
+	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Capability, Needs: []string{"gpu"}}).Execute(t.Context(), request(), nil, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"1"}, h.started)
 	require.Equal(t, "1 has all that the step needs: gpu; 1 has nothing of what the step needs", d.Reason)
-	require.Equal(t, d, balance.Decide(d.Input), "it can be made again")
+	require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
 
 	handler, _ = choosing(t, &d)
-	_, err = r.With(balance.Policy{Strategy: balance.Capability, Needs: []string{"tpu"}}).Execute(t.Context(), request(), nil, handler)
+	_, err = r.WithPolicy(selection.Policy{Strategy: selection.Capability, Needs: []string{"tpu"}}).Execute(t.Context(), request(), nil, handler)
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 	require.ErrorContains(t, err, "2 have nothing of what the step needs")
 }

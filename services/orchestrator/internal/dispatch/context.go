@@ -52,5 +52,5 @@ func number(n int32) string {
 // it is believed. Another instance would hardly do better.
 func trespassed(in registry.Instance, err error) error {
 	e, _ := errors.AsType[*failure.Error](err)
-	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), Breach: true}
+	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ContractViolation: true}
 }

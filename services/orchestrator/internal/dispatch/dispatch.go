@@ -10,49 +10,49 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // Dispatcher gives steps to instances. Safe for concurrent use.
 type Dispatcher struct {
-	roster *routing.Roster
-	pool   *Pool
-	wait   time.Duration
-	policy balance.Policy
-	asked  balance.Ask
-	slots  *slots
-	starts *starts
-	deaf   *deaf
-	broken *broken
+	roster  *instances.Cache
+	pool    *Pool
+	wait    time.Duration
+	policy  selection.Policy
+	request selection.Request
+	slots   *slots
+	starts  *starts
+	deaf    *deaf
+	broken  *broken
 
 	silence time.Duration // after which a step that was admitted is given up
 }
 
 // New returns a dispatcher. Wait is how long a step waits for an instance that takes it, while
 // none of them works for this dispatcher.
-func New(roster *routing.Roster, pool *Pool, wait time.Duration) *Dispatcher {
+func New(roster *instances.Cache, pool *Pool, wait time.Duration) *Dispatcher {
 	d := &Dispatcher{
 		roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool), deaf: newDeaf(),
 		broken: newBroken(pool.telemetry.Log), silence: maxSilence,
 	}
-	return d.With(balance.Policy{})
+	return d.WithPolicy(selection.Policy{})
 }
 
-// With returns the same dispatcher for steps whose instances are chosen by a policy. Without
+// WithPolicy returns the same dispatcher for steps whose instances are chosen by a policy. Without
 // one they take turns (OC-16).
-func (d *Dispatcher) With(policy balance.Policy) *Dispatcher {
+func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	other := *d
 	other.policy = policy
-	other.policy.Strategy = cmp.Or(policy.Strategy, balance.RoundRobin)
+	other.policy.Strategy = cmp.Or(policy.Strategy, selection.RoundRobin)
 	return &other
 }
 
-// For returns the same dispatcher for steps of which decisions record for whom and for what they
+// WithRequest returns the same dispatcher for steps of which decisions record for whom and for what they
 // are made (contract OC-14).
-func (d *Dispatcher) For(asked balance.Ask) *Dispatcher {
+func (d *Dispatcher) WithRequest(asked selection.Request) *Dispatcher {
 	other := *d
-	other.asked = asked
+	other.request = asked
 	return &other
 }
 
@@ -64,7 +64,7 @@ type Handler struct {
 	Waiting func(agent string) error               // nobody takes the step yet; at most once
 	Started func(instance registry.Instance) error // an instance took it; once
 	// Chosen is told why that instance was chosen, right before Started. It may be nil.
-	Chosen func(balance.Decision) error
+	Chosen func(selection.Decision) error
 	// Equip is asked which tools the step may use at an instance, before that gets it; nil, and a nil
 	// answer: all. Its error ends the step. It may be asked again for the next instance.
 	Equip func(registry.Instance) (*troupev1.AllowedTools, error)
@@ -82,7 +82,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 	s := &search{
 		Dispatcher: d, req: req, avoid: avoid, handler: h, patience: time.NewTimer(d.wait),
 		counter: d.slots.turn(agent, d.policy.Strategy),
-		waiter:  newWaiter(req.GetStep() > 1 || req.GetAttempt() > 1, d.policy.Strategy == balance.Manual || len(avoid) > 0),
+		waiter:  newWaiter(req.GetStep() > 1 || req.GetAttempt() > 1, d.policy.Strategy == selection.Manual || len(avoid) > 0),
 	}
 	s.waiter.priority = wire.PriorityFromProto(req.Priority) //nolint:protogetter // whether it is there counts
 	defer s.patience.Stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,7 +31,7 @@ const patience = 30 * time.Second
 // rig is a dispatcher, and the instances that it knows.
 type rig struct {
 	*Dispatcher
-	roster *routing.Roster
+	roster *instances.Cache
 	pool   *Pool
 }
 
@@ -39,7 +39,7 @@ func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
 	t.Helper()
 	r := &rig{pool: NewPool(telemetry.Discard(), rpc.Dial)}
 	t.Cleanup(r.pool.Close)
-	r.roster = routing.NewRoster(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.Keep(addresses) })
+	r.roster = instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.CloseExcept(addresses) })
 	r.roster.Apply(registry.Update{List: &known})
 	r.Dispatcher = New(r.roster, r.pool, wait)
 	return r

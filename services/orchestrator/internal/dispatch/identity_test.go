@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 // Whoever is registered as an agent has to prove it. A worker that proves to be of another one,
@@ -44,7 +44,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	honest, forged, plain := worker(open(identity.Worker, "a")), worker(open(identity.Worker, "b")), worker(nil)
 
 	r := newRig(t, 0, instance("1", forged, 1))
-	r.pool.Identify(open(identity.Orchestrator, ""))
+	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.Keep(t)
 	r.pool.telemetry.Audit = log
 	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, nobody(t): failure.SystemNetwork} {
@@ -53,12 +53,12 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 		if want == "" {
 			require.NoError(t, err)
 			release()
-			require.Equal(t, routing.Serving, r.pool.Health(t.Context(), in))
+			require.Equal(t, instances.Serving, r.pool.CheckHealth(t.Context(), in))
 			continue
 		}
 		require.True(t, failure.Is(err, want), "%v", err)
 		require.ErrorContains(t, err, "the worker at "+address)
-		require.Equal(t, routing.Unreachable, r.pool.Health(t.Context(), in))
+		require.Equal(t, instances.Unreachable, r.pool.CheckHealth(t.Context(), in))
 	}
 	_, _, err := r.pool.Get(t.Context(), registry.Instance{Agent: "b", ID: "1", Address: honest})
 	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is that of another agent: %v", err)
@@ -68,8 +68,8 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 	require.ErrorContains(t, err, "the worker at "+forged+" does not prove to be one of agent a, as which it is registered")
 
-	require.NotEmpty(t, r.pool.Unproven(registry.Instance{Agent: "a", Address: forged}))
-	require.Empty(t, r.pool.Unproven(registry.Instance{Agent: "a", Address: honest}))
+	require.NotEmpty(t, r.pool.IdentityError(registry.Instance{Agent: "a", Address: forged}))
+	require.Empty(t, r.pool.IdentityError(registry.Instance{Agent: "a", Address: honest}))
 	said := map[string]int{}
 	for _, e := range entries() {
 		if e.Kind == audit.Denied {
@@ -80,6 +80,6 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 		"worker at " + forged + " be a worker of agent a": 1, "worker at " + plain + " be a worker of agent a": 1,
 		"worker at " + honest + " be a worker of agent b": 1,
 	}, said, "once each, however often it is asked")
-	r.pool.Keep(map[string]bool{honest: true})
-	require.Empty(t, r.pool.Unproven(registry.Instance{Agent: "a", Address: forged}), "it is not registered any more")
+	r.pool.CloseExcept(map[string]bool{honest: true})
+	require.Empty(t, r.pool.IdentityError(registry.Instance{Agent: "a", Address: forged}), "it is not registered any more")
 }

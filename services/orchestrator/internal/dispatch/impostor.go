@@ -6,9 +6,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Unproven is why whoever is at the address of an instance is not a worker of its agent, as the
+// IdentityError is why whoever is at the address of an instance is not a worker of its agent, as the
 // last connection found; empty: it is, or nobody has connected.
-func (p *Pool) Unproven(in registry.Instance) string {
+func (p *Pool) IdentityError(in registry.Instance) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.impostors[place{in.Address, in.Agent}]

@@ -99,7 +99,7 @@ func TestDispatcher_BelievesNoUsageThatIsNone(t *testing.T) {
 			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			lost, ok := errors.AsType[*LostError](err)
 			require.True(t, ok, "%v", err)
-			require.True(t, lost.Breach)
+			require.True(t, lost.ContractViolation)
 			require.Equal(t, failure.AgentContract, lost.Failure.Mode)
 		})
 	}

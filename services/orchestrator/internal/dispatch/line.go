@@ -3,8 +3,8 @@ package dispatch
 import (
 	"slices"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // waiter is a step that has no place yet, in the line of its agent. Steps of turns that have
@@ -147,10 +147,10 @@ func (s *slots) leave(agent string, w *waiter) {
 
 // working reports whether a step of this orchestrator runs at one of those that may have the
 // next: then there will be a place, however long it takes.
-func (s *slots) working(agent string, list *routing.List, may func(balance.Candidate) bool) bool {
+func (s *slots) working(agent string, list *instances.List, may func(selection.Candidate) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.of(agent)
 	t.follow(list)
-	return slices.ContainsFunc(t.candidates, func(c balance.Candidate) bool { return t.working[c.ID] > 0 && may(c) })
+	return slices.ContainsFunc(t.candidates, func(c selection.Candidate) bool { return t.working[c.ID] > 0 && may(c) })
 }

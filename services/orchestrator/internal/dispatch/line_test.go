@@ -10,13 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // look is one look of a step for a place, as it looks once it was told to.
 func (d *desk) look(w *waiter) (registry.Instance, bool) {
 	list, _ := d.roster.List("a")
-	in, _, ok := d.take("a", list, balance.Input{}, w)
+	in, _, ok := d.take("a", list, selection.Input{}, w)
 	return in, ok
 }
 
@@ -127,7 +127,7 @@ func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
 	}
 	named, other := newWaiter(true, true), newWaiter(false, false)
 	list, _ := d.roster.List("a")
-	wants := balance.Input{Policy: balance.Policy{Strategy: balance.Manual, Instance: taken[1].ID}}
+	wants := selection.Input{Policy: selection.Policy{Strategy: selection.Manual, Instance: taken[1].ID}}
 	for _, w := range []*waiter{named, other} {
 		d.join("a", w)
 	}
@@ -162,7 +162,7 @@ func TestDispatcher_WaitsWhileSomebodyWorks(t *testing.T) {
 	})
 	busy := instance("1", address, 1)
 	r := newRig(t, patience, busy)
-	hasty := r.With(balance.Policy{}) // for whom the first step is at work, however long it took to begin
+	hasty := r.WithPolicy(selection.Policy{}) // for whom the first step is at work, however long it took to begin
 	hasty.wait = wait
 	ended := make(chan error, 2)
 	execute := func(d *Dispatcher) {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 // Pool holds one connection per worker address, and agent that it is registered for. Safe for
@@ -49,10 +49,10 @@ func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...
 	return &Pool{telemetry: t, dial: dial, conns: map[place]*pooled{}, impostors: map[place]string{}}
 }
 
-// Identify has every connection that is made from now on prove both sides: this one by the
+// UseIdentity has every connection that is made from now on prove both sides: this one by the
 // source, and the worker by a certificate of the agent that it is registered for (S16). A nil
 // source leaves them in plain text.
-func (p *Pool) Identify(self *identity.Source) {
+func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.self = self
@@ -135,9 +135,9 @@ func (p *Pool) release(c *pooled) {
 	}
 }
 
-// Keep closes the connections to addresses that are not among the given ones, each once
+// CloseExcept closes the connections to addresses that are not among the given ones, each once
 // its last step has ended: a worker that drains is deregistered and still at work.
-func (p *Pool) Keep(addresses map[string]bool) {
+func (p *Pool) CloseExcept(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at := range p.impostors {
@@ -157,13 +157,13 @@ func (p *Pool) Keep(addresses map[string]bool) {
 	}
 }
 
-// Health asks the worker at the address of an instance whether it is that one, and takes
+// CheckHealth asks the worker at the address of an instance whether it is that one, and takes
 // steps or may again. Another that answers there says that this one is not. It takes 2 s at
 // most.
-func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health {
+func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.Health {
 	conn, release, err := p.Get(ctx, in)
 	if err != nil {
-		return routing.Unreachable
+		return instances.Unreachable
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
@@ -171,13 +171,13 @@ func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health 
 	resp, err := troupev1.NewLifecycleServiceClient(conn).GetState(ctx, &troupev1.GetStateRequest{})
 	status := resp.GetStatus()
 	if err != nil || cmp.Or(status.GetInstanceId(), in.ID) != in.ID || cmp.Or(status.GetAgent(), in.Agent) != in.Agent {
-		return routing.Unreachable
+		return instances.Unreachable
 	}
 	state, lost := instancewire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
 	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // lost: until it is registered anew
-		return routing.NotServing
+		return instances.NotServing
 	}
-	return routing.Serving
+	return instances.Serving
 }
 
 // Close closes all connections; steps that run break off.

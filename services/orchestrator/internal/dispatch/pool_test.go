@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 // stated is a worker that says how it is.
@@ -44,20 +44,20 @@ func TestPool_AsksAnInstanceForItsHealth(t *testing.T) {
 	for _, c := range []struct {
 		status *troupev1.InstanceStatus
 		err    error
-		want   routing.Health
+		want   instances.Health
 	}{
-		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_BUSY}, nil, routing.Serving},
-		{&troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}, nil, routing.Serving},
-		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_PAUSED}, nil, routing.Serving},
-		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN}, nil, routing.NotServing},
-		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_TERMINATED}, nil, routing.NotServing},
-		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_READY, Lease: expired}, nil, routing.NotServing},
-		{&troupev1.InstanceStatus{InstanceId: "2", State: troupev1.InstanceState_INSTANCE_STATE_READY}, nil, routing.Unreachable},
-		{nil, failure.New(failure.SystemNetwork, "test", "no"), routing.Unreachable},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_BUSY}, nil, instances.Serving},
+		{&troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}, nil, instances.Serving},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_PAUSED}, nil, instances.Serving},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN}, nil, instances.NotServing},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_TERMINATED}, nil, instances.NotServing},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_READY, Lease: expired}, nil, instances.NotServing},
+		{&troupev1.InstanceStatus{InstanceId: "2", State: troupev1.InstanceState_INSTANCE_STATE_READY}, nil, instances.Unreachable},
+		{nil, failure.New(failure.SystemNetwork, "test", "no"), instances.Unreachable},
 	} {
 		worker.status, worker.err = c.status, c.err
-		require.Equal(t, c.want, pool.Health(t.Context(), in), "%v", c.status)
+		require.Equal(t, c.want, pool.CheckHealth(t.Context(), in), "%v", c.status)
 	}
 	in.Address = nobody(t)
-	require.Equal(t, routing.Unreachable, pool.Health(t.Context(), in))
+	require.Equal(t, instances.Unreachable, pool.CheckHealth(t.Context(), in))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // search looks for an instance that takes a step. One goroutine uses it.
@@ -25,25 +25,25 @@ type search struct {
 	patience *time.Timer
 	waiter   *waiter
 
-	over    bool             // the patience has ended
-	works   bool             // an instance has begun the step
-	working bool             // somebody could take the step, if not now
-	refusal error            // the last that was heard
-	last    balance.Decision // that nobody can have it
+	over    bool               // the patience has ended
+	works   bool               // an instance has begun the step
+	working bool               // somebody could take the step, if not now
+	refusal error              // the last that was heard
+	last    selection.Decision // that nobody can have it
 }
 
 // ask goes through the instances in the order in which routing decides until one takes the
 // step. It stops early when a place became free, which may be at one that it has passed, and
 // when the patience ends; to ask one that does not answer takes time.
-func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepResult, taken bool, _ error) {
+func (s *search) ask(ctx context.Context, list *instances.List) (_ *troupev1.StepResult, taken bool, _ error) {
 	s.working = false
 	out, swept := s.excluded(), false
 	for first := true; ; first = false {
 		if !first && s.interrupted() {
 			return nil, false, nil
 		}
-		in, decision, ok := s.slots.take(s.req.GetAgent(), list, balance.Input{
-			Ask: s.asked, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
+		in, decision, ok := s.slots.take(s.req.GetAgent(), list, selection.Input{
+			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
 		}, s.waiter)
 		if !ok {
 			s.working, s.last = s.working || decision.Later, decision
@@ -81,7 +81,7 @@ func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepR
 
 // hand gives the step to an instance, and the place there back, even when a handler panics:
 // whoever contains that has the dispatcher go on.
-func (s *search) hand(ctx context.Context, in registry.Instance, why balance.Decision, ended func(breaker.Result, error)) (result *troupev1.StepResult, taken bool, err error) {
+func (s *search) hand(ctx context.Context, in registry.Instance, why selection.Decision, ended func(breaker.Result, error)) (result *troupev1.StepResult, taken bool, err error) {
 	defer func() {
 		ended(judge(ctx, result, taken, err))
 		if s.works {
@@ -106,19 +106,19 @@ func (s *search) hand(ctx context.Context, in registry.Instance, why balance.Dec
 
 // leftAlone is why an instance is not asked that failed its last steps. One that is on trial
 // may have the step soon, as one may that refused it.
-func leftAlone(err error) balance.Why {
+func leftAlone(err error) selection.Availability {
 	if errors.Is(err, errOnTrial) {
-		return balance.Refused
+		return selection.Refused
 	}
-	return balance.Broken
+	return selection.BreakerOpen
 }
 
 // passedOver is why an instance is not asked that did not take a step.
-func passedOver(err error) balance.Why {
+func passedOver(err error) selection.Availability {
 	if refused(err) {
-		return balance.Refused
+		return selection.Refused
 	}
-	return balance.Silent
+	return selection.Unresponsive
 }
 
 // giveBack returns a place that could not be used, and goes back to that in the line.
@@ -158,12 +158,12 @@ func (s *search) impatient() bool {
 	list, _ := s.roster.List(s.req.GetAgent())
 	out := s.excluded()
 	only := ""
-	if s.policy.Strategy == balance.Manual && s.policy.Fallback == "" {
+	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
 		only = s.policy.Instance
 	}
-	if s.slots.working(s.req.GetAgent(), list, func(c balance.Candidate) bool {
+	if s.slots.working(s.req.GetAgent(), list, func(c selection.Candidate) bool {
 		no, ok := out[c.ID]
-		ok = ok && no.Incarnation == c.Incarnation && no.Why != balance.Refused
+		ok = ok && no.Incarnation == c.Incarnation && no.Why != selection.Refused
 		return !ok && (only == "" || c.ID == only)
 	}) {
 		s.patience.Reset(s.wait)
@@ -173,13 +173,13 @@ func (s *search) impatient() bool {
 }
 
 // excluded are instances that shall not have the step, by id.
-type excluded map[string]balance.Rejected
+type excluded map[string]selection.Rejected
 
 // maxDetail is how much of why an instance did not take a step is recorded, in characters.
 const maxDetail = 200
 
-func (e excluded) add(who run, why balance.Why, err error) {
-	e[who.ID] = balance.Rejected{ID: who.ID, Incarnation: who.incarnation, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
+func (e excluded) add(who run, why selection.Availability, err error) {
+	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.incarnation, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
 }
 
 // excluded are those that need not be asked: they lost the step, or others, or do not answer.
@@ -194,13 +194,13 @@ func (s *search) excluded() excluded {
 		out.add(who, passedOver(err), err)
 	}
 	for _, in := range s.avoid {
-		out[in.ID] = balance.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: balance.Lost}
+		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: selection.Lost}
 	}
 	return out
 }
 
 // told returns a handler that is told of the decision before it is told of the start.
-func (s *search) told(why balance.Decision) Handler {
+func (s *search) told(why selection.Decision) Handler {
 	h := s.handler
 	h.Started = func(in registry.Instance) error {
 		s.slots.works(in, 1)
@@ -217,14 +217,14 @@ func (s *search) told(why balance.Decision) Handler {
 
 // wake begins the start of all instances that were not started, for nobody else has a place.
 // When one is named, the others may sleep. Those that are not up are excluded.
-func (s *search) wake(list *routing.List, named registry.Instance, out excluded) {
+func (s *search) wake(list *instances.List, named registry.Instance, out excluded) {
 	for _, in := range list.Instances {
-		if in.State != lifecycle.Uninitialized || s.policy.Strategy == balance.Manual && in.ID != named.ID {
+		if in.State != lifecycle.Uninitialized || s.policy.Strategy == selection.Manual && in.ID != named.ID {
 			continue
 		}
 		if err := s.starts.begun(in).outcome(); err != nil {
 			s.refusal = err
-			out.add(runOf(in), balance.Starting, err)
+			out.add(runOf(in), selection.Starting, err)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func (s *search) interrupted() bool {
 func (s *search) nobody() error {
 	why := "none is ready"
 	switch {
-	case (s.policy.Strategy == balance.Manual || s.policy.Strategy == balance.Capability) && s.last.Reason != "":
+	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.last.Reason != "":
 		why = s.last.Reason
 	case s.refusal != nil && (!s.working || failure.Is(s.refusal, failure.PolicySecurity)):
 		why += ": " + failure.Plain(s.refusal)

@@ -6,7 +6,8 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // slots counts the steps that this orchestrator has at each instance. It waits for a place
@@ -22,12 +23,12 @@ type slots struct {
 
 // table is the instances of one agent, as decisions see them.
 type table struct {
-	list       *routing.List
-	candidates []balance.Candidate // of the list, with what is in flight
-	index      map[string]int      // of the candidates, by id
-	used       map[string]int32    // by id, also of those that are no candidates any more
-	working    map[string]int32    // the part of used that is steps which were begun, by id
-	turns      map[balance.Strategy]uint64
+	list       *instances.List
+	candidates []selection.Candidate // of the list, with what is in flight
+	index      map[string]int        // of the candidates, by id
+	used       map[string]int32      // by id, also of those that are no candidates any more
+	working    map[string]int32      // the part of used that is steps which were begun, by id
+	turns      map[selection.Strategy]uint64
 	line
 }
 
@@ -39,14 +40,14 @@ func newSlots() *slots {
 func (s *slots) of(agent string) *table {
 	t, ok := s.agents[agent]
 	if !ok {
-		t = &table{used: map[string]int32{}, working: map[string]int32{}, turns: map[balance.Strategy]uint64{}}
+		t = &table{used: map[string]int32{}, working: map[string]int32{}, turns: map[selection.Strategy]uint64{}}
 		s.agents[agent] = t
 	}
 	return t
 }
 
 // follow makes the table that of a list; nothing has to be done while it is the same.
-func (t *table) follow(list *routing.List) {
+func (t *table) follow(list *instances.List) {
 	if t.list == list {
 		return
 	}
@@ -78,7 +79,7 @@ func (s *slots) works(in registry.Instance, n int32) {
 }
 
 // turn numbers the steps of an agent for which a strategy is asked, from 0.
-func (s *slots) turn(agent string, strategy balance.Strategy) uint64 {
+func (s *slots) turn(agent string, strategy selection.Strategy) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.of(agent)
@@ -91,15 +92,15 @@ func (s *slots) turn(agent string, strategy balance.Strategy) uint64 {
 // back once. Nobody decides in between, so that steps do not run to the same place. It is
 // false when nobody has a place, or others come first. Candidates, and what they have in
 // flight, are filled in. A step that gets a place leaves the line.
-func (s *slots) take(agent string, list *routing.List, in balance.Input, w *waiter) (registry.Instance, balance.Decision, bool) {
+func (s *slots) take(agent string, list *instances.List, in selection.Input, w *waiter) (registry.Instance, selection.Decision, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.of(agent)
 	t.follow(list)
 	if !t.mayLook(w) {
-		return registry.Instance{}, balance.OthersFirst(), false
+		return registry.Instance{}, selection.OthersFirst(), false
 	}
-	in.Candidates, in.Of, in.Withheld = t.candidates, list.Of, list.Withheld
+	in.Candidates, in.Sizes, in.Withheld = t.candidates, list.Sizes, list.Withheld
 	d := s.authority.Instance(in)
 	i, ok := t.index[d.Target]
 	t.hasLooked(w, ok)
@@ -111,7 +112,7 @@ func (s *slots) take(agent string, list *routing.List, in balance.Input, w *wait
 }
 
 // candidates are the instances of a list with the steps that they have.
-func (s *slots) candidates(agent string, list *routing.List) []balance.Candidate {
+func (s *slots) candidates(agent string, list *instances.List) []selection.Candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.of(agent)

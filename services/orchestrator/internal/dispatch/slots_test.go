@@ -9,18 +9,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // desk is the places at n instances, and the roster that knows these.
 type desk struct {
 	*slots
-	roster *routing.Roster
+	roster *instances.Cache
 }
 
 func newDesk(n, capacity int) *desk {
-	d := &desk{newSlots(), routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})}
+	d := &desk{newSlots(), instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	known := make([]registry.Instance, n)
 	for i := range known {
 		known[i] = instance(fmt.Sprintf("%04d", i), fmt.Sprint(i, ":1"), capacity)
@@ -30,9 +30,9 @@ func newDesk(n, capacity int) *desk {
 }
 
 // seat gives one step a place.
-func (d *desk) seat(strategy balance.Strategy) (registry.Instance, balance.Decision, bool) {
+func (d *desk) seat(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
 	list, _ := d.roster.List("a")
-	return d.take("a", list, balance.Input{Policy: balance.Policy{Strategy: strategy}, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
+	return d.take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
 }
 
 // However many steps ask at once, each instance has the same number of turns.
@@ -47,7 +47,7 @@ func TestSlots_TakeTurnsEvenly(t *testing.T) {
 	for range workers {
 		running.Go(func() {
 			for range each {
-				in, _, ok := d.seat(balance.RoundRobin)
+				in, _, ok := d.seat(selection.RoundRobin)
 				mu.Lock()
 				count[in.ID]++
 				mu.Unlock()
@@ -65,11 +65,11 @@ func TestSlots_TakeTurnsEvenly(t *testing.T) {
 func TestSlots_CountWhatWasJustGiven(t *testing.T) {
 	d := newDesk(2, 4)
 	for range 4 {
-		first, _, _ := d.seat(balance.LoadBalanced)
-		second, decision, _ := d.seat(balance.LoadBalanced)
+		first, _, _ := d.seat(selection.LoadBalanced)
+		second, decision, _ := d.seat(selection.LoadBalanced)
 		require.NotEqual(t, first.ID, second.ID, decision.Reason)
 	}
-	_, decision, ok := d.seat(balance.LoadBalanced)
+	_, decision, ok := d.seat(selection.LoadBalanced)
 	require.False(t, ok)
 	require.Equal(t, "no instance can take it: 2 are full", decision.Reason)
 	require.True(t, decision.Later)
@@ -96,7 +96,7 @@ func TestSlots_OutliveAChangeOfTheRoster(t *testing.T) {
 
 	waiting := newWaiter(false, false)
 	d.join("a", waiting)
-	_, _, ok = d.take("a", d.agents["a"].list, balance.Input{}, waiting)
+	_, _, ok = d.take("a", d.agents["a"].list, selection.Input{}, waiting)
 	require.False(t, ok)
 	d.give(in, false)
 	require.Empty(t, waiting.again, "one that was refused is nothing to wait for")
@@ -109,18 +109,18 @@ func TestSlots_OutliveAChangeOfTheRoster(t *testing.T) {
 
 // One decision with all that belongs to it: the look at the roster, the place, the record.
 func BenchmarkSlots(b *testing.B) {
-	for _, strategy := range balance.Strategies() {
+	for _, strategy := range selection.Strategies() {
 		for _, n := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", strategy, n), func(b *testing.B) {
 				d := newDesk(n, 4)
-				policy := balance.Policy{
+				policy := selection.Policy{
 					Strategy: strategy, Instance: "0003",
 					Weights: map[string]int{"v2": 10}, Priorities: map[string]int{"v2": 10},
 				}
 				b.ReportAllocs()
 				for b.Loop() {
 					list, _ := d.roster.List("a")
-					in, _, ok := d.take("a", list, balance.Input{Policy: policy, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
+					in, _, ok := d.take("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
 					if !ok {
 						b.Fatal("nobody")
 					}

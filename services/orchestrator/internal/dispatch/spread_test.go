@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // shop simulates instances of unequal speed. Each divides its speed among the turns that it
 // has, as a processor does; a turn that finds no place waits for one. Its time is its own.
 type shop struct {
 	*desk
-	strategy balance.Strategy
+	strategy selection.Strategy
 	speed    map[string]float64
 	running  []*job
 	waiting  []*job
@@ -103,8 +103,8 @@ func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 				clock += r.ExpFloat64() / (c.load * 14)
 				all[i] = job{work: r.ExpFloat64(), arrived: clock}
 			}
-			took := map[balance.Strategy][]float64{}
-			for _, strategy := range []balance.Strategy{balance.RoundRobin, balance.LoadBalanced} {
+			took := map[selection.Strategy][]float64{}
+			for _, strategy := range []selection.Strategy{selection.RoundRobin, selection.LoadBalanced} {
 				s := &shop{desk: newDesk(len(speeds), 16), strategy: strategy, speed: map[string]float64{}}
 				list, _ := s.roster.List("a")
 				for i, in := range list.Instances {
@@ -112,7 +112,7 @@ func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 				}
 				took[strategy] = s.run(all)
 			}
-			turn, less := took[balance.RoundRobin], took[balance.LoadBalanced]
+			turn, less := took[selection.RoundRobin], took[selection.LoadBalanced]
 			t.Logf("load %.0f %%, seed %d: p50 %.2f s in turn, %.2f s load balanced; p99 %.2f s in turn, %.2f s load balanced",
 				100*c.load, seed, turn[turns/2], less[turns/2], turn[turns*99/100], less[turns*99/100])
 			require.Less(t, less[turns*99/100], c.most*turn[turns*99/100])

@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // able is an instance that can something.
@@ -26,31 +26,31 @@ func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
 	var during choice.Candidate
 	var r *rig
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
-		during = r.Standing("a")
+		during = r.AgentCandidate("a")
 		return answer(s)
 	})
 	r = newRig(t, patience, able("1", address, 2, "gpu"), able("2", address, 2, "maps"))
 	require.Equal(t, choice.Candidate{
 		ID: "a", Name: "a", Type: choice.Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true,
-	}, r.Standing("a"))
+	}, r.AgentCandidate("a"))
 	h := &heard{}
 	_, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.NoError(t, err)
 	require.InDelta(t, 0.25, during.Load, 0, "one of four places")
-	require.Zero(t, r.Standing("a").Load)
+	require.Zero(t, r.AgentCandidate("a").Load)
 
 	r.deaf.note(able("1", address, 2), suspicion, errors.New("it is silent"))
-	require.Equal(t, []string{"maps"}, r.Standing("a").Capabilities)
+	require.Equal(t, []string{"maps"}, r.AgentCandidate("a").Capabilities)
 	r.deaf.note(able("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
-	require.True(t, r.Standing("a").Available, "it is only full")
+	require.True(t, r.AgentCandidate("a").Available, "it is only full")
 	paused := able("2", address, 2, "maps")
 	paused.State = lifecycle.Paused
 	r.roster.Apply(registry.Update{Put: &paused})
-	standing := r.Standing("a")
+	standing := r.AgentCandidate("a")
 	require.False(t, standing.Available)
-	require.Equal(t, balance.Silent, standing.Why)
+	require.Equal(t, selection.Unresponsive, standing.Why)
 	require.Equal(t, []string{"gpu", "maps"}, standing.Capabilities, "what it could")
-	require.Equal(t, balance.Absent, r.Standing("nobody").Why)
+	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Why)
 }
 
 // A step gets the tools that it may use at the instance which it is given to; an error ends it before.
@@ -80,5 +80,5 @@ func TestDispatcher_EquipsAStepForItsInstance(t *testing.T) {
 	_, err = r.Execute(t.Context(), request(), nil, handler)
 	require.ErrorIs(t, err, none)
 	require.Empty(t, h.started)
-	require.Zero(t, r.Standing("a").Load, "its place is free again")
+	require.Zero(t, r.AgentCandidate("a").Load, "its place is free again")
 }

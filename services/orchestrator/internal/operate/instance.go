@@ -123,7 +123,7 @@ func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) 
 
 // Unproven is why the instance gets no steps here: whoever is at its address is not who it is
 // registered as (S16). Empty: nothing is known against it.
-func (o *Operator) Unproven(in registry.Instance) string { return o.pool.Unproven(in) }
+func (o *Operator) Unproven(in registry.Instance) string { return o.pool.IdentityError(in) }
 
 func state(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 	resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})

@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 // Operator carries out the verbs. Safe for concurrent use.
 type Operator struct {
-	roster     *routing.Roster
+	roster     *instances.Cache
 	desires    registry.Desires
 	pool       *dispatch.Pool
 	log        *zap.Logger
@@ -37,7 +37,7 @@ type Operator struct {
 }
 
 // New returns an operator of the instances that the roster knows. Run must follow.
-func New(roster *routing.Roster, desires registry.Desires, pool *dispatch.Pool, log *zap.Logger) *Operator {
+func New(roster *instances.Cache, desires registry.Desires, pool *dispatch.Pool, log *zap.Logger) *Operator {
 	return &Operator{
 		roster: roster, desires: desires, pool: pool, log: log.Named("operate"),
 		background: newBackground(), doubtful: make(chan struct{}, 1),
@@ -54,7 +54,7 @@ func (o *Operator) Run(ctx context.Context) error {
 	tending.Go(func() { o.guard(ctx) })
 	defer tending.Wait()
 	defer o.background.close()
-	return o.roster.FollowDesires(ctx, o.desires)
+	return o.roster.Desired().Watch(ctx, o.desires)
 }
 
 // count adds to the number of calls that wait for an instance, and returns it.
@@ -112,7 +112,7 @@ func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome,
 			return resp.GetStatus(), err
 		})
 		if out.Err != nil && !before.Want.Routable() {
-			o.takeBack(ctx, o.roster.Desire(out.Instance.Key()), before)
+			o.takeBack(ctx, o.roster.Desired().Get(out.Instance.Key()), before)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func (o *Operator) each(ctx context.Context, agent string, want registry.Want, r
 	var desires []registry.Desire
 	for i, out := range outcomes {
 		if key := out.Instance.Key(); out.Err == nil {
-			before[i] = o.roster.Desire(key)
+			before[i] = o.roster.Desired().Get(key)
 			desires = append(desires, registry.Desire{Key: key, Want: want, Reason: reason, Since: time.Now()})
 		}
 	}
@@ -164,7 +164,7 @@ func (o *Operator) refuseDraining(ctx context.Context, outcomes []Outcome, want 
 	for i := range outcomes {
 		out := &outcomes[i]
 		key := out.Instance.Key()
-		if o.roster.Desire(key).Want != registry.Drain {
+		if o.roster.Desired().Get(key).Want != registry.Drain {
 			continue
 		}
 		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not, resume ends that", key.ID)
@@ -200,7 +200,7 @@ func (o *Operator) pauseFailed(ctx context.Context, out *Outcome, within time.Du
 		return
 	case err != nil && out.Instance.State == lifecycle.Paused: // as it has registered itself
 	default:
-		if recorded := o.roster.Desire(key); recorded.Want == registry.Pause {
+		if recorded := o.roster.Desired().Get(key); recorded.Want == registry.Pause {
 			o.takeBack(ctx, recorded, running(key))
 		}
 	}

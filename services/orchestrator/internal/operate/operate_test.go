@@ -133,7 +133,7 @@ func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Equal(t, lifecycle.Terminated, w.life.Status().State)
 	await(t, "what was wanted is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
-	require.Empty(t, r.roster.Desire(registry.Key{Agent: "research", ID: "a"}))
+	require.Empty(t, r.roster.Desired().Get(registry.Key{Agent: "research", ID: "a"}))
 }
 
 func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
@@ -151,7 +151,9 @@ func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(patience)); ended <- err }()
 	<-decided
-	await(t, "it drains", func() bool { return r.roster.Desire(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain })
+	await(t, "it drains", func() bool {
+		return r.roster.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain
+	})
 	outcomes, err := r.Resume(t.Context(), "research", "")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 2)

@@ -25,7 +25,7 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 	if err := o.desires.Want(ctx, d); err != nil {
 		return nil, unsure(ctx, err)
 	}
-	o.roster.Want(d)
+	o.roster.Desired().Put(d)
 	o.log.Warn("agent quarantined", zap.String("agent", agent), zap.String("reason", reason))
 	outcomes, _ := o.instancesOf(agent) // which may have none
 	o.all(ctx, heedTime, outcomes, pauseFor(d))
@@ -36,8 +36,8 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 // paused or drained. Modes as Quarantine, and not_found. Before the registry was read nobody knows
 // what is quarantined: that is system_network too.
 func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome, error) {
-	heard := o.roster.Heard()
-	if _, out := o.roster.Quarantine(agent); !out {
+	heard := o.roster.Desired().IsFromRegistry()
+	if _, out := o.roster.Desired().Quarantine(agent); !out {
 		if !heard {
 			return nil, failure.New(failure.SystemNetwork, "operate", "this orchestrator has just started, and has not read yet what is quarantined; call again")
 		}
@@ -46,12 +46,12 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	if err := o.desires.Forget(ctx, registry.Whole(agent)); err != nil {
 		return nil, unsure(ctx, err)
 	}
-	o.roster.Release(agent)
+	o.roster.Desired().EndQuarantine(agent)
 	o.log.Warn("agent released from quarantine", zap.String("agent", agent), zap.String("reason", reason))
 	found, _ := o.instancesOf(agent)
 	var outcomes []Outcome
 	for _, out := range found {
-		if o.roster.Desire(out.Instance.Key()).Want.Routable() {
+		if o.roster.Desired().Get(out.Instance.Key()).Want.Routable() {
 			outcomes = append(outcomes, out)
 		}
 	}
@@ -95,7 +95,7 @@ func resumeFor(reason string) verb {
 // enforce tells those workers of quarantined agents to pause that are registered as if nothing
 // were: they began later, or did not listen. One that was released meanwhile is resumed.
 func (o *Operator) enforce(ctx context.Context) {
-	for _, d := range o.roster.Quarantines() {
+	for _, d := range o.roster.Desired().Quarantines() {
 		found, _ := o.instancesOf(d.Key.Agent)
 		var active []Outcome
 		for _, out := range found {
@@ -104,7 +104,7 @@ func (o *Operator) enforce(ctx context.Context) {
 			}
 		}
 		o.all(ctx, heedTime, active, pauseFor(d))
-		if _, out := o.roster.Quarantine(d.Key.Agent); !out && ctx.Err() == nil {
+		if _, out := o.roster.Desired().Quarantine(d.Key.Agent); !out && ctx.Err() == nil {
 			o.all(ctx, answerTime, active, resumeFor("released"))
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/inmem"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 // Guarantees S18.
@@ -38,7 +38,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 
 	paused := registry.Desire{Key: registry.Key{Agent: "research", ID: "b"}, Want: registry.Pause} // by somebody, before
 	require.NoError(t, r.registry.Want(t.Context(), paused))
-	await(t, "the roster knows it", func() bool { return r.roster.Desire(paused.Key).Want == registry.Pause })
+	await(t, "the roster knows it", func() bool { return r.roster.Desired().Get(paused.Key).Want == registry.Pause })
 	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 1)
@@ -55,15 +55,15 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
-	other := routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	other := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
-	go func() { ended <- other.FollowDesires(ctx, r.registry) }()
-	go func() { ended <- other.Follow(ctx, r.registry) }()
+	go func() { ended <- other.Desired().Watch(ctx, r.registry) }()
+	go func() { ended <- other.Watch(ctx, r.registry) }()
 	await(t, "the other knows the agent", func() bool { return other.Ready("research") == 1 })
 	worker := identity.Principal{Role: identity.Worker, Name: "research"}
-	require.NoError(t, other.Barred(worker, ""))
-	shut := other.Shut("research") // as a turn that the other drives waits for it
+	require.NoError(t, other.Desired().RejectQuarantined(worker, ""))
+	shut := other.Desired().QuarantineBegun("research") // as a turn that the other drives waits for it
 
 	_, err := r.Quarantine(t.Context(), "research", "it misbehaves")
 	require.NoError(t, err)
@@ -72,12 +72,14 @@ func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 	case <-time.After(patience):
 		require.FailNow(t, "the other does not hear of it")
 	}
-	require.True(t, failure.Is(other.Barred(worker, ""), failure.PolicySecurity))
+	require.True(t, failure.Is(other.Desired().RejectQuarantined(worker, ""), failure.PolicySecurity))
 	require.Zero(t, other.Ready("research"))
 
 	_, err = r.Release(t.Context(), "research", "it was harmless")
 	require.NoError(t, err)
-	await(t, "the other hears that it is over", func() bool { return other.Ready("research") == 1 && other.Barred(worker, "") == nil })
+	await(t, "the other hears that it is over", func() bool {
+		return other.Ready("research") == 1 && other.Desired().RejectQuarantined(worker, "") == nil
+	})
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
@@ -87,16 +89,16 @@ func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 func TestOperator_ReleasesNothingBeforeItKnowsWhatIsQuarantined(t *testing.T) {
 	desires := &unread{inmem.New(), make(chan struct{})}
 	require.NoError(t, desires.Want(t.Context(), registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine}))
-	roster := routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
-	roster.AwaitDesires()
+	roster := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	roster.Desired().Await()
 	o := New(roster, desires, nil, zap.NewNop())
 	_, err := o.Release(t.Context(), "research", "")
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- roster.FollowDesires(ctx, desires) }()
+	go func() { ended <- roster.Desired().Watch(ctx, desires) }()
 	close(desires.answer)
-	await(t, "the registry is read", roster.Heard)
+	await(t, "the registry is read", roster.Desired().IsFromRegistry)
 	_, err = o.Release(t.Context(), "research", "")
 	require.NoError(t, err)
 	cancel()

@@ -23,11 +23,11 @@ func (o *Operator) want(ctx context.Context, desires ...registry.Desire) error {
 	}
 	before := make([]registry.Desire, len(desires))
 	for i, d := range desires {
-		before[i] = o.roster.Desire(d.Key)
+		before[i] = o.roster.Desired().Get(d.Key)
 	}
 	err := o.desires.Want(ctx, desires...)
 	if err == nil {
-		o.roster.Want(desires...)
+		o.roster.Desired().Put(desires...)
 		return nil
 	}
 	for i, d := range desires {
@@ -73,7 +73,7 @@ func (o *Operator) correct(ctx context.Context, key registry.Key) {
 	o.mu.Lock()
 	d, doubted := o.doubts[key]
 	o.mu.Unlock()
-	recorded := o.roster.Desire(key)
+	recorded := o.roster.Desired().Get(key)
 	switch {
 	case !doubted:
 		return
@@ -83,7 +83,7 @@ func (o *Operator) correct(ctx context.Context, key registry.Key) {
 				zap.String("agent", key.Agent), zap.String("instance", key.ID), zap.Error(err))
 			return
 		}
-		o.roster.Want(d.right)
+		o.roster.Desired().Put(d.right)
 	case !recorded.Since.After(d.wrong.Since):
 		return // it may still show up
 	}

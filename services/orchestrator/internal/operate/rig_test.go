@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,11 +45,11 @@ func newRig(t *testing.T) *rig {
 	r := &rig{registry: inmem.New()}
 	pool := dispatch.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(pool.Close)
-	roster := routing.NewRoster(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.Keep(addresses) })
+	roster := instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.CloseExcept(addresses) })
 	r.Operator = New(roster, &fickle{r.registry, r}, pool, zap.NewNop())
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var following sync.WaitGroup
-	for _, follow := range []func(context.Context) error{r.Run, func(ctx context.Context) error { return roster.Follow(ctx, r.registry) }} {
+	for _, follow := range []func(context.Context) error{r.Run, func(ctx context.Context) error { return roster.Watch(ctx, r.registry) }} {
 		following.Go(func() {
 			if err := follow(ctx); err != nil {
 				t.Error(err)

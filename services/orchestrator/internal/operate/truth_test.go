@@ -65,7 +65,7 @@ func TestOperator_ResumeEndsADrainOfWhichTheWorkerNeverHeard(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
-	await(t, "it is known", func() bool { return r.roster.Desire(key).Want == registry.Drain })
+	await(t, "it is known", func() bool { return r.roster.Desired().Get(key).Want == registry.Drain })
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)

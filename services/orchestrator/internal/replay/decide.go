@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -21,7 +22,7 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 	if !ok {
 		flow = workflow.Single(was.record.GetTarget())
 	}
-	course, err := routing.NewCourse(flow, began, was.chooser(flow))
+	course, err := cursor.New(flow, began, was.chooser(flow))
 	last := 0
 	for err == nil && len(course.Round()) > 0 {
 		var results []execution.Result
@@ -41,7 +42,7 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 		if len(results) < len(course.Round()) {
 			return same, nil // it was cut off
 		}
-		err = course.Go(results)
+		err = course.Advance(results)
 	}
 	further := was.decisions[last+1]
 	switch {
@@ -57,8 +58,8 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 }
 
 // decision is the one that led to a step; nil: the trace has none.
-func (p *past) decision(task routing.Task) *troupev1.RoutingDecision {
-	if told := task.Decision.Told; told != nil {
+func (p *past) decision(task cursor.Task) *troupev1.RoutingDecision {
+	if told := task.Decision.Recorded; told != nil {
 		return told
 	}
 	return p.decisions[task.Number]
@@ -78,13 +79,13 @@ var errElsewhere = errors.New("the choice was made in another trace")
 
 // chooser follows the choices of the trace: they were made of how things were at their moment, and
 // what they were made of leads to them again wherever it is replayed (package choice).
-func (p *past) chooser(flow *workflow.Workflow) routing.Chooser {
+func (p *past) chooser(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		told := p.choices[number]
 		if told == nil {
 			return routing.Decision{}, errElsewhere
 		}
-		return routing.Chosen(flow, step, told)
+		return routing.DecisionFromRecord(flow, step, told)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
@@ -62,7 +62,7 @@ func staffed(t *testing.T) *Replayer {
 	address := working(t)
 	r.Pool = dispatch.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.Pool.Close)
-	r.Roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	r.Roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	instance := func(agent, id string, state lifecycle.State) registry.Instance {
 		return registry.Instance{ID: id, Agent: agent, Address: address, State: state, Capacity: 1}
 	}

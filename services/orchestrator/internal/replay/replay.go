@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -35,7 +35,7 @@ type Memory interface {
 type Replayer struct {
 	Memory    Memory
 	Traces    trace.Store
-	Roster    *routing.Roster
+	Roster    *instances.Cache
 	Pool      *dispatch.Pool
 	Workflows *workflow.Set
 

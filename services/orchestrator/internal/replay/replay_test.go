@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -39,7 +39,7 @@ func researched(t *testing.T) (*Replayer, *past) {
 		},
 	}
 	was.decisions = map[int]*troupev1.RoutingDecision{}
-	course, err := routing.NewCourse(flow, asked(), nil)
+	course, err := cursor.New(flow, asked(), nil)
 	require.NoError(t, err)
 	for len(course.Round()) > 0 {
 		var results []execution.Result
@@ -47,7 +47,7 @@ func researched(t *testing.T) (*Replayer, *past) {
 			was.decisions[task.Number] = task.Decision.Proto()
 			results = append(results, wire.ResultFromProto(was.results[task.Number]))
 		}
-		require.NoError(t, course.Go(results))
+		require.NoError(t, course.Advance(results))
 	}
 	require.Len(t, was.decisions, 3)
 	return &Replayer{Workflows: flows, Memory: inmem.New(inmem.Config{KeepJournals: time.Hour})}, was

@@ -15,11 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -46,10 +45,10 @@ spec:
 func standings(agent string) choice.Candidate {
 	can := map[string][]string{"billing": {"tax"}, "support": {"tax", "law"}, "law": {"law"}}[agent]
 	load := map[string]int32{"billing": 3, "support": 2, "law": 1}[agent]
-	return choice.Together(agent, []choice.Candidate{choice.Instance(balance.Candidate{ID: agent + "-1", Capacity: 4, InFlight: load, Capabilities: can}, balance.Available)})
+	return choice.Combine(agent, []choice.Candidate{choice.FromInstance(selection.Candidate{ID: agent + "-1", Capacity: 4, InFlight: load, Capabilities: can}, selection.Available)})
 }
 
-var whole = balance.Ask{
+var whole = selection.Request{
 	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Constraints: []string{"law"}, Parent: "u",
 }
 
@@ -58,7 +57,7 @@ var whole = balance.Ask{
 // Req: OC-13
 func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
 	const root, own = "../../../..", "services/orchestrator/internal/routing"
-	decisions := map[string]bool{"routing.Decision": true, "balance.Decision": true, "choice.Decision": true}
+	decisions := map[string]bool{"routing.Decision": true, "selection.Decision": true, "choice.Decision": true}
 	looked := 0
 	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		name := filepath.ToSlash(strings.TrimPrefix(file, root+"/"))
@@ -83,7 +82,7 @@ func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
 					t.Errorf("%s makes a %s; only %s may", name, made, own)
 				}
 			case *ast.CallExpr:
-				if called := dotted(n.Fun); called == "balance.Decide" || called == "choice.Decide" {
+				if called := dotted(n.Fun); called == "selection.Decide" || called == "choice.Decide" {
 					t.Errorf("%s calls %s; only %s may", name, called, own)
 				}
 			}
@@ -116,18 +115,18 @@ func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 	require.Equal(t, "support", agent.Target, "it has what the step needs, and what the call does")
 	want := whole
 	want.Constraints = []string{"tax", "law"}
-	require.Equal(t, want, agent.Input.Ask)
+	require.Equal(t, want, agent.Input.Request)
 
-	instance := a.Instance(balance.Input{Ask: whole, Candidates: []balance.Candidate{{ID: "b-0", Capacity: 4}}, Of: balance.Sizes{1}})
+	instance := a.Instance(selection.Input{Request: whole, Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}}, Sizes: selection.Sizes{1}})
 	require.Equal(t, "b-0", instance.Target)
-	require.Equal(t, whole, instance.Input.Ask)
+	require.Equal(t, whole, instance.Input.Request)
 
 	step := workflow.Step{Name: "desk", Agent: "support", Tools: choice.Policy{Needs: []string{"law"}}}
 	tools := []registry.Tool{{Name: "search", Capabilities: []string{"law"}}, {Name: "mail"}}
 	tool, err := a.Tool(step, whole, tools)
 	require.NoError(t, err)
 	require.Equal(t, []string{"search"}, tool.Chosen())
-	require.Equal(t, whole, tool.Input.Ask)
+	require.Equal(t, whole, tool.Input.Request)
 
 	require.Equal(t, choice.Candidate{
 		ID: "support", Name: "support", Type: choice.Agent, Capabilities: []string{"law", "tax"}, Metadata: map[string]string{"instances": "1"},
@@ -137,8 +136,8 @@ func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 	require.Equal(t, choice.Candidate{
 		ID: "b-0", Name: "b-0", Type: choice.Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "7"},
 		Available: true, Load: 0.25,
-	}, choice.Instance(balance.Candidate{ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4, Capabilities: []string{"gpu"}}, balance.Available))
-	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Constraints", "Parent"}, fields(balance.Ask{}))
+	}, choice.FromInstance(selection.Candidate{ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4, Capabilities: []string{"gpu"}}, selection.Available))
+	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Constraints", "Parent"}, fields(selection.Request{}))
 	require.Equal(t, []string{"ID", "Name", "Type", "Capabilities", "Metadata", "Available", "Why", "Load", "Priority"}, fields(choice.Candidate{}))
 }
 
@@ -169,46 +168,42 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 		a, flow := NewAuthority(), office(t, choose)
 		var got []string
 		for range 3 {
-			d, err := a.Agent(flow, flow.Steps["desk"], balance.Ask{}, standings)
+			d, err := a.Agent(flow, flow.Steps["desk"], selection.Request{}, standings)
 			require.NoError(t, err)
 			got = append(got, d.Target)
-			require.Equal(t, want.strategy, Record(d, 1, 0).GetStrategy())
+			require.Equal(t, want.strategy, RecordChoice(d, 1, 0).GetStrategy())
 		}
 		require.Equal(t, want.targets, got, choose)
-		away := func(agent string) choice.Candidate { return choice.Together(agent, nil) }
-		d, err := a.Agent(flow, flow.Steps["desk"], balance.Ask{}, away)
+		away := func(agent string) choice.Candidate { return choice.Combine(agent, nil) }
+		d, err := a.Agent(flow, flow.Steps["desk"], selection.Request{}, away)
 		require.True(t, failure.Is(err, failure.NoWorker), choose)
 		require.Equal(t, "no_worker: step desk: "+d.Reason, string(failure.ModeOf(err))+": "+failure.Plain(err))
-		require.Equal(t, []choice.Rejected{{ID: "billing", Why: balance.Absent}, {ID: "support", Why: balance.Absent}, {ID: "law", Why: balance.Absent}}, d.Rejected)
+		require.Equal(t, []choice.Rejected{{ID: "billing", Why: selection.Absent}, {ID: "support", Why: selection.Absent}, {ID: "law", Why: selection.Absent}}, d.Rejected)
 		only := func(agent string) choice.Candidate {
 			if agent != "law" {
 				return away(agent)
 			}
 			return standings(agent)
 		}
-		d, err = a.Agent(flow, flow.Steps["desk"], balance.Ask{}, only)
+		d, err = a.Agent(flow, flow.Steps["desk"], selection.Request{}, only)
 		require.NoError(t, err)
 		require.Equal(t, "law", d.Target, "those that are not available are left out first")
 	}
 
-	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: asked})
-	require.NoError(t, err)
-	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, chosen.Strategy, "where a step's agent chooses")
-
 	a := NewAuthority()
-	instance := a.Instance(balance.Input{Candidates: []balance.Candidate{{ID: "b-0", Capacity: 4}}, Of: balance.Sizes{1}})
-	require.Equal(t, balance.RoundRobin, instance.Strategy)
-	require.Empty(t, a.Instance(balance.Input{}).Target, "of which dispatch makes no_worker")
+	instance := a.Instance(selection.Input{Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}}, Sizes: selection.Sizes{1}})
+	require.Equal(t, selection.RoundRobin, instance.Strategy)
+	require.Empty(t, a.Instance(selection.Input{}).Target, "of which dispatch makes no_worker")
 
 	step := workflow.Step{Name: "s", Agent: "x", Tools: choice.Policy{Needs: []string{"web"}}}
-	tool, err := a.Tool(step, balance.Ask{}, []registry.Tool{{Name: "fetch", Capabilities: []string{"web"}}})
+	tool, err := a.Tool(step, selection.Request{}, []registry.Tool{{Name: "fetch", Capabilities: []string{"web"}}})
 	require.NoError(t, err)
-	require.Equal(t, balance.Capability, tool.Strategy)
-	_, err = a.Tool(step, balance.Ask{}, []registry.Tool{{Name: "clock"}})
+	require.Equal(t, selection.Capability, tool.Strategy)
+	_, err = a.Tool(step, selection.Request{}, []registry.Tool{{Name: "clock"}})
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.Equal(t, "step s may use none of the 1 tools of agent x: no tool can be chosen: clock has nothing of what the step needs; "+
 		"declare what they can do, or change the step's tools", failure.Plain(err))
-	none, err := a.Tool(step, balance.Ask{}, nil)
+	none, err := a.Tool(step, selection.Request{}, nil)
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.Equal(t, "agent x has no tools; give it some, or remove tools from step s", failure.Plain(err))
 	require.Equal(t, "there is no tool to choose", none.Reason, "which is told of the decision")
@@ -223,7 +218,7 @@ func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
 	for range 8 {
 		choosing.Go(func() {
 			for range 30 {
-				d, _ := a.Agent(flow, flow.Steps["desk"], balance.Ask{}, standings)
+				d, _ := a.Agent(flow, flow.Steps["desk"], selection.Request{}, standings)
 				mu.Lock()
 				had[d.Target]++
 				mu.Unlock()
@@ -238,55 +233,12 @@ func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
 func TestChosen_IsWhatWasTold(t *testing.T) {
 	flow := office(t, "choose: {strategy: load_balanced}")
 	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}
-	d, err := Chosen(flow, flow.Steps["desk"], told)
+	d, err := DecisionFromRecord(flow, flow.Steps["desk"], told)
 	require.NoError(t, err)
 	require.Equal(t, "support", d.Step.Name)
 	require.Same(t, told, d.Proto(), "and told as it was")
 	for _, other := range []*troupev1.RoutingDecision{{Target: "x", Step: "support"}, {Target: "x", Step: "gone"}, {Target: "", Step: "desk"}} {
-		_, err := Chosen(flow, flow.Steps["desk"], other)
+		_, err := DecisionFromRecord(flow, flow.Steps["desk"], other)
 		require.True(t, failure.Is(err, failure.Nondeterminism))
 	}
-}
-
-// A course asks for each choice under its number, in the same order each time.
-func TestCourse_NumbersItsChoices(t *testing.T) {
-	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
-kind: Workflow
-metadata: {name: w}
-spec:
-  entry: split
-  steps:
-    split: {parallel: [left, right], join: end}
-    left: {routes: [a, b]}
-    right: {routes: [b2, end]}
-    a: {agent: a, next: again}
-    b: {agent: b, next: again}
-    again: {routes: [c], limit: 1, otherwise: end}
-    c: {agent: c, next: end}
-    b2: {agent: b, next: end}
-    end: {agent: e, end: true}
-`)}}, "")
-	require.NoError(t, err)
-	flow, _ := set.Find("w")
-	require.True(t, flow.Chooses())
-	var chosen []string
-	c, err := NewCourse(flow, asked, func(number, _ int, step workflow.Step) (Decision, error) {
-		chosen = append(chosen, step.Name)
-		require.Equal(t, len(chosen), number)
-		return Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], Choice: number}, nil
-	})
-	require.NoError(t, err)
-	require.Equal(t, []string{"left", "right"}, chosen)
-	require.Len(t, c.Round(), 1, "the right branch is chosen to end at once")
-	require.Equal(t, "b", c.Round()[0].Decision.Step.Name)
-	require.True(t, c.Round()[0].Silent())
-	for range 2 {
-		require.NoError(t, c.Go([]execution.Result{{}}))
-	}
-	require.Equal(t, []string{"left", "right", "again"}, chosen)
-	require.Equal(t, "end", c.Round()[0].Decision.Step.Name)
-
-	nobody := failure.New(failure.NoWorker, Op, "nobody is there")
-	_, err = NewCourse(flow, asked, func(int, int, workflow.Step) (Decision, error) { return Decision{}, nobody })
-	require.ErrorIs(t, err, nobody)
 }

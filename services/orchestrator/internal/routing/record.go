@@ -8,33 +8,33 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// nobody is the target of a decision by which nobody was chosen (OC-6).
-const nobody = "none"
+// noTarget is the target of a decision by which nobody was chosen (OC-6).
+const noTarget = "none"
 
 // strategies by which the orchestrator chooses, as they are recorded.
-var strategies = map[balance.Strategy]troupev1.RoutingStrategy{
-	balance.Capability:   troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
-	balance.RoundRobin:   troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN,
-	balance.LoadBalanced: troupev1.RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED,
-	balance.Priority:     troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY,
-	balance.Manual:       troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL,
+var strategies = map[selection.Strategy]troupev1.RoutingStrategy{
+	selection.Capability:   troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
+	selection.RoundRobin:   troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN,
+	selection.LoadBalanced: troupev1.RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED,
+	selection.Priority:     troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY,
+	selection.Manual:       troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL,
 }
 
 // StrategyToProto is a strategy of agents and tools as it is recorded.
-func StrategyToProto(s balance.Strategy) troupev1.RoutingStrategy { return strategies[s] }
+func StrategyToProto(s selection.Strategy) troupev1.RoutingStrategy { return strategies[s] }
 
-// Record is a choice among agents or tools as it is told and stored. It has all of its input that
+// RecordChoice is a choice among agents or tools as it is told and stored. It has all of its input that
 // is not told with the turn. Number is which one of the turn it is, if an owner has to find it.
-func Record(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
+func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
 	in := d.Input
 	name := func(id string) string { return in.Find(id).Name }
 	r := &troupev1.RoutingDecision{
-		Target: nobody, Reason: d.Reason, Strategy: strategies[d.Strategy], Confidence: d.Confidence, Type: kind(d), Choice: int32(number),
+		Target: noTarget, Reason: d.Reason, Strategy: strategies[d.Strategy], Confidence: d.Confidence, Type: choiceType(d), Choice: int32(number),
 		Duration: durationpb.New(took),
 		Input:    &troupev1.RoutingInput{Task: in.Task, Constraints: in.Constraints, Counter: in.Counter, Names: in.Names},
 	}
@@ -66,8 +66,8 @@ func Record(d choice.Decision, number int, took time.Duration) *troupev1.Routing
 	return r
 }
 
-// kind is what a decision is about.
-func kind(d choice.Decision) troupev1.DecisionType {
+// choiceType is what a decision is about.
+func choiceType(d choice.Decision) troupev1.DecisionType {
 	switch {
 	case d.StandIn:
 		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
@@ -78,9 +78,9 @@ func kind(d choice.Decision) troupev1.DecisionType {
 	}
 }
 
-// Chosen is a choice of a turn as it was recorded, which is followed again and never made again. It
+// DecisionFromRecord is a choice of a turn as it was recorded, which is followed again and never made again. It
 // fails with nondeterminism when the workflow does not lead there any more.
-func Chosen(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {
+func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {
 	step, ok := flow.Steps[r.GetStep()]
 	if !ok || !slices.Contains(from.Routes, r.GetStep()) || step.Agent != r.GetTarget() {
 		return Decision{}, failure.Newf(failure.Nondeterminism, Op,
@@ -88,6 +88,6 @@ func Chosen(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDeci
 	}
 	return Decision{
 		Step: step, Reason: r.GetReason(), Strategy: r.GetStrategy(), Alternatives: r.GetAlternatives(), Confidence: r.GetConfidence(),
-		Fallback: r.GetFallback(), Took: r.GetDuration().AsDuration(), Choice: int(r.GetChoice()), Told: r,
+		Fallback: r.GetFallback(), Duration: r.GetDuration().AsDuration(), Choice: int(r.GetChoice()), Recorded: r,
 	}, nil
 }

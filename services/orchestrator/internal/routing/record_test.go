@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // recorded is the input of a decision as it was stored.
@@ -21,8 +21,8 @@ func recorded(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 	t.Helper()
 	from := r.GetInput()
 	in := choice.Input{
-		Ask:  balance.Ask{Task: from.GetTask(), Constraints: from.GetConstraints()},
-		Type: choice.Tool, Names: from.GetNames(), Counter: from.GetCounter(),
+		Request: selection.Request{Task: from.GetTask(), Constraints: from.GetConstraints()},
+		Type:    choice.Tool, Names: from.GetNames(), Counter: from.GetCounter(),
 	}
 	for s, told := range strategies {
 		if told == r.GetStrategy() {
@@ -54,9 +54,9 @@ func drawn(r *rand.Rand) choice.Input {
 		return few
 	}
 	in := choice.Input{
-		Ask:  balance.Ask{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u", Constraints: some("law", "maps", "tax")},
-		Type: []choice.Type{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
-		Strategy: []balance.Strategy{"", balance.Capability, balance.RoundRobin, balance.LoadBalanced, balance.Priority, balance.Manual}[r.IntN(6)],
+		Request: selection.Request{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u", Constraints: some("law", "maps", "tax")},
+		Type:    []choice.Type{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
+		Strategy: []selection.Strategy{"", selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}[r.IntN(6)],
 	}
 	for i := range 1 + r.IntN(12) {
 		c := choice.Candidate{
@@ -64,7 +64,7 @@ func drawn(r *rand.Rand) choice.Input {
 			Load: float64(r.IntN(5)) / 4, Priority: r.IntN(5) - 2, Metadata: map[string]string{"instances": fmt.Sprint(r.IntN(3))},
 		}
 		if !c.Available {
-			c.Why = []balance.Why{balance.Paused, balance.Absent, balance.Broken}[r.IntN(3)]
+			c.Why = []selection.Availability{selection.Paused, selection.Absent, selection.BreakerOpen}[r.IntN(3)]
 		}
 		in.Candidates = append(in.Candidates, c)
 	}
@@ -75,13 +75,13 @@ func drawn(r *rand.Rand) choice.Input {
 // else and who not (contract OC-12, OC-15, OC-18, C-15).
 func TestRecord_GivesTheSameDecision(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
-	toldWithTheTurn := cmpopts.IgnoreFields(balance.Ask{}, "TraceID", "Profile", "Goal", "Metadata", "Parent")
+	toldWithTheTurn := cmpopts.IgnoreFields(selection.Request{}, "TraceID", "Profile", "Goal", "Metadata", "Parent")
 	nobodys := 0
 	for range 10_000 {
 		in := drawn(r)
 		d := choice.Decide(in)
 		require.Empty(t, cmp.Diff(d, choice.Decide(in)), "the same input")
-		stored, err := proto.Marshal(Record(d, 3, 0))
+		stored, err := proto.Marshal(RecordChoice(d, 3, 0))
 		require.NoError(t, err)
 		told := &troupev1.RoutingDecision{}
 		require.NoError(t, proto.Unmarshal(stored, told))

@@ -310,7 +310,7 @@ func (r *Runner) resolve(target string) (*workflow.Workflow, string, error) {
 		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
 	case r.Roster.Knows(target) || r.Workflows.Names(target):
 		return workflow.Single(target), target, nil
-	case !r.Roster.Listed():
+	case !r.Roster.IsFilled():
 		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
 	default:
 		return workflow.Single(""), "", failure.Newf(failure.NotFound, op, "target: no workflow or agent is called %q; see ListAgents", target).With("target", target)

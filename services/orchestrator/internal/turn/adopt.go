@@ -41,7 +41,7 @@ func (r *Runner) Tend(ctx context.Context) {
 			return
 		}
 		take := cap(slots) - len(slots)
-		if r.isClosed() || !r.Roster.Listed() {
+		if r.isClosed() || !r.Roster.IsFilled() {
 			take = 0 // it cannot tell who could work
 		}
 		orphans := r.beat(ctx, take)

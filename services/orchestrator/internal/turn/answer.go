@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -143,7 +143,7 @@ func answeredStep(t session.Turn) int {
 
 // elsewhere refuses to go on where the workflow does not lead to the agent any more whose call
 // was answered: no other one gets the answer, and the journal with it.
-func (t *turn) elsewhere(round []routing.Task) error {
+func (t *turn) elsewhere(round []cursor.Task) error {
 	if err := t.strayed(round); err != nil || len(t.results) >= t.answered {
 		return err
 	}
@@ -151,7 +151,7 @@ func (t *turn) elsewhere(round []routing.Task) error {
 	there := len(round) > 0 // and the step is still to come
 	for _, task := range round {
 		if task.Number == t.answered {
-			there = !task.Branch() && (asked == "" || asked == task.Decision.Step.Agent)
+			there = !task.IsBranch() && (asked == "" || asked == task.Decision.Step.Agent)
 		}
 	}
 	if there || len(round) == 0 && asked == "" {

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // maxAttempts is how many instances may lose a step before the turn fails: a step that
@@ -33,7 +33,7 @@ const maxAttempts = 3
 // attempt is a step that is being done, by one instance after the other.
 type attempt struct {
 	position
-	task    routing.Task
+	task    cursor.Task
 	began   time.Time
 	retries int                   // attempts that failed, and were followed by another
 	losses  []*dispatch.LostError // attempts that were lost
@@ -45,7 +45,7 @@ type attempt struct {
 
 // attempt begins a step. Whoever takes a turn over cannot know whether those that come next
 // were begun before: they may have journals, as every step beyond its first attempt.
-func (t *turn) attempt(task routing.Task) *attempt {
+func (t *turn) attempt(task cursor.Task) *attempt {
 	a := &attempt{task: task, began: time.Now(), position: position{number: task.Number, attempt: 1, agent: task.Decision.Step.Agent}}
 	if t.resumed {
 		a.attempt = max(2, int(t.told.Started[task.Number].GetAttempt())+1)
@@ -59,7 +59,7 @@ func (t *turn) attempt(task routing.Task) *attempt {
 // All steps of a round have one epoch, so that an attempt that was lost cannot be fenced while
 // the others run. When they have ended the turn is taken back once, and what was not committed
 // is given to others.
-func (t *turn) attempts(work, ctx context.Context, course *routing.Course, open []*attempt) error {
+func (t *turn) attempts(work, ctx context.Context, course *cursor.Cursor, open []*attempt) error {
 	t.resumed = t.resumed && len(open) == 0
 	for len(open) > 0 {
 		t.allot(open)
@@ -91,7 +91,7 @@ func (t *turn) attempts(work, ctx context.Context, course *routing.Course, open 
 
 // atOnce has steps done side by side, and returns when none runs any more. When one fails in a
 // way that the turn does not survive, the others are stopped.
-func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []*attempt) error {
+func (t *turn) atOnce(work, ctx context.Context, course *cursor.Cursor, open []*attempt) error {
 	if len(open) == 1 {
 		return t.execute(work, ctx, open[0])
 	}
@@ -103,7 +103,7 @@ func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []
 			panics.Guard("turn", abort, func() {
 				err := t.execute(round, ctx, a)
 				if err == nil && a.lost == nil {
-					err = course.Ends(a.task, a.result)
+					err = course.TurnError(a.task, a.result)
 				}
 				if err != nil {
 					abort(err)
@@ -127,7 +127,7 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 		if err := t.credit(work, req); err != nil {
 			return err
 		}
-		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).For(t.inquiry(step)).Execute(work, req, t.avoided(a), t.equipped(ctx, a))
+		result, err := t.Dispatcher.WithPolicy(t.policy(a.number, step.Instances)).WithRequest(t.inquiry(step)).Execute(work, req, t.avoided(a), t.equipped(ctx, a))
 		if err := t.trespassed(ctx, &a.position, result, err); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 	switch {
 	case committed != nil:
 		err = errors.Join(t.tellAgain(ctx, &a.position, lost, committed), t.concluded(ctx, a, committed, nil))
-	case lost.Breach:
+	case lost.ContractViolation:
 		err = t.concluded(ctx, a, nil, lost) // which is a failed step
 	case len(a.losses) == maxAttempts:
 		err = t.concluded(ctx, a, nil, exhausted(&a.position, a.losses))
@@ -201,7 +201,7 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
 			}}})
 		},
-		Chosen: func(d balance.Decision) error {
+		Chosen: func(d selection.Decision) error {
 			at.choice = choice(d)
 			return nil
 		},
@@ -225,7 +225,7 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 }
 
 // choice is why an instance gets a step, as clients see it.
-func choice(d balance.Decision) *troupev1.InstanceChoice {
+func choice(d selection.Decision) *troupev1.InstanceChoice {
 	out := &troupev1.InstanceChoice{
 		Strategy: string(d.Strategy), Reason: d.Reason, Confidence: d.Confidence, Fallback: d.Fallback, Alternatives: d.Alternatives,
 		Type: choiceType(d.Type), Counter: d.Input.Counter,
@@ -254,10 +254,10 @@ func unserved(err error, losses []*dispatch.LostError) error {
 	return none.With("instances", names(losses))
 }
 
-// instances are those that shall not have the step again.
-func instances(losses []*dispatch.LostError) (all []registry.Instance) {
+// lostInstances are those that shall not have the step again.
+func lostInstances(losses []*dispatch.LostError) (all []registry.Instance) {
 	for _, l := range losses {
-		if !l.Outage {
+		if !l.MemoryOutage {
 			all = append(all, l.Instance)
 		}
 	}

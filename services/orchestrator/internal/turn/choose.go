@@ -13,14 +13,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
 // inquiry is what the authority is told of the turn, whatever it decides (contract OC-14).
-func (t *turn) inquiry(step workflow.Step) balance.Ask {
-	return balance.Ask{
+func (t *turn) inquiry(step workflow.Step) selection.Request {
+	return selection.Request{
 		TraceID: t.turn.Trace, Profile: t.req.profile(), Goal: conversation.Brief(t.req.Text, maxGoal), Task: step.Name,
 		Metadata: t.req.Metadata, Constraints: t.req.Needs, Parent: t.req.Parent.GetTraceId(),
 	}
@@ -28,14 +29,14 @@ func (t *turn) inquiry(step workflow.Step) balance.Ask {
 
 // chooser has the authority choose among agents. A choice that an earlier owner told, or the turn
 // that this one goes on with, is followed and never made again: steps may have run by it.
-func (t *turn) chooser(ctx context.Context) routing.Chooser {
+func (t *turn) chooser(ctx context.Context) cursor.Selector {
 	return func(number, next int, step workflow.Step) (routing.Decision, error) {
 		if known := t.choice(number); known != nil {
-			return routing.Chosen(t.flow, step, known)
+			return routing.DecisionFromRecord(t.flow, step, known)
 		}
 		began := time.Now()
-		d, failed := t.Dispatcher.Authority().Agent(t.flow, step, t.inquiry(step), t.Dispatcher.Standing)
-		told := routing.Record(d, number, time.Since(began))
+		d, failed := t.Dispatcher.Authority().Agent(t.flow, step, t.inquiry(step), t.Dispatcher.AgentCandidate)
+		told := routing.RecordChoice(d, number, time.Since(began))
 		if t.flow.Steps[d.Target].Agent != "" {
 			told.Number = int32(next)
 		}
@@ -47,7 +48,7 @@ func (t *turn) chooser(ctx context.Context) routing.Chooser {
 		}
 		t.unsettled = true
 		t.told.Choices[number] = told
-		return routing.Chosen(t.flow, step, told)
+		return routing.DecisionFromRecord(t.flow, step, told)
 	}
 }
 
@@ -102,7 +103,7 @@ func (t *turn) equipped(ctx context.Context, a *attempt) dispatch.Handler {
 	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		began := time.Now()
 		d, failed := t.Dispatcher.Authority().Tool(step, t.inquiry(step), in.Tools)
-		told = routing.Record(d, 0, time.Since(began))
+		told = routing.RecordChoice(d, 0, time.Since(began))
 		if failed != nil {
 			if err := tell(); err != nil {
 				return nil, err

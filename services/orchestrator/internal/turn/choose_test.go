@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -240,7 +240,7 @@ func TestTurn_TellsTheAuthorityOfItself(t *testing.T) {
 		Text: "What may an agent write?", Parent: &troupev1.Parent{TraceId: "u"},
 		Labels: Labels{Profile: "fast", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}},
 	}}
-	require.Equal(t, balance.Ask{
+	require.Equal(t, selection.Request{
 		TraceID: "t", Profile: "fast", Goal: "What may an agent write?", Task: "desk", Metadata: map[string]string{"team": "blue"},
 		Constraints: []string{"law"}, Parent: "u",
 	}, turn.inquiry(workflow.Step{Name: "desk"}))
@@ -248,7 +248,7 @@ func TestTurn_TellsTheAuthorityOfItself(t *testing.T) {
 
 // Why an instance did not get a step is told in the words of docs/routing.md.
 func TestChoice_NamesWhy(t *testing.T) {
-	told := choice(balance.Decision{Rejected: []balance.Rejected{{ID: "research-1", Why: balance.Full}, {ID: "research-2", Why: balance.Draining}}})
+	told := choice(selection.Decision{Rejected: []selection.Rejected{{ID: "research-1", Why: selection.Full}, {ID: "research-2", Why: selection.Draining}}})
 	require.Equal(t, "full", told.GetRejected()[0].GetWhy())
 	require.Equal(t, "draining", told.GetRejected()[1].GetWhy())
 }

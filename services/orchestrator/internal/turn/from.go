@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -255,7 +255,7 @@ func (r *Runner) failedSteps(ctx context.Context, req Request) map[int]string {
 
 // strayed refuses to go on when the workflow does not lead any more to the steps that were done,
 // or whose journals are there: nobody else gets them.
-func (t *turn) strayed(round []routing.Task) error {
+func (t *turn) strayed(round []cursor.Task) error {
 	agents := map[int]string{}
 	maps.Copy(agents, t.redo)
 	for _, r := range t.turn.Steps {

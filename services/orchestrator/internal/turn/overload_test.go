@@ -30,7 +30,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -53,7 +53,7 @@ var took = map[string]time.Duration{
 // real, and in the same process. It is for the bubble of a test.
 type bubble struct {
 	*Runner
-	roster *routing.Roster
+	roster *instances.Cache
 	close  func()
 }
 
@@ -88,7 +88,7 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) })
 
-	b := &bubble{roster: routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})}
+	b := &bubble{roster: instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	var known []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		for n := range each {
@@ -103,7 +103,7 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	})
 	dispatcher := dispatch.New(b.roster, pool, 5*time.Second)
-	g, err := gate.New(limits(b.roster.Places()))
+	g, err := gate.New(limits(b.roster.Capacity()))
 	require.NoError(t, err)
 	b.Runner, err = New(Config{
 		Owner: "one", Timeout: 2 * time.Minute, Memory: worker.memory, Traces: trace.New(store, zap.NewNop()), Gate: g,
@@ -255,7 +255,7 @@ func TestRunner_OverloadIsNoCollapse(t *testing.T) {
 			require.Empty(t, got.failed)
 			require.Zero(t, got.late)
 			require.LessOrEqual(t, got.refusal, 5*time.Second)
-			require.LessOrEqual(t, got.atOnce, 2*b.roster.Places()+1) // one more is about to be refused
+			require.LessOrEqual(t, got.atOnce, 2*b.roster.Capacity()+1) // one more is about to be refused
 			good[times] = got.good
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
@@ -18,8 +18,8 @@ import (
 // started anew. One that lost all attempts but the last does not have that, although it has started
 // anew, while another is ready: whether the step or the instance is to blame shows at another one.
 func (t *turn) avoided(a *attempt) []registry.Instance {
-	lost := instances(a.losses)
-	anyone := !slices.Contains([]balance.Strategy{balance.Manual, balance.Capability, balance.Weighted}, a.task.Decision.Step.Instances.Strategy)
+	lost := lostInstances(a.losses)
+	anyone := !slices.Contains([]selection.Strategy{selection.Manual, selection.Capability, selection.Weighted}, a.task.Decision.Step.Instances.Strategy)
 	if len(lost) < maxAttempts-1 || !anyone || slices.ContainsFunc(lost, func(in registry.Instance) bool { return in.ID != lost[0].ID }) {
 		return lost
 	}

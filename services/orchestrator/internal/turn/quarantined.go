@@ -19,9 +19,9 @@ import (
 // quarantined (S18). The caller calls done.
 func (t *turn) unlessShut(work context.Context, agent string) (_ context.Context, done func()) {
 	work, cancel := context.WithCancelCause(work)
-	shut := t.Roster.Shut(agent)
+	shut := t.Roster.Desired().QuarantineBegun(agent)
 	end := func() {
-		if d, out := t.Roster.Quarantine(agent); out {
+		if d, out := t.Roster.Desired().Quarantine(agent); out {
 			cancel(&shutError{agent, d.Refusal("turn")})
 		}
 	}

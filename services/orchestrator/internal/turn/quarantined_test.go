@@ -22,7 +22,7 @@ import (
 
 // quarantine shuts an agent out, for all runners of the rig.
 func (r *rig) quarantine(agent string) {
-	r.roster.Want(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
+	r.roster.Desired().Put(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
 }
 
 // audited has the runner keep an audit log. It returns its entries so far, but for those of the
@@ -71,7 +71,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, []string{"coordinator"}, rig.asked()[asked:])
 
 	rig.on("research", nil)
-	rig.roster.Release("research")
+	rig.roster.Desired().EndQuarantine("research")
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(collect(t, runner, ask("s3", "r1"))).GetOutcome())
 
 	all := entries()

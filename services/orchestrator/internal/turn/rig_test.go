@@ -31,7 +31,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -52,7 +52,7 @@ type rig struct {
 	memory    memory.Store
 	ahead     atomic.Int64 // of the clock of the memory store
 	workflows *workflow.Set
-	roster    *routing.Roster
+	roster    *instances.Cache
 	pool      *dispatch.Pool
 	wait      time.Duration // of a step for an instance
 	limits    gate.Config   // of the runners; empty: none
@@ -68,7 +68,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 
 	r.scriptedWorker = serve(t, r.memory)
-	r.roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	r.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	var instances []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		instances = append(instances, registry.Instance{ID: agent + "-1", Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16})

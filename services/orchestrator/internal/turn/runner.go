@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -51,7 +51,7 @@ type Config struct {
 	Timeout    time.Duration
 	Memory     Memory
 	Traces     *trace.Traces
-	Roster     *routing.Roster
+	Roster     *instances.Cache
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
 	Gate       *gate.Gate // that new turns pass; Close closes it

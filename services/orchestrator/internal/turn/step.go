@@ -12,15 +12,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 )
 
 // routed says who works next, and at what, unless that is told: a choice is when it is made.
-func (t *turn) routed(ctx context.Context, task routing.Task) error {
+func (t *turn) routed(ctx context.Context, task cursor.Task) error {
 	if t.isChosen(task.Decision) {
 		return nil
 	}
-	task.Decision.Took = t.deciding
+	task.Decision.Duration = t.deciding
 	told := task.Decision.Proto()
 	told.Number, told.Task = int32(task.Number), conversation.Brief(task.Decision.Step.Task, maxGoal)
 	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: told}})
@@ -46,7 +46,7 @@ func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepR
 	var breach error
 	switch {
 	case result.GetFailure() != nil:
-	case ends && a.task.Branch():
+	case ends && a.task.IsBranch():
 		breach = failure.Newf(failure.AgentContract, "turn", "agent %s ended the turn in a branch of %s", step.Agent, step.Fork)
 	case result.GetSequence() < committed:
 		breach = failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", step.Agent)
@@ -69,7 +69,7 @@ func (t *turn) stepRequest(work context.Context, a *attempt) *troupev1.ExecuteSt
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.turn.Trace, Tenant: t.req.Tenant, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
 		Step: int32(a.number), Attempt: int32(a.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
-		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
+		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.IsBranch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 		OriginTurnId: t.turn.Origin, Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID, RootTraceId: t.events.Root(),
 		Budget: t.allotment(a), Recorded: t.recorded,

@@ -20,7 +20,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
@@ -318,7 +318,7 @@ func TestRunner_AKnownTurnIsFoundAfterItsAgentHasLeft(t *testing.T) {
 	}
 
 	// Nobody knows who is there before the registry was read.
-	rig.roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	rig.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	for _, err := range rig.runner(t, "two").Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -56,8 +56,8 @@ func plan(flow *workflow.Workflow, timeout time.Duration, allowed allowance) *tr
 }
 
 // choiceType is what kind of choice it was, as clients see it.
-func choiceType(t balance.Type) troupev1.DecisionType {
-	if t == balance.StandIn {
+func choiceType(t selection.Type) troupev1.DecisionType {
+	if t == selection.StandIn {
 		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
 	}
 	return troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -163,8 +163,8 @@ func (t *turn) drive(work, ctx context.Context, timeout time.Duration) (err erro
 		return err
 	}
 	defer t.watchTime(work, ctx, timeout)()
-	var course *routing.Course
-	err = t.decide(func() (err error) { course, err = routing.NewCourse(t.flow, t.history, t.chooser(ctx)); return err })
+	var course *cursor.Cursor
+	err = t.decide(func() (err error) { course, err = cursor.New(t.flow, t.history, t.chooser(ctx)); return err })
 	for err == nil {
 		if err := t.elsewhere(course.Round()); err != nil || len(course.Round()) == 0 {
 			return err
@@ -173,7 +173,7 @@ func (t *turn) drive(work, ctx context.Context, timeout time.Duration) (err erro
 		if err != nil {
 			return err
 		}
-		if err := t.decide(func() error { return course.Go(results) }); err != nil {
+		if err := t.decide(func() error { return course.Advance(results) }); err != nil {
 			return err
 		}
 		if err := t.survived(work, results); err != nil {
@@ -195,10 +195,10 @@ func (t *turn) survived(work context.Context, round []execution.Result) error {
 
 // round has the steps of a round done, but for those that an earlier owner of the turn is
 // through with, and returns their results in order.
-func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execution.Result, error) {
+func (t *turn) round(work, ctx context.Context, course *cursor.Cursor) ([]execution.Result, error) {
 	tasks := course.Round()
 	var open []*attempt
-	for i, known := range routing.Recall(tasks, t.known, t.reached()) {
+	for i, known := range cursor.PriorResults(tasks, t.known, t.reached()) {
 		task := tasks[i]
 		switch {
 		case known == nil:
@@ -241,13 +241,13 @@ func (t *turn) reached() int {
 
 // add makes a result part of the turn: what the agent said is in the session now, unless it
 // was not for it.
-func (t *turn) add(task routing.Task, r execution.Result) {
+func (t *turn) add(task cursor.Task, r execution.Result) {
 	t.results = append(t.results, r)
 	if r.Failure != nil {
 		return
 	}
 	t.base = max(t.base, r.Sequence) // that of a step from the turn before this one lies below
-	if !task.Silent() && r.Text != "" {
+	if !task.IsHidden() && r.Text != "" {
 		said := conversation.Assistant(r.Agent, r.Text)
 		said.Untrusted = r.Untrusted
 		said.Sequence, said.Turn = r.Sequence, t.turn.Number

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // chooseDeclaration says how a step without an agent chooses among its routes.
@@ -29,8 +29,8 @@ const maxTools = 64
 
 // The strategies by which it may be chosen, the default first (OC-16).
 var (
-	amongAgents = []balance.Strategy{balance.Capability, balance.RoundRobin, balance.LoadBalanced, balance.Priority, balance.Manual}
-	amongTools  = []balance.Strategy{balance.Capability, balance.Manual}
+	amongAgents = []selection.Strategy{selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}
+	amongTools  = []selection.Strategy{selection.Capability, selection.Manual}
 )
 
 func (d chooseDeclaration) isZero() bool {
@@ -42,7 +42,7 @@ func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
 	if s.Agent != "" || len(s.Routes) == 0 {
 		return choice.Policy{}
 	}
-	p := choice.Policy{Strategy: cmp.Or(balance.Strategy(d.Strategy), balance.Capability), Needs: d.Needs, Priorities: d.Priorities}
+	p := choice.Policy{Strategy: cmp.Or(selection.Strategy(d.Strategy), selection.Capability), Needs: d.Needs, Priorities: d.Priorities}
 	if d.Step != "" {
 		p.Names = []string{d.Step}
 	}
@@ -50,11 +50,11 @@ func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
 }
 
 func (d toolsDeclaration) policy() choice.Policy {
-	p := choice.Policy{Strategy: balance.Strategy(d.Strategy), Needs: d.Needs, Names: d.Names}
-	if p.Strategy != balance.Manual && len(p.Needs) == 0 && len(p.Names) == 0 { // nothing is to be decided
+	p := choice.Policy{Strategy: selection.Strategy(d.Strategy), Needs: d.Needs, Names: d.Names}
+	if p.Strategy != selection.Manual && len(p.Needs) == 0 && len(p.Names) == 0 { // nothing is to be decided
 		return choice.Policy{}
 	}
-	p.Strategy = cmp.Or(p.Strategy, balance.Capability)
+	p.Strategy = cmp.Or(p.Strategy, selection.Capability)
 	return p
 }
 
@@ -62,13 +62,13 @@ func (d toolsDeclaration) policy() choice.Policy {
 type field struct {
 	name     string
 	set      bool
-	strategy balance.Strategy
+	strategy selection.Strategy
 }
 
 // strategy checks which one a step names, and that what else it says is for that. It is empty when
 // the name is not known.
-func (c *checker) strategy(at func(...any) []any, of, named string, known []balance.Strategy, fields ...field) balance.Strategy {
-	strategy := cmp.Or(balance.Strategy(named), known[0])
+func (c *checker) strategy(at func(...any) []any, of, named string, known []selection.Strategy, fields ...field) selection.Strategy {
+	strategy := cmp.Or(selection.Strategy(named), known[0])
 	if !slices.Contains(known, strategy) {
 		c.wrong(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, choices(named, known))
 		return ""
@@ -100,10 +100,10 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 		c.wrong(in("instances"), "step %s: instances is for a step with an agent", name)
 	}
 	switch c.strategy(at, "choose", d.Strategy, amongAgents,
-		field{"needs", d.Needs != nil, balance.Capability}, field{"priorities", d.Priorities != nil, balance.Priority}, field{"step", d.Step != "", balance.Manual}) {
-	case balance.Capability:
+		field{"needs", d.Needs != nil, selection.Capability}, field{"priorities", d.Priorities != nil, selection.Priority}, field{"step", d.Step != "", selection.Manual}) {
+	case selection.Capability:
 		c.needs(at, "choose", d.Needs)
-	case balance.Priority:
+	case selection.Priority:
 		if len(d.Priorities) == 0 {
 			c.wrong(at(), "choose: strategy priority wants priorities of routes, such as priorities: {%s: 10}", s.Routes[0])
 		}
@@ -115,7 +115,7 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 				c.wrong(at("priorities", step), "choose.priorities.%s: %d is not between %d and %d", step, p, -maxPriority, maxPriority)
 			}
 		}
-	case balance.Manual:
+	case selection.Manual:
 		if !slices.Contains(s.Routes, d.Step) {
 			c.wrong(at(), "choose: strategy manual wants one of the routes as step; %q is none", d.Step)
 		}
@@ -135,10 +135,10 @@ func (c *checker) tools(in func(...any) []any, name string, s stepDeclaration) {
 		return
 	}
 	switch c.strategy(at, "tools", d.Strategy, amongTools,
-		field{"needs", d.Needs != nil, balance.Capability}, field{"names", d.Names != nil, balance.Manual}) {
-	case balance.Capability:
+		field{"needs", d.Needs != nil, selection.Capability}, field{"names", d.Names != nil, selection.Manual}) {
+	case selection.Capability:
 		c.needs(at, "tools", d.Needs)
-	case balance.Manual:
+	case selection.Manual:
 		if len(d.Names) == 0 || len(d.Names) > maxTools {
 			c.wrong(at(), "tools: strategy manual wants names of 1 to %d tools, got %d", maxTools, len(d.Names))
 		}

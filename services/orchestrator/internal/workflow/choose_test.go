@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // chooses is a workflow whose first step chooses, as it says.
@@ -26,12 +26,12 @@ func uses(more string) string {
 
 func TestLoad_ReadsHowAStepChooses(t *testing.T) {
 	for declared, want := range map[string]choice.Policy{
-		"":                                    {Strategy: balance.Capability},
-		"      choose: {needs: [tax, law]}\n": {Strategy: balance.Capability, Needs: []string{"tax", "law"}},
-		"      choose: {strategy: round_robin}\n":                          {Strategy: balance.RoundRobin},
-		"      choose: {strategy: load_balanced}\n":                        {Strategy: balance.LoadBalanced},
-		"      choose: {strategy: priority, priorities: {b: 10, c: -1}}\n": {Strategy: balance.Priority, Priorities: map[string]int{"b": 10, "c": -1}},
-		"      choose: {strategy: manual, step: c}\n":                      {Strategy: balance.Manual, Names: []string{"c"}},
+		"":                                    {Strategy: selection.Capability},
+		"      choose: {needs: [tax, law]}\n": {Strategy: selection.Capability, Needs: []string{"tax", "law"}},
+		"      choose: {strategy: round_robin}\n":                          {Strategy: selection.RoundRobin},
+		"      choose: {strategy: load_balanced}\n":                        {Strategy: selection.LoadBalanced},
+		"      choose: {strategy: priority, priorities: {b: 10, c: -1}}\n": {Strategy: selection.Priority, Priorities: map[string]int{"b": 10, "c": -1}},
+		"      choose: {strategy: manual, step: c}\n":                      {Strategy: selection.Manual, Names: []string{"c"}},
 	} {
 		set, err := load(t, chooses(declared))
 		require.NoError(t, err, declared)
@@ -43,8 +43,8 @@ func TestLoad_ReadsHowAStepChooses(t *testing.T) {
 	for declared, want := range map[string]choice.Policy{
 		"":                                      {},
 		"      tools: {strategy: capability}\n": {}, // nothing is needed, so nothing is decided
-		"      tools: {needs: [web]}\n":         {Strategy: balance.Capability, Needs: []string{"web"}},
-		"      tools: {strategy: manual, names: [look_up]}\n": {Strategy: balance.Manual, Names: []string{"look_up"}},
+		"      tools: {needs: [web]}\n":         {Strategy: selection.Capability, Needs: []string{"web"}},
+		"      tools: {strategy: manual, names: [look_up]}\n": {Strategy: selection.Manual, Names: []string{"look_up"}},
 	} {
 		set, err := load(t, uses(declared))
 		require.NoError(t, err, declared)
@@ -96,8 +96,8 @@ func TestLoad_RenamesWhatIsChosenInside(t *testing.T) {
 	}
 	outer := head + "  entry: first\n  steps:\n    first: {workflow: inner, next: last}\n    last: {agent: z, end: true}\n"
 	for choose, want := range map[string]choice.Policy{
-		"{strategy: manual, step: c}":               {Strategy: balance.Manual, Names: []string{"first/c"}},
-		"{strategy: priority, priorities: {b: 10}}": {Strategy: balance.Priority, Priorities: map[string]int{"first/b": 10}},
+		"{strategy: manual, step: c}":               {Strategy: selection.Manual, Names: []string{"first/c"}},
+		"{strategy: priority, priorities: {b: 10}}": {Strategy: selection.Priority, Priorities: map[string]int{"first/b": 10}},
 	} {
 		set, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(outer)}, "inner.yaml": {Data: []byte(inner(choose))}}, "w")
 		require.NoError(t, err)

@@ -149,7 +149,7 @@ func (s Step) renamed(to func(string) string) Step {
 		}
 	}
 	s.Routes, s.Parallel = each(s.Routes), each(s.Parallel)
-	s.Choose = s.Choose.Renamed(to)
+	s.Choose = s.Choose.Rename(to)
 	s.Rules, s.Then = slices.Clone(s.Rules), slices.Clone(s.Then)
 	for i := range s.Rules {
 		s.Rules[i].Next = to(s.Rules[i].Next)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // instancesDeclaration says how the instance for a step is chosen.
@@ -29,40 +29,40 @@ const (
 )
 
 // standIns are the strategies that may choose when a named instance cannot take a step.
-var standIns = []balance.Strategy{balance.RoundRobin, balance.LoadBalanced, balance.Sticky}
+var standIns = []selection.Strategy{selection.RoundRobin, selection.LoadBalanced, selection.Sticky}
 
-func (d instancesDeclaration) policy() balance.Policy {
-	return balance.Policy{
-		Strategy: balance.Strategy(d.Strategy), Weights: d.Weights, Priorities: d.Priorities,
-		Instance: d.Instance, Fallback: balance.Strategy(d.Fallback), Needs: d.Needs,
+func (d instancesDeclaration) policy() selection.Policy {
+	return selection.Policy{
+		Strategy: selection.Strategy(d.Strategy), Weights: d.Weights, Priorities: d.Priorities,
+		Instance: d.Instance, Fallback: selection.Strategy(d.Fallback), Needs: d.Needs,
 	}
 }
 
 // instances checks how a step chooses: a field is for one strategy only.
 func (c *checker) instances(step string, d instancesDeclaration) {
 	at := func(keys ...any) []any { return append([]any{"steps", step, "instances"}, keys...) }
-	strategy := cmp.Or(balance.Strategy(d.Strategy), balance.RoundRobin)
-	if !slices.Contains(balance.Strategies(), strategy) {
-		c.wrong(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, choices(d.Strategy, balance.Strategies()))
+	strategy := cmp.Or(selection.Strategy(d.Strategy), selection.RoundRobin)
+	if !slices.Contains(selection.Strategies(), strategy) {
+		c.wrong(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, choices(d.Strategy, selection.Strategies()))
 		return
 	}
 	for _, f := range []struct {
 		name     string
 		set      bool
-		strategy balance.Strategy
+		strategy selection.Strategy
 	}{
-		{"weights", d.Weights != nil, balance.Weighted},
-		{"priorities", d.Priorities != nil, balance.Priority},
-		{"instance", d.Instance != "", balance.Manual},
-		{"fallback", d.Fallback != "", balance.Manual},
-		{"needs", d.Needs != nil, balance.Capability},
+		{"weights", d.Weights != nil, selection.Weighted},
+		{"priorities", d.Priorities != nil, selection.Priority},
+		{"instance", d.Instance != "", selection.Manual},
+		{"fallback", d.Fallback != "", selection.Manual},
+		{"needs", d.Needs != nil, selection.Capability},
 	} {
 		if f.set && strategy != f.strategy {
 			c.wrong(at(f.name), "instances.%s: is for strategy %s; this is %s", f.name, f.strategy, strategy)
 		}
 	}
 	switch strategy {
-	case balance.Weighted:
+	case selection.Weighted:
 		c.versions(at, strategy, "weights", d.Weights, 0, 100)
 		sum := 0
 		for _, weight := range d.Weights {
@@ -71,16 +71,16 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 		if sum > 100 {
 			c.wrong(at("weights"), "instances.weights: they are percentages and add up to %d; at most 100 are there", sum)
 		}
-	case balance.Priority:
+	case selection.Priority:
 		c.versions(at, strategy, "priorities", d.Priorities, -maxPriority, maxPriority)
-	case balance.Manual:
+	case selection.Manual:
 		if d.Instance == "" {
 			c.wrong(at(), "instances: strategy manual wants the id of an instance as instance")
 		}
-		if d.Fallback != "" && !slices.Contains(standIns, balance.Strategy(d.Fallback)) {
+		if d.Fallback != "" && !slices.Contains(standIns, selection.Strategy(d.Fallback)) {
 			c.wrong(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
 		}
-	case balance.Capability:
+	case selection.Capability:
 		c.needs(at, "instances", d.Needs)
 	default: // needs nothing else
 	}
@@ -102,7 +102,7 @@ func (c *checker) needs(at func(...any) []any, of string, needs []string) {
 }
 
 // versions checks numbers that are given to versions.
-func (c *checker) versions(at func(...any) []any, strategy balance.Strategy, field string, values map[string]int, least, most int) {
+func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, field string, values map[string]int, least, most int) {
 	switch {
 	case len(values) == 0:
 		c.wrong(at(), "instances: strategy %s wants %s of versions, such as %s: {v2: 10}", strategy, field, field)
@@ -117,7 +117,7 @@ func (c *checker) versions(at func(...any) []any, strategy balance.Strategy, fie
 }
 
 // choices helps somebody who wrote what is not known.
-func choices(word string, known []balance.Strategy) string {
+func choices(word string, known []selection.Strategy) string {
 	names := make([]string, len(known))
 	for i, k := range known {
 		names[i] = string(k)

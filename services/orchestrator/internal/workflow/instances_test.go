@@ -8,34 +8,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 func TestLoad_ReadsHowInstancesAreChosen(t *testing.T) {
-	for declared, want := range map[string]balance.Policy{
+	for declared, want := range map[string]selection.Policy{
 		"":                          {},
-		"{strategy: round_robin}":   {Strategy: balance.RoundRobin},
-		"{strategy: load_balanced}": {Strategy: balance.LoadBalanced},
-		"{strategy: sticky}":        {Strategy: balance.Sticky},
-		"{strategy: capability}":    {Strategy: balance.Capability},
+		"{strategy: round_robin}":   {Strategy: selection.RoundRobin},
+		"{strategy: load_balanced}": {Strategy: selection.LoadBalanced},
+		"{strategy: sticky}":        {Strategy: selection.Sticky},
+		"{strategy: capability}":    {Strategy: selection.Capability},
 		"{strategy: capability, needs: [gpu, maps]}": {
-			Strategy: balance.Capability, Needs: []string{"gpu", "maps"},
+			Strategy: selection.Capability, Needs: []string{"gpu", "maps"},
 		},
 		"{strategy: weighted, weights: {v2: 10, 1.10: 0}}": {
-			Strategy: balance.Weighted, Weights: map[string]int{"v2": 10, "1.10": 0},
+			Strategy: selection.Weighted, Weights: map[string]int{"v2": 10, "1.10": 0},
 		},
 		"{strategy: priority, priorities: {v2: 10, v1: -1}}": {
-			Strategy: balance.Priority, Priorities: map[string]int{"v2": 10, "v1": -1},
+			Strategy: selection.Priority, Priorities: map[string]int{"v2": 10, "v1": -1},
 		},
-		"{strategy: manual, instance: x-0}":                   {Strategy: balance.Manual, Instance: "x-0"},
-		"{strategy: manual, instance: x-0, fallback: sticky}": {Strategy: balance.Manual, Instance: "x-0", Fallback: balance.Sticky},
+		"{strategy: manual, instance: x-0}":                   {Strategy: selection.Manual, Instance: "x-0"},
+		"{strategy: manual, instance: x-0, fallback: sticky}": {Strategy: selection.Manual, Instance: "x-0", Fallback: selection.Sticky},
 	} {
 		set, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
 		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Instances), declared)
 	}
-	require.Equal(t, balance.Policy{}, Single("x").Steps["x"].Instances)
+	require.Equal(t, selection.Policy{}, Single("x").Steps["x"].Instances)
 }
 
 func TestLoad_NamesWhatIsWrongWithInstances(t *testing.T) {

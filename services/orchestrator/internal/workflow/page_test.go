@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // page is what authors of workflows read of how instances are chosen.
@@ -27,7 +27,7 @@ var (
 func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	var shown []balance.Strategy
+	var shown []selection.Strategy
 	for _, found := range part.FindAllStringSubmatch(string(text), -1) {
 		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[3]), "\n", "\n    ")
 		set, err := load(t, "  entry: research\n  steps:\n"+steps+"\n    synthesis: {agent: synthesis, end: true}\n")
@@ -36,7 +36,7 @@ func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 		require.EqualValues(t, found[1], flow.Steps["research"].Instances.Strategy)
 		shown = append(shown, flow.Steps["research"].Instances.Strategy)
 	}
-	require.Equal(t, balance.Strategies(), shown)
+	require.Equal(t, selection.Strategies(), shown)
 }
 
 // The errors on the page are those that one gets.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // Defaults and limits of a workflow.
@@ -55,9 +55,9 @@ type Step struct {
 	// is for the steps behind it, and not for the session.
 	Fork string
 
-	Instances balance.Policy // how one of the agent's instances is chosen
-	Choose    choice.Policy  // how one of the routes is chosen where there is no agent (OC-16)
-	Tools     choice.Policy  // which of the agent's tools it may use; the zero Policy: all
+	Instances selection.Policy // how one of the agent's instances is chosen
+	Choose    choice.Policy    // how one of the routes is chosen where there is no agent (OC-16)
+	Tools     choice.Policy    // which of the agent's tools it may use; the zero Policy: all
 
 	Task        string   // what it is asked to do; empty: what the user wants
 	Expects     string   // what its result shall be, in words; empty: nobody said

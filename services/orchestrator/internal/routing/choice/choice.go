@@ -1,12 +1,12 @@
 // Package choice decides among a few: which agent has a task, and which tools a step may use
-// (contract OC-13 to OC-18). It is to agents and tools what package balance is to instances,
+// (contract OC-13 to OC-18). It is to agents and tools what package selection is to instances,
 // whose words it uses, and as pure: whoever replays an input gets the same decision.
 package choice
 
 import (
 	"slices"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // Type is what a candidate is.
@@ -16,13 +16,13 @@ type Type string
 const (
 	Agent Type = "agent"
 	Tool  Type = "tool"
-	// Worker is an instance of an agent. Among those package balance decides.
+	// Worker is an instance of an agent. Among those package selection decides.
 	Worker Type = "worker"
 )
 
 // Policy is how it is chosen. The zero Policy is by capability.
 type Policy struct {
-	Strategy balance.Strategy
+	Strategy selection.Strategy
 	// Needs are capabilities of which a candidate must have some, the more the better; with
 	// capability. Without any the first that is available is chosen.
 	Needs      []string
@@ -37,10 +37,10 @@ func (p Policy) IsZero() bool {
 
 // Input is all that a decision depends on.
 type Input struct {
-	balance.Ask
+	selection.Request
 	Type     Type
-	Strategy balance.Strategy // empty: capability (OC-16)
-	Names    []string         // with manual: who is chosen, the best first
+	Strategy selection.Strategy // empty: capability (OC-16)
+	Names    []string           // with manual: who is chosen, the best first
 	// Counter is how many decisions there were before this one among the same. That it is part of
 	// the input is what makes taking turns repeatable (C-15).
 	Counter    uint64
@@ -55,22 +55,22 @@ type Candidate struct {
 	Capabilities []string
 	Metadata     map[string]string
 	Available    bool
-	Why          balance.Why // it is not available; Available when it is
-	Load         float64     // the part of its places that is taken, 0 to 1
+	Why          selection.Availability // it is not available; Available when it is
+	Load         float64                // the part of its places that is taken, 0 to 1
 	Priority     int
 }
 
 // Rejected is a candidate that was not chosen, and why.
 type Rejected struct {
 	ID  string
-	Why balance.Why
+	Why selection.Availability
 }
 
 // Decision says who is chosen. Without a Target nobody can be.
 type Decision struct {
 	Type       Type
 	StandIn    bool // the strategy would rather have had one that is not available
-	Strategy   balance.Strategy
+	Strategy   selection.Strategy
 	Target     string // id of the candidate that fits best
 	Reason     string // one sentence for a person; never empty
 	Confidence float64
@@ -100,8 +100,8 @@ func (in Input) Find(id string) Candidate {
 	return Candidate{}
 }
 
-// Renamed is the policy with other ids.
-func (p Policy) Renamed(to func(string) string) Policy {
+// Rename is the policy with other ids.
+func (p Policy) Rename(to func(string) string) Policy {
 	names, priorities := p.Names, p.Priorities
 	p.Names, p.Priorities = nil, nil
 	for _, name := range names {

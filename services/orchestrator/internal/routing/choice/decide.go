@@ -4,25 +4,25 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // Decide says who is chosen. Those that are not available are left out first, then the strategy
 // puts the others in order; of equals the one that is declared first comes first.
 func Decide(in Input) Decision {
-	in.Strategy = cmp.Or(in.Strategy, balance.Capability)
+	in.Strategy = cmp.Or(in.Strategy, selection.Capability)
 	d := Decision{Type: in.Type, Strategy: in.Strategy, Input: in}
 	var free []Candidate
 	for _, c := range in.Candidates {
-		if why := in.why(c); why != balance.Available {
+		if why := in.why(c); why != selection.Available {
 			d.Rejected = append(d.Rejected, Rejected{c.ID, why})
 			continue
 		}
 		free = append(free, c)
 	}
 	for _, name := range in.Names {
-		if in.Strategy == balance.Manual && in.Find(name).ID == "" {
-			d.Rejected = append(d.Rejected, Rejected{name, balance.Absent})
+		if in.Strategy == selection.Manual && in.Find(name).ID == "" {
+			d.Rejected = append(d.Rejected, Rejected{name, selection.Absent})
 		}
 	}
 	in.order(free)
@@ -34,7 +34,7 @@ func Decide(in Input) Decision {
 		}
 	}
 	if len(free) > 0 {
-		d.StandIn = in.missed(free[0])
+		d.StandIn = in.isStandIn(free[0])
 		d.Confidence = in.confidence(free, d.StandIn)
 	}
 	d.Reason = in.reason(free, d)
@@ -43,16 +43,16 @@ func Decide(in Input) Decision {
 }
 
 // why is why a candidate cannot be chosen.
-func (in Input) why(c Candidate) balance.Why {
+func (in Input) why(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
 		return c.Why
-	case in.Strategy == balance.Manual && !slices.Contains(in.Names, c.ID):
-		return balance.NotNamed
-	case in.Strategy == balance.Capability && len(in.Constraints) > 0 && in.meets(c) == 0:
-		return balance.Unfit
+	case in.Strategy == selection.Manual && !slices.Contains(in.Names, c.ID):
+		return selection.NotNamed
+	case in.Strategy == selection.Capability && len(in.Constraints) > 0 && in.meets(c) == 0:
+		return selection.Unfit
 	default:
-		return balance.Available
+		return selection.Available
 	}
 }
 
@@ -68,7 +68,7 @@ func (in Input) meets(c Candidate) (n int) {
 
 // order puts those that are available in the order in which the strategy wants them.
 func (in Input) order(free []Candidate) {
-	if n := uint64(len(free)); n > 0 && (in.Strategy == balance.RoundRobin || in.Strategy == balance.LoadBalanced) {
+	if n := uint64(len(free)); n > 0 && (in.Strategy == selection.RoundRobin || in.Strategy == selection.LoadBalanced) {
 		turn := int(in.Counter % n) // also among those that are equally busy
 		copy(free, append(slices.Clone(free[turn:]), free[:turn]...))
 	}
@@ -78,26 +78,26 @@ func (in Input) order(free []Candidate) {
 // compare is negative when the strategy wants a before b, whoever's turn it is.
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
-	case balance.Capability:
+	case selection.Capability:
 		return cmp.Compare(in.meets(b), in.meets(a))
-	case balance.LoadBalanced:
+	case selection.LoadBalanced:
 		return cmp.Compare(a.Load, b.Load)
-	case balance.Priority:
+	case selection.Priority:
 		return cmp.Compare(b.Priority, a.Priority)
-	case balance.Manual:
+	case selection.Manual:
 		return cmp.Compare(slices.Index(in.Names, a.ID), slices.Index(in.Names, b.ID))
 	default: // whose turn it is
 		return 0
 	}
 }
 
-// missed reports whether one that is not available would have come before the one that is chosen.
+// isStandIn reports whether one that is not available would have come before the one that is chosen.
 // That it is busy is no reason to want it less, and that it is one's turn no reason to want it more.
-func (in Input) missed(chosen Candidate) bool {
-	return in.Strategy != balance.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
+func (in Input) isStandIn(chosen Candidate) bool {
+	return in.Strategy != selection.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
 		if !c.Available {
 			c.Available = true
-			return in.why(c) == balance.Available && in.compare(c, chosen) < 0
+			return in.why(c) == selection.Available && in.compare(c, chosen) < 0
 		}
 		return false
 	})
@@ -106,19 +106,19 @@ func (in Input) missed(chosen Candidate) bool {
 // confidence is how sure the choice is, 0 to 1 (OC-15, OC-17).
 func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	switch {
-	case in.Strategy == balance.Capability && len(in.Constraints) == 0:
-		return balance.Guessed
-	case in.Strategy == balance.Capability:
+	case in.Strategy == selection.Capability && len(in.Constraints) == 0:
+		return selection.Guessed
+	case in.Strategy == selection.Capability:
 		return float64(in.meets(free[0])) / float64(len(in.Constraints))
 	case standIn:
-		return balance.Guessed
+		return selection.Guessed
 	case len(free) == 1:
-		return balance.Certain
-	case in.Strategy == balance.RoundRobin:
-		return balance.Guessed
-	case in.Strategy == balance.LoadBalanced:
-		return balance.Informed
+		return selection.Certain
+	case in.Strategy == selection.RoundRobin:
+		return selection.Guessed
+	case in.Strategy == selection.LoadBalanced:
+		return selection.Informed
 	default:
-		return balance.Certain
+		return selection.Certain
 	}
 }

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 func agents(of ...Candidate) Input {
 	for i := range of {
 		of[i].Name, of[i].Type = of[i].ID, Agent
-		of[i].Available = of[i].Why == balance.Available
+		of[i].Available = of[i].Why == selection.Available
 	}
 	return Input{Type: Agent, Candidates: of}
 }
@@ -26,15 +26,15 @@ func TestDecide_ByCapability(t *testing.T) {
 	)
 	in.Constraints = []string{"tax", "law"}
 	d := Decide(in)
-	require.Equal(t, balance.Capability, d.Strategy, "the default (OC-16)")
+	require.Equal(t, selection.Capability, d.Strategy, "the default (OC-16)")
 	require.Equal(t, "b", d.Target, "of equals the first")
 	require.Equal(t, []string{"c", "a"}, d.Alternatives)
-	require.Equal(t, []Rejected{{"d", balance.Unfit}}, d.Rejected)
+	require.Equal(t, []Rejected{{"d", selection.Unfit}}, d.Rejected)
 	require.InDelta(t, 1, d.Confidence, 0)
 	require.Equal(t, "b has all that is needed: tax, law; d has nothing of what the step needs", d.Reason)
 
-	in.Candidates[1].Available, in.Candidates[1].Why = false, balance.Paused
-	in.Candidates[2].Available, in.Candidates[2].Why = false, balance.Absent
+	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
+	in.Candidates[2].Available, in.Candidates[2].Why = false, selection.Absent
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.True(t, d.StandIn)
@@ -45,7 +45,7 @@ func TestDecide_ByCapability(t *testing.T) {
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.InDelta(t, 0.5, d.Confidence, 0)
-	in.Candidates[0].Available, in.Candidates[0].Why = false, balance.Draining
+	in.Candidates[0].Available, in.Candidates[0].Why = false, selection.Draining
 	require.Equal(t, "d", Decide(in).Target, "the first that is available")
 }
 
@@ -53,8 +53,8 @@ func TestDecide_ByCapability(t *testing.T) {
 //
 // Req: OC-17
 func TestDecide_InTurn(t *testing.T) {
-	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Why: balance.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
-	in.Strategy = balance.RoundRobin
+	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Why: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
+	in.Strategy = selection.RoundRobin
 	had := map[string]int{}
 	for range 30 {
 		had[Decide(in).Target]++
@@ -65,14 +65,14 @@ func TestDecide_InTurn(t *testing.T) {
 }
 
 func TestDecide_ByLoad(t *testing.T) {
-	in := agents(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d", Why: balance.Broken})
-	in.Strategy = balance.LoadBalanced
+	in := agents(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d", Why: selection.BreakerOpen})
+	in.Strategy = selection.LoadBalanced
 	had := map[string]int{}
 	for range 30 {
 		d := Decide(in)
 		had[d.Target]++
 		require.False(t, d.StandIn)
-		require.InDelta(t, balance.Informed, d.Confidence, 0)
+		require.InDelta(t, selection.Informed, d.Confidence, 0)
 		in.Counter++
 	}
 	require.Len(t, had, 2, "%v", had)
@@ -83,12 +83,12 @@ func TestDecide_ByLoad(t *testing.T) {
 
 func TestDecide_ByPriority(t *testing.T) {
 	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Priority: 10}, Candidate{ID: "c", Priority: -1}, Candidate{ID: "d"})
-	in.Strategy = balance.Priority
+	in.Strategy = selection.Priority
 	d := Decide(in)
 	require.Equal(t, []string{"b", "a", "d", "c"}, d.Chosen())
 	require.InDelta(t, 1, d.Confidence, 0)
 	require.Equal(t, "b has priority 10, the highest", d.Reason)
-	in.Candidates[1].Available, in.Candidates[1].Why = false, balance.Paused
+	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.True(t, d.StandIn)
@@ -97,11 +97,11 @@ func TestDecide_ByPriority(t *testing.T) {
 
 func TestDecide_ByName(t *testing.T) {
 	in := agents(Candidate{ID: "a"}, Candidate{ID: "b"})
-	in.Strategy, in.Names = balance.Manual, []string{"b"}
+	in.Strategy, in.Names = selection.Manual, []string{"b"}
 	d := Decide(in)
 	require.Equal(t, []string{"b"}, d.Chosen())
 	require.Equal(t, "the workflow names b", d.Reason)
-	in.Candidates[1].Available, in.Candidates[1].Why = false, balance.Paused
+	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
 	d = Decide(in)
 	require.Empty(t, d.Target, "nobody stands in for one that is named")
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
@@ -119,32 +119,32 @@ func TestDecide_AmongTools(t *testing.T) {
 	require.Equal(t, []string{"search", "fetch"}, d.Chosen())
 	require.Equal(t, "search has all that is needed: docs, web; 1 more have some of it; clock has nothing of what the step needs", d.Reason)
 
-	in.Strategy, in.Names = balance.Manual, []string{"search", "nothing", "clock"}
+	in.Strategy, in.Names = selection.Manual, []string{"search", "nothing", "clock"}
 	d = Decide(in)
 	require.Equal(t, []string{"search", "clock"}, d.Chosen(), "in the order of the names")
-	require.Equal(t, []Rejected{{"fetch", balance.NotNamed}, {"nothing", balance.Absent}}, d.Rejected)
+	require.Equal(t, []Rejected{{"fetch", selection.NotNamed}, {"nothing", selection.Absent}}, d.Rejected)
 	require.Equal(t, "the workflow names search, clock; nothing is not there", d.Reason)
 
-	in.Strategy, in.Constraints = balance.Capability, []string{"mail"}
+	in.Strategy, in.Constraints = selection.Capability, []string{"mail"}
 	require.Empty(t, Decide(in).Chosen())
 	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
 }
 
 // An agent is what its instances are together.
 func TestTogether_IsWhatItsInstancesAre(t *testing.T) {
-	instance := func(id string, busy int32, why balance.Why, can ...string) Candidate {
-		return Instance(balance.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)
+	instance := func(id string, busy int32, why selection.Availability, can ...string) Candidate {
+		return FromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)
 	}
 	require.Equal(t, Candidate{
 		ID: "a-1", Name: "a-1", Type: Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "0"},
 		Available: true, Load: 0.5,
-	}, instance("a-1", 2, balance.Available, "gpu"))
+	}, instance("a-1", 2, selection.Available, "gpu"))
 	require.Equal(t, Candidate{
 		ID: "a", Name: "a", Type: Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true, Load: 0.75,
-	}, Together("a", []Candidate{
-		instance("a-1", 2, balance.Available, "gpu"), instance("a-2", 9, balance.Available, "gpu", "maps"), instance("a-3", 0, balance.Broken, "tax"),
+	}, Combine("a", []Candidate{
+		instance("a-1", 2, selection.Available, "gpu"), instance("a-2", 9, selection.Available, "gpu", "maps"), instance("a-3", 0, selection.BreakerOpen, "tax"),
 	}))
-	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"}, Why: balance.Paused},
-		Together("a", []Candidate{instance("a-3", 0, balance.Paused, "tax"), instance("a-4", 0, balance.Draining)}))
-	require.Equal(t, balance.Absent, Together("a", nil).Why)
+	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"}, Why: selection.Paused},
+		Combine("a", []Candidate{instance("a-3", 0, selection.Paused, "tax"), instance("a-4", 0, selection.Draining)}))
+	require.Equal(t, selection.Absent, Combine("a", nil).Why)
 }

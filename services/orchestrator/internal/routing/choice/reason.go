@@ -4,43 +4,43 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // reason says in one sentence why it was decided so.
 func (in Input) reason(free []Candidate, d Decision) string {
-	left := leftOut(d.Rejected)
+	left := describeRejected(d.Rejected)
 	switch {
 	case len(free) == 0 && left == "":
 		return fmt.Sprintf("there is no %s to choose", in.Type)
 	case len(free) == 0:
 		return fmt.Sprintf("no %s can be chosen: %s", in.Type, left)
 	case left == "":
-		return in.because(free, d)
+		return in.targetReason(free, d)
 	default:
-		return in.because(free, d) + "; " + left
+		return in.targetReason(free, d) + "; " + left
 	}
 }
 
-func (in Input) because(free []Candidate, d Decision) string {
+func (in Input) targetReason(free []Candidate, d Decision) string {
 	c, n := free[0], len(free)
 	var why string
 	switch {
-	case in.Strategy == balance.Manual:
+	case in.Strategy == selection.Manual:
 		return "the workflow names " + strings.Join(d.Chosen(), ", ")
-	case in.Strategy == balance.Capability:
-		why = in.fit(c)
-	case in.Strategy == balance.Priority:
+	case in.Strategy == selection.Capability:
+		why = in.needsReason(c)
+	case in.Strategy == selection.Priority:
 		why = fmt.Sprintf("%s has priority %d, the highest", c.ID, c.Priority)
 	case n == 1:
 		why = c.ID + " is the only one that is available"
-	case in.Strategy == balance.LoadBalanced:
+	case in.Strategy == selection.LoadBalanced:
 		why = fmt.Sprintf("%s has %.0f %% of its places taken, the least of %d", c.ID, 100*c.Load, n)
 	default:
 		why = fmt.Sprintf("%s is next in turn of %d", c.ID, n)
 	}
 	switch {
-	case d.StandIn && in.Strategy == balance.Capability:
+	case d.StandIn && in.Strategy == selection.Capability:
 		why += ", and nobody with more is available"
 	case d.StandIn:
 		why += " of those that are available"
@@ -51,8 +51,8 @@ func (in Input) because(free []Candidate, d Decision) string {
 	return why
 }
 
-// fit says how well one meets what is needed.
-func (in Input) fit(c Candidate) string {
+// needsReason says how well one meets what is needed.
+func (in Input) needsReason(c Candidate) string {
 	needs := strings.Join(in.Constraints, ", ")
 	switch n := in.meets(c); len(in.Constraints) {
 	case 0:
@@ -64,18 +64,18 @@ func (in Input) fit(c Candidate) string {
 	}
 }
 
-// leftOut names those that were not chosen, for a person: but for those that another one was named
+// describeRejected names those that were not chosen, for a person: but for those that another one was named
 // in the place of.
-func leftOut(rejected []Rejected) string {
+func describeRejected(rejected []Rejected) string {
 	var parts []string
 	more := 0
 	for _, r := range rejected {
 		switch {
-		case r.Why == balance.NotNamed:
+		case r.Why == selection.NotNamed:
 		case len(parts) == maxRejected:
 			more++
 		default:
-			parts = append(parts, r.ID+" "+r.Why.Of())
+			parts = append(parts, r.ID+" "+r.Why.Describe())
 		}
 	}
 	if more > 0 {

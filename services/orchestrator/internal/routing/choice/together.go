@@ -4,25 +4,25 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Instance is an instance of an agent, as package balance sees it, as a candidate. Out is why it
+// FromInstance is an instance of an agent, as package selection sees it, as a candidate. Out is why it
 // cannot take a step; Available when it can, or is only full, for then a step waits for it.
-func Instance(c balance.Candidate, out balance.Why) Candidate {
+func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	return Candidate{
 		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,
 		Metadata:  map[string]string{"version": c.Version, "incarnation": strconv.FormatInt(c.Incarnation, 10)},
-		Available: out == balance.Available, Why: out,
+		Available: out == selection.Available, Why: out,
 		Load: min(1, float64(max(0, c.InFlight))/float64(max(1, c.Capacity))),
 	}
 }
 
-// Together is an agent as a candidate: what its instances are together. It can what any of those
+// Combine is an agent as a candidate: what its instances are together. It can what any of those
 // can that are available, and is as busy as they are on average. Without one it is not available,
 // for the reason of the first, and can what they all could.
-func Together(agent string, instances []Candidate) Candidate {
-	all := Candidate{ID: agent, Name: agent, Type: Agent, Why: balance.Absent}
+func Combine(agent string, instances []Candidate) Candidate {
+	all := Candidate{ID: agent, Name: agent, Type: Agent, Why: selection.Absent}
 	n := 0
 	for _, c := range instances {
 		if c.Available {
@@ -42,7 +42,7 @@ func Together(agent string, instances []Candidate) Candidate {
 		}
 	}
 	if all.Available {
-		all.Why = balance.Available
+		all.Why = selection.Available
 	}
 	slices.Sort(all.Capabilities)
 	all.Capabilities = slices.Compact(all.Capabilities)

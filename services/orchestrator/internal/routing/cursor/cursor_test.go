@@ -1,0 +1,292 @@
+package cursor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// A course asks for each choice under its number, in the same order each time.
+func TestCourse_NumbersItsChoices(t *testing.T) {
+	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
+kind: Workflow
+metadata: {name: w}
+spec:
+  entry: split
+  steps:
+    split: {parallel: [left, right], join: end}
+    left: {routes: [a, b]}
+    right: {routes: [b2, end]}
+    a: {agent: a, next: again}
+    b: {agent: b, next: again}
+    again: {routes: [c], limit: 1, otherwise: end}
+    c: {agent: c, next: end}
+    b2: {agent: b, next: end}
+    end: {agent: e, end: true}
+`)}}, "")
+	require.NoError(t, err)
+	flow, _ := set.Find("w")
+	require.True(t, flow.Chooses())
+	var chosen []string
+	c, err := New(flow, asked, func(number, _ int, step workflow.Step) (routing.Decision, error) {
+		chosen = append(chosen, step.Name)
+		require.Equal(t, len(chosen), number)
+		return routing.Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], Choice: number}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"left", "right"}, chosen)
+	require.Len(t, c.Round(), 1, "the right branch is chosen to end at once")
+	require.Equal(t, "b", c.Round()[0].Decision.Step.Name)
+	require.True(t, c.Round()[0].IsHidden())
+	for range 2 {
+		require.NoError(t, c.Advance([]execution.Result{{}}))
+	}
+	require.Equal(t, []string{"left", "right", "again"}, chosen)
+	require.Equal(t, "end", c.Round()[0].Decision.Step.Name)
+
+	nobody := failure.New(failure.NoWorker, routing.Op, "nobody is there")
+	_, err = New(flow, asked, func(int, int, workflow.Step) (routing.Decision, error) { return routing.Decision{}, nobody })
+	require.ErrorIs(t, err, nobody)
+}
+
+// numbers are those of a round with the names of its steps.
+func numbers(round []Task) (all []string) {
+	for _, t := range round {
+		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name+t.Decision.Step.Task, t.Prior))
+	}
+	return all
+}
+
+// fine are results of a round that all ended well.
+func fine(round []Task) []execution.Result {
+	return make([]execution.Result, len(round))
+}
+
+func forked() *workflow.Workflow {
+	return &workflow.Workflow{Name: "w", Entry: "split", MaxSteps: 20, Steps: map[string]workflow.Step{
+		"split": {Name: "split", Agent: "x", Parallel: []string{"c", "inner", "a"}, Join: "end"},
+		"c":     {Name: "c", Agent: "c", Next: "end", Fork: "split"},
+		"inner": {Name: "inner", Parallel: []string{"i", "j"}, Join: "k", Fork: "split"},
+		"i":     {Name: "i", Agent: "i", Next: "k", Fork: "inner"},
+		"j":     {Name: "j", Agent: "j", Next: "k", Fork: "inner"},
+		"k":     {Name: "k", Agent: "k", Next: "end", Fork: "split"},
+		"a":     {Name: "a", Agent: "a", Next: "b", Fork: "split"},
+		"b":     {Name: "b", Agent: "b", Next: "end", Fork: "split"},
+		"end":   {Name: "end", Agent: "e", End: true},
+	}}
+}
+
+func TestCourse_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
+	c, err := New(forked(), asked, nil)
+	require.NoError(t, err)
+	for _, want := range [][]string{
+		{"1 split []"},
+		{"2 c [1]", "3 i [1]", "4 j [1]", "5 a [1]"},
+		{"6 k [1 3 4]", "7 b [1 5]"},
+		{"8 end [1 2 3 4 5 6 7]"},
+		nil,
+	} {
+		require.Equal(t, want, numbers(c.Round()))
+		require.NoError(t, c.Advance(fine(c.Round())))
+	}
+}
+
+// Nobody may end a turn beside others that run, and no result of a failed step is handed on.
+func TestCourse_ABranchDoesNotEndTheTurn(t *testing.T) {
+	c, err := New(forked(), asked, nil)
+	require.NoError(t, err)
+	require.NoError(t, c.Advance(fine(c.Round())))
+	results := fine(c.Round())
+	results[1].InputRequired = true
+	require.Equal(t, failure.AgentContract, failure.ModeOf(c.Advance(results)))
+}
+
+func TestCourse_TakesOtherwiseBeyondALimit(t *testing.T) {
+	low := 0.2
+	flow := &workflow.Workflow{Name: "w", Entry: "try", MaxSteps: 20, Steps: map[string]workflow.Step{
+		"try":   {Name: "try", Agent: "x", Next: "end", Then: []workflow.Edge{{When: workflow.Condition{ConfidenceBelow: 0.5}, Next: "try"}}, Limit: 2, Otherwise: "human"},
+		"human": {Name: "human", Agent: "y", Next: "end"},
+		"end":   {Name: "end", Agent: "z", End: true},
+	}}
+	c, err := New(flow, asked, nil)
+	require.NoError(t, err)
+	unsure := []execution.Result{{Confidence: &low}}
+	require.NoError(t, c.Advance(unsure))
+	require.Equal(t, []string{"2 try [1]"}, numbers(c.Round()))
+	require.Equal(t, "the result of try meets condition 1: a confidence below 0.5", c.Round()[0].Decision.Reason)
+	require.NoError(t, c.Advance(unsure))
+	require.Equal(t, []string{"3 human [1 2]"}, numbers(c.Round()))
+	require.Equal(t, "the turn came to try 2 times, which is its limit", c.Round()[0].Decision.Reason)
+}
+
+func TestCourse_HasNoMoreStepsThanTheWorkflowAllows(t *testing.T) {
+	flow := forked()
+	flow.MaxSteps = 4
+	c, err := New(flow, asked, nil)
+	require.NoError(t, err)
+	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(fine(c.Round()))))
+}
+
+// grown is a random workflow.
+type grown struct {
+	*rand.Rand
+	flow *workflow.Workflow
+}
+
+func (g *grown) add(s workflow.Step) string {
+	s.Name = fmt.Sprintf("s%d", len(g.flow.Steps))
+	if s.Agent == "" && len(s.Parallel) == 0 {
+		s.Agent = "agent-" + s.Name
+	}
+	g.flow.Steps[s.Name] = s
+	return s.Name
+}
+
+// before grows steps that lead to the given one, and returns the first.
+func (g *grown) before(next, fork string, depth int) string {
+	for range 1 + g.IntN(2) {
+		switch kind := g.IntN(7); {
+		case kind < 2 && depth > 0:
+			name := g.add(workflow.Step{Parallel: []string{"?"}, Fork: fork})
+			step := workflow.Step{Name: name, Join: next, Fork: fork}
+			for range 2 + g.IntN(2) {
+				step.Parallel = append(step.Parallel, g.before(next, name, depth-1))
+			}
+			if g.IntN(2) == 0 {
+				step.Agent = "agent-" + name
+			}
+			g.flow.Steps[name] = step
+			next = name
+		case kind == 2:
+			instead := g.add(workflow.Step{Next: next, Fork: fork})
+			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Fallback: instead}})
+		case kind == 3:
+			name := g.add(workflow.Step{Next: next, Fork: fork, Limit: 2, Otherwise: next})
+			step := g.flow.Steps[name]
+			step.Then = []workflow.Edge{{When: workflow.Condition{ObservationsBelow: 1}, Next: name}}
+			g.flow.Steps[name] = step
+			next = name
+		case kind == 4:
+			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}, Plan: &workflow.Plan{
+				Agents: []string{"worker", "helper"}, Max: 3, Parallel: g.IntN(2) == 0, Continue: true,
+			}})
+		default:
+			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}})
+		}
+	}
+	return next
+}
+
+// result is any that a step can survive.
+func (g *grown) result(task Task) execution.Result {
+	step := task.Decision.Step
+	r := execution.Result{Step: task.Number, Agent: step.Agent, Text: fmt.Sprint("said in ", task.Number)}
+	if step.OnError.Survivable() && g.IntN(3) == 0 {
+		return execution.Result{Step: r.Step, Agent: r.Agent, Failure: failure.New(failure.ResourceAPI, "test", "down")}
+	}
+	if g.IntN(2) == 0 {
+		r.Observations = []string{"something"}
+	}
+	if step.Plan != nil {
+		for i := range g.IntN(4) {
+			r.Tasks = append(r.Tasks, execution.PlannedTask{Agent: step.Plan.Agents[g.IntN(2)], Text: fmt.Sprint("part ", i)})
+		}
+	}
+	return r
+}
+
+// some are the results of some rounds, and a part of those of the next.
+func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.Result) {
+	whole := g.IntN(len(ways))
+	for i, round := range ways[:whole+1] {
+		for _, task := range round {
+			if i < whole || g.IntN(2) == 0 {
+				known = append(known, all[task.Number-1])
+			}
+		}
+	}
+	return known
+}
+
+// Whatever of a round is known when somebody takes a turn over: the same steps come under the
+// same numbers, for the same reasons, with the same results before them.
+func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
+	rounds, wide, tasks := 0, 0, 0
+	for seed := range uint64(500) {
+		g := &grown{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
+		g.flow.Entry = g.before(g.add(workflow.Step{End: true}), "", 2)
+		c, err := New(g.flow, asked, nil)
+		require.NoError(t, err)
+		var known []execution.Result
+		var ways [][]Task
+		for len(c.Round()) > 0 {
+			ways = append(ways, c.Round())
+			var results []execution.Result
+			for _, task := range c.Round() {
+				results = append(results, g.result(task))
+				tasks += len(results[len(results)-1].Tasks)
+			}
+			require.NoError(t, c.Advance(results), "seed %d", seed)
+			known = append(known, results...)
+			rounds, wide = rounds+1, max(wide, len(results))
+			require.Equal(t, len(known), results[len(results)-1].Step, "no number is left out")
+		}
+		require.True(t, ways[len(ways)-1][0].Decision.Step.End, "seed %d", seed)
+		replay(t, g, ways, known, g.some(ways, known), seed)
+
+		// Failures are not stored: that a step failed is known only from those behind it.
+		var stored []execution.Result
+		for _, r := range known {
+			if r.Failure == nil {
+				stored = append(stored, r)
+			}
+		}
+		replay(t, g, ways, known, stored, seed)
+	}
+	require.Greater(t, rounds, 1000)
+	require.Greater(t, wide, 3)
+	require.Greater(t, tasks, 200)
+}
+
+// replay goes the way again with a part of the results in any order; what is not known is run
+// again, with the same result.
+func replay(t *testing.T, g *grown, ways [][]Task, all, known []execution.Result, seed uint64) {
+	t.Helper()
+	known = append([]execution.Result{}, known...)
+	g.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	c, err := New(g.flow, asked, nil)
+	require.NoError(t, err)
+	for i := 0; len(c.Round()) > 0; i++ {
+		require.Less(t, i, len(ways), "seed %d", seed)
+		require.Equal(t, numbers(ways[i]), numbers(c.Round()), "seed %d", seed)
+		var results []execution.Result
+		for j, found := range PriorResults(c.Round(), known, 0) {
+			if found == nil {
+				found = &all[c.Round()[j].Number-1]
+			}
+			require.Equal(t, all[found.Step-1].Failure != nil, found.Failure != nil, "seed %d", seed)
+			if found.Failure == nil {
+				require.Empty(t, cmp.Diff(all[found.Step-1], *found))
+			}
+			results = append(results, *found)
+		}
+		require.NoError(t, c.Advance(results))
+	}
+}
+
+// Req: OC-16
+func TestDecide_AStepsAgentChoosesByLearning(t *testing.T) {
+	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: asked})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, chosen.Strategy, "where a step's agent chooses")
+}

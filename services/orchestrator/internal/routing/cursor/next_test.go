@@ -1,0 +1,144 @@
+package cursor
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+func assistant(t *testing.T) *workflow.Workflow {
+	t.Helper()
+	set, err := workflow.Load(researchassistant.FS, "")
+	require.NoError(t, err)
+	flow, ok := set.Find("research-assistant")
+	require.True(t, ok)
+	return flow
+}
+
+// Input is all that one decision depends on.
+type Input struct {
+	Workflow *workflow.Workflow
+	From     string                 // the step that ended; empty at the start of the turn
+	Result   execution.Result       // of that step
+	History  []conversation.Message // as the turn began, its own message last
+}
+
+// Decide is the first decision of a course, or the one behind a step of it.
+func Decide(in Input) (routing.Decision, error) {
+	c, err := New(in.Workflow, in.History, nil)
+	if err == nil && in.From != "" {
+		c.round = []Task{{Number: 1, Decision: routing.Decision{Step: in.Workflow.Steps[in.From]}}}
+		err = c.Advance([]execution.Result{in.Result})
+	}
+	if err != nil || len(c.Round()) == 0 {
+		return routing.Decision{}, err
+	}
+	return c.Round()[0].Decision, nil
+}
+
+var asked = []conversation.Message{conversation.User("What may an agent write?")}
+
+// Req: RA-5
+func TestDecide_FollowsTheGraph(t *testing.T) {
+	flow := assistant(t)
+	for _, c := range []struct {
+		from   string
+		result execution.Result
+		want   string
+	}{
+		{"", execution.Result{}, "coordinator"},
+		{"coordinator", execution.Result{NextAgent: "clarification"}, "clarification"},
+		{"coordinator", execution.Result{NextAgent: "research"}, "research"},
+		{"clarification", execution.Result{Text: "which?", InputRequired: true}, ""},
+		{"research", execution.Result{Text: "found"}, "synthesis"},
+		{"synthesis", execution.Result{Text: "so"}, ""},
+	} {
+		d, err := Decide(Input{Workflow: flow, From: c.from, Result: c.result, History: asked})
+		require.NoError(t, err)
+		require.Equal(t, c.want, d.Step.Name, "after %s", c.from)
+		require.Equal(t, c.want == "", d.EndsTurn())
+		require.True(t, d.EndsTurn() || len(d.Reason) > 10, "reason %q", d.Reason)
+	}
+}
+
+// Req: RA-7
+func TestDecide_RefusesAnAgentThatTheWorkflowDoesNotAllow(t *testing.T) {
+	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"}, History: asked})
+	require.True(t, failure.Is(err, failure.AgentContract))
+	require.ErrorContains(t, err, "the workflow allows clarification, research")
+}
+
+// Req: RA-8
+func TestDecide_AReplyToAClarificationGoesToResearchUnasked(t *testing.T) {
+	history := []conversation.Message{
+		conversation.User("Tell me about it"), conversation.Assistant("clarification", "About what?"), conversation.User("the journal"),
+	}
+	d, err := Decide(Input{Workflow: assistant(t), History: history})
+	require.NoError(t, err)
+	require.Equal(t, "research", d.Step.Agent)
+	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, d.Strategy)
+	require.Equal(t, "the user answers clarification, so coordinator is not asked", d.Reason)
+}
+
+// Req: RA-10
+func TestDecide_NobodyIsAskedBackTwice(t *testing.T) {
+	history := []conversation.Message{conversation.Assistant("clarification", "About what?"), conversation.User("it"), conversation.User("that")}
+	d, err := Decide(Input{Workflow: assistant(t), History: history})
+	require.NoError(t, err)
+	require.Equal(t, "research", d.Step.Agent)
+	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, d.Strategy)
+}
+
+// Req: RA-9, RA-11
+func TestDecide_NoChoiceAndNoModelMeanResearch(t *testing.T) {
+	for name, result := range map[string]execution.Result{
+		"named nothing": {Agent: "coordinator"},
+		"failed":        {Agent: "coordinator", Failure: failure.New(failure.ResourceAPI, "model", "down")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: result, History: asked})
+			require.NoError(t, err)
+			require.Equal(t, "research", d.Step.Agent)
+			require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, d.Strategy)
+		})
+	}
+}
+
+func TestDecide_AFailedStepEndsTheTurn(t *testing.T) {
+	failed := failure.New(failure.AgentLogic, "agent", "broken")
+	_, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Failure: failed}, History: asked})
+	require.ErrorIs(t, err, failed)
+}
+
+// A default is for a step that could not choose, not a way around one that was refused or
+// stopped.
+func TestDecide_ARefusalAndAStopEndTheTurn(t *testing.T) {
+	refused := failure.New(failure.PolicySecurity, "agent", "not this")
+	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: asked})
+	require.ErrorIs(t, err, refused)
+	next, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true}, History: asked})
+	require.NoError(t, err)
+	require.Equal(t, routing.Decision{}, next)
+}
+
+// Req: OC-18
+func TestDecide_SameInputSameDecision(t *testing.T) {
+	flow := assistant(t)
+	in := Input{Workflow: flow, From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "research"}, History: asked}
+	first, err := Decide(in)
+	require.NoError(t, err)
+	for range 100 {
+		again, err := Decide(in)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(first, again))
+	}
+}

@@ -1,0 +1,118 @@
+package instances
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/desired"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+)
+
+// List holds what is known of the instances of one agent at one moment. All callers share it until
+// the next change, and none may modify it.
+type List struct {
+	// Instances may take steps: first those that are ready, then ready ones whose registration is
+	// missing, then those that have to be started first (contract C-7); each by id.
+	Instances  []registry.Instance
+	Candidates []selection.Candidate // the same instances, as selection sees them, without steps in flight
+	Sizes      selection.Sizes
+	// Withheld may take no steps, because of their desired state, their own state, or because they
+	// are missing; by id.
+	Withheld []selection.Rejected
+	// WithheldCapabilities are the capabilities of the withheld instances.
+	WithheldCapabilities []string
+}
+
+// List returns what is known of an agent, and a channel that is closed at the next change of the
+// cache. A list is built once for each change, not for each call.
+func (r *Cache) List(agent string) (*List, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list(agent), r.changed
+}
+
+// list is called with the lock held.
+func (r *Cache) list(agent string) *List {
+	l, ok := r.lists[agent]
+	if !ok {
+		l = newList(r, agent)
+		r.lists[agent] = l
+	}
+	return l
+}
+
+// newList is called with the lock of the cache held.
+func newList(r *Cache, agent string) *List {
+	var classes [3][]registry.Instance
+	l := &List{}
+	add := func(in registry.Instance, class selection.Class, why selection.Availability) {
+		if why == selection.Available {
+			classes[class] = append(classes[class], in)
+		} else {
+			l.Withheld = append(l.Withheld, selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: why})
+			l.WithheldCapabilities = append(l.WithheldCapabilities, in.Capabilities...)
+		}
+	}
+	for _, in := range r.instances {
+		if in.Agent == agent {
+			class, why := r.fitness(in)
+			add(in, class, why)
+		}
+	}
+	for key, a := range r.missing.absent {
+		if _, back := r.instances[key]; key.Agent == agent && !back && r.missing.isShown(a) {
+			class, why := r.fitness(a.instance)
+			if why == selection.Available && (!r.missing.frozen || class != selection.Ready) {
+				why = selection.Missing
+			}
+			add(a.instance, selection.Doubtful, why)
+		}
+	}
+	for class, instances := range classes {
+		slices.SortFunc(instances, compareKeys)
+		for _, in := range instances {
+			l.Instances = append(l.Instances, in)
+			l.Candidates = append(l.Candidates, selection.Candidate{
+				ID: in.ID, Version: in.Version, Incarnation: in.Incarnation, Capacity: int32(in.Capacity), Class: selection.Class(class),
+				Capabilities: in.Capabilities,
+			})
+		}
+	}
+	slices.SortFunc(l.Withheld, func(a, b selection.Rejected) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(l.WithheldCapabilities)
+	l.WithheldCapabilities = slices.Compact(l.WithheldCapabilities)
+	l.Sizes = selection.Arrange(l.Candidates)
+	return l
+}
+
+// fitness is called with the lock held. It returns whether an instance may take steps, by what
+// restricts its agent, by its desired state and by the state that it registered.
+func (r *Cache) fitness(in registry.Instance) (selection.Class, selection.Availability) {
+	want, restriction := r.desired.Lookup(in.Key())
+	switch {
+	case restriction == desired.Quarantined:
+		return 0, selection.Quarantined
+	case restriction == desired.StateUnknown:
+		return 0, selection.NotReady
+	case want == registry.Drain, in.State == lifecycle.ShuttingDown:
+		return 0, selection.Draining
+	case !want.Routable(), in.State == lifecycle.Paused:
+		return 0, selection.Paused
+	case in.State == lifecycle.Ready:
+		return selection.Ready, selection.Available
+	case in.State == lifecycle.Uninitialized:
+		return selection.Unstarted, selection.Available
+	default:
+		return 0, selection.NotReady
+	}
+}
+
+// Ready returns how many instances of an agent take steps.
+func (r *Cache) Ready(agent string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.list(agent).Sizes
+	return of[selection.Ready] + of[selection.Doubtful]
+}

@@ -1,0 +1,309 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/inmem"
+)
+
+// mesh is a roster over instances whose registrations and workers come and go.
+type mesh struct {
+	*Cache
+	t        *testing.T
+	registry *inmem.Registry
+	logs     *observer.ObservedLogs
+	mine     map[string]registry.Registration
+
+	mu     sync.Mutex
+	health map[string]Health // by address
+}
+
+// within runs a test on n instances of one agent, in a bubble of its own time.
+func within(t *testing.T, n int, test func(*mesh)) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		m := &mesh{
+			Cache: New(zap.New(core), func(bool, map[string]bool) {}), t: t, logs: logs,
+			registry: inmem.New(), mine: map[string]registry.Registration{}, health: map[string]Health{},
+		}
+		m.VerifyWith(func(_ context.Context, in registry.Instance) Health {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.health[in.Address]
+		})
+		for i := range n {
+			m.join(fmt.Sprint(i))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- m.Watch(ctx, m.registry) }()
+		go func() { ended <- m.Desired().Watch(ctx, m.registry) }()
+		synctest.Wait()
+		test(m)
+		cancel()
+		require.NoError(t, errors.Join(<-ended, <-ended))
+	})
+}
+
+func (m *mesh) join(id string) {
+	m.t.Helper()
+	registration, err := m.registry.Register(m.t.Context(), instance(id, lifecycle.Ready))
+	require.NoError(m.t, err)
+	m.mine[id] = registration
+	m.becomes(id, Serving)
+}
+
+func (m *mesh) becomes(id string, h Health) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.health[id+":1"] = h
+}
+
+// vanish takes registrations away, and lets the roster have its time.
+func (m *mesh) vanish(ids ...string) {
+	m.t.Helper()
+	for _, id := range ids {
+		require.NoError(m.t, m.mine[id].Close(m.t.Context()))
+	}
+	synctest.Wait()
+	time.Sleep(10 * time.Millisecond) // of the bubble
+	synctest.Wait()
+}
+
+func (m *mesh) pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+func (m *mesh) routes() map[string]bool {
+	ids := map[string]bool{}
+	candidates := instances(m.Cache, "a")
+	for _, in := range candidates {
+		ids[in.ID] = true
+	}
+	return ids
+}
+
+func TestRemoval_OneThatAnswersIsASuspectForATTL(t *testing.T) {
+	within(t, 3, func(m *mesh) {
+		m.vanish("0")
+		require.Equal(t, map[string]bool{"1": true, "2": true}, m.routes(), "no new steps")
+		require.Len(t, m.Instances(), 3)
+		require.True(t, m.IsMissing(registry.Key{Agent: "a", ID: "0"}))
+		require.False(t, m.IsMissing(registry.Key{Agent: "a", ID: "1"}))
+		m.pass(registrationTTL - time.Second)
+		require.Len(t, m.Instances(), 3)
+		m.pass(3 * time.Second)
+		require.Len(t, m.Instances(), 2)
+	})
+}
+
+func TestRemoval_OneThatRegistersAgainWasNeverAway(t *testing.T) {
+	within(t, 3, func(m *mesh) {
+		m.vanish("0")
+		m.pass(5 * time.Second)
+		m.join("0")
+		synctest.Wait()
+		require.Len(t, m.routes(), 3)
+		require.False(t, m.IsMissing(registry.Key{Agent: "a", ID: "0"}))
+		m.pass(2 * registrationTTL)
+		require.Len(t, m.Instances(), 3)
+	})
+}
+
+func TestRemoval_OneThatDoesNotServeIsRemovedAtOnce(t *testing.T) {
+	for _, health := range []Health{NotServing, Unreachable} {
+		within(t, 10, func(m *mesh) {
+			m.becomes("0", health)
+			m.vanish("0")
+			require.Len(t, m.Instances(), 9)
+			require.False(t, m.IsMissing(registry.Key{Agent: "a", ID: "0"}))
+			m.pass(2 * registrationTTL)
+			require.Len(t, m.Instances(), 9)
+		})
+	}
+}
+
+// Another process at the address of one that vanished has taken its place.
+func TestRemoval_ASuccessorEndsTheDoubt(t *testing.T) {
+	within(t, 3, func(m *mesh) {
+		m.vanish("0")
+		successor := instance("new", lifecycle.Ready)
+		successor.Address = "0:1"
+		_, err := m.registry.Register(t.Context(), successor)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, map[string]bool{"1": true, "2": true, "new": true}, m.routes())
+		require.Len(t, m.Instances(), 3)
+	})
+}
+
+func TestRemoval_ADrainIsNoReasonForDoubt(t *testing.T) {
+	within(t, 3, func(m *mesh) {
+		require.NoError(t, m.registry.Want(t.Context(), registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Drain}))
+		synctest.Wait()
+		require.Len(t, m.routes(), 2)
+		m.vanish("0")
+		require.Len(t, m.Instances(), 2)
+	})
+}
+
+// Guarantees F11: more than 15 % at once, and at least two, are not believed.
+func TestRemoval_FreezesWhenManyVanishAtOnce(t *testing.T) {
+	within(t, 13, func(m *mesh) {
+		m.becomes("1", Unreachable)
+		m.vanish("0") // 8 %
+		require.False(t, m.IsFrozen())
+		m.pass(5 * time.Second)
+		m.vanish("1") // 15.4 % of 13
+		require.True(t, m.IsFrozen())
+		require.Len(t, m.routes(), 13, "as last known")
+		require.Equal(t, 13, m.Ready("a"))
+		require.Equal(t, 1, m.logs.FilterMessageSnippet("many registrations vanished at once").Len())
+
+		m.pass(registrationTTL + 2*time.Second)
+		require.True(t, m.IsFrozen(), "one of them answers still")
+		require.Len(t, m.routes(), 12, "the other is gone")
+		m.join("0")
+		m.pass(2 * time.Second)
+		require.False(t, m.IsFrozen())
+		require.Len(t, m.routes(), 12)
+	})
+}
+
+// Each is doubted for a registrationTTL of its own: those that vanish later do not keep the dead in work.
+func TestRemoval_AFreezeDoesNotHoldTheDead(t *testing.T) {
+	within(t, 10, func(m *mesh) {
+		m.becomes("1", Unreachable)
+		m.vanish("0", "1", "2")
+		require.True(t, m.IsFrozen())
+		for n, id := range []string{"3", "4"} {
+			m.pass(7 * time.Second)
+			m.vanish(id)
+			require.True(t, m.IsFrozen(), "%d", n)
+		}
+		require.True(t, m.routes()["1"])
+		m.pass(3 * time.Second)
+		require.True(t, m.IsFrozen())
+		require.False(t, m.routes()["1"], "it was gone for more than a registrationTTL")
+		require.Len(t, m.routes(), 9)
+	})
+}
+
+func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
+	within(t, 14, func(m *mesh) { // 2 of 14 are 14.3 %
+		m.vanish("0", "1")
+		require.False(t, m.IsFrozen())
+	})
+	within(t, 2, func(m *mesh) { // one is half of them, and still one
+		m.vanish("0")
+		require.False(t, m.IsFrozen())
+	})
+	within(t, 4, func(m *mesh) { // one, and another much later
+		m.becomes("0", Unreachable)
+		m.becomes("1", Unreachable)
+		m.vanish("0")
+		m.pass(registrationTTL + 2*time.Second)
+		m.vanish("1")
+		require.False(t, m.IsFrozen())
+	})
+	within(t, 4, func(m *mesh) { // all stop in order, and say so
+		for _, id := range []string{"0", "1", "2", "3"} {
+			m.becomes(id, NotServing)
+		}
+		m.vanish("0", "1", "2", "3")
+		require.False(t, m.IsFrozen())
+		require.Empty(t, m.Instances())
+	})
+}
+
+// A list after an outage that lacks instances is doubted like deletes.
+func TestRemoval_DoubtsAListThatLacksMany(t *testing.T) {
+	within(t, 4, func(m *mesh) {
+		m.Apply(registry.Update{List: &[]registry.Instance{instance("0", lifecycle.Ready)}})
+		m.pass(10 * time.Millisecond)
+		require.True(t, m.IsFrozen())
+		require.Len(t, m.routes(), 4)
+		for _, id := range []string{"1", "2", "3"} {
+			m.becomes(id, Unreachable)
+		}
+		m.pass(registrationTTL + 2*time.Second)
+		require.False(t, m.IsFrozen())
+		require.Len(t, m.routes(), 1)
+	})
+}
+
+func TestRoster_RoutesToNobodyWhoShallNotRun(t *testing.T) {
+	r, _ := filled()
+	key := registry.Key{Agent: "a", ID: "1"}
+	_, changed := r.List("a")
+	for _, want := range []registry.Want{registry.Pause, registry.Drain, "SOMETHING_NEW"} {
+		r.Desired().Put(registry.Desire{Key: key, Want: want})
+		candidates := instances(r, "a")
+		require.Len(t, candidates, 2)
+		require.Equal(t, 2, r.Ready("a"))
+		require.Len(t, r.Instances(), 4)
+	}
+	<-changed
+	r.Desired().Put(registry.Desire{Key: key, Want: registry.Run})
+	require.Equal(t, 3, r.Ready("a"))
+}
+
+func TestRoster_FindsDesiresThatNobodyClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := filled()
+		paused := registry.Desire{Key: registry.Key{Agent: "a", ID: "9"}, Want: registry.Pause}
+		drained := registry.Desire{Key: registry.Key{Agent: "a", ID: "8"}, Want: registry.Drain}
+		r.Desired().Put(paused, drained, registry.Desire{Key: registry.Key{Agent: "a", ID: "1"}, Want: registry.Pause})
+		unclaimed, _ := r.Unclaimed()
+		require.Equal(t, []registry.Desire{drained}, unclaimed, "the end of a drain is no loss")
+		time.Sleep(registrationTTL) // of the bubble
+		unclaimed, _ = r.Unclaimed()
+		require.ElementsMatch(t, []registry.Desire{paused, drained}, unclaimed)
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		unclaimed, _ = r.Unclaimed()
+		require.Empty(t, unclaimed, "nobody can know")
+		r.Apply(registry.Update{List: &[]registry.Instance{}})
+		unclaimed, _ = r.Unclaimed()
+		require.Equal(t, []registry.Desire{drained}, unclaimed, "they have a registrationTTL to come back")
+	})
+}
+
+// A worker that registers anew is still the one that was paused.
+func TestRoster_APauseOutlivesAShortLossOfTheRegistration(t *testing.T) {
+	for _, health := range []Health{Serving, NotServing, Unreachable} {
+		within(t, 3, func(m *mesh) {
+			pause := registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Pause}
+			require.NoError(t, m.registry.Want(t.Context(), pause))
+			m.becomes("0", health)
+			m.vanish("0")
+			for range int(registrationTTL/time.Second) - 2 {
+				unclaimed, _ := m.Unclaimed()
+				require.Empty(t, unclaimed)
+				m.pass(time.Second)
+			}
+			m.join("0")
+			m.pass(2 * registrationTTL)
+			unclaimed, _ := m.Unclaimed()
+			require.Empty(t, unclaimed)
+			require.Equal(t, map[string]bool{"1": true, "2": true}, m.routes())
+
+			m.becomes("0", health)
+			m.vanish("0")
+			m.pass(2*registrationTTL + 2*time.Second)
+			_, _ = m.Unclaimed()
+			m.pass(registrationTTL)
+			unclaimed, _ = m.Unclaimed()
+			require.Equal(t, []registry.Desire{pause}, unclaimed, "it is gone")
+		})
+	}
+}

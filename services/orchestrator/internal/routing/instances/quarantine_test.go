@@ -1,0 +1,110 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+)
+
+func shutOutOf(agent string) registry.Desire {
+	return registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Guarantees S18: an agent that is shut out has nobody who may take a step, whoever registers,
+// and whatever is wanted of its instances.
+func TestRoster_AQuarantinedAgentHasNobody(t *testing.T) {
+	r, _ := filled()
+	shut := r.Desired().QuarantineBegun("a")
+	worker := identity.Principal{Role: identity.Worker, Name: "a"}
+	require.NoError(t, r.Desired().RejectQuarantined(worker, ""))
+	r.Desired().Put(shutOutOf("a"))
+	require.True(t, isClosed(shut))
+	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "also for who asks later")
+	require.False(t, isClosed(r.Desired().QuarantineBegun("b")))
+	require.Empty(t, instances(r, "a"))
+	require.Zero(t, r.Ready("a"))
+	require.Zero(t, r.Capacity())
+	put := instance("9", lifecycle.Ready)
+	r.Apply(registry.Update{Put: &put})
+	r.Desired().Put(registry.Desire{Key: put.Key(), Want: registry.Run})
+	list, _ := r.List("a")
+	require.Empty(t, list.Instances)
+	require.Len(t, list.Withheld, 5)
+	require.Equal(t, selection.Quarantined, list.Withheld[4].Why)
+
+	require.True(t, failure.Is(r.Desired().RejectQuarantined(worker, ""), failure.PolicySecurity))
+	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Worker, Name: "b"}, ""))
+	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Client, Name: "a"}, ""), "a client is no agent")
+	unclaimed, _ := r.Unclaimed()
+	require.Empty(t, unclaimed, "nobody forgets it")
+
+	r.Desired().EndQuarantine("a")
+	require.Len(t, instances(r, "a"), 4)
+	require.False(t, isClosed(r.Desired().QuarantineBegun("a")))
+	require.NoError(t, r.Desired().RejectQuarantined(worker, ""))
+	r.Desired().EndQuarantine("a")
+	r.Desired().Put(shutOutOf("a"))
+	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "again")
+}
+
+// wanting tells desires once.
+type wanting struct{ registry.Desires }
+
+func (wanting) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
+	d := shutOutOf("b")
+	apply(map[registry.Key]registry.Desire{d.Key: d})
+	return nil
+}
+
+// An orchestrator that starts gives nobody a step before it knows who is shut out.
+func TestRoster_WaitsForWhatIsWanted(t *testing.T) {
+	r := New(zap.NewNop(), func(bool, map[string]bool) {})
+	r.Desired().Await()
+	other := instance("1", lifecycle.Ready)
+	other.Agent = "b"
+	r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready), other}})
+	require.Empty(t, instances(r, "a"))
+	require.NoError(t, r.Desired().Watch(t.Context(), wanting{}))
+	require.Len(t, instances(r, "a"), 1)
+	require.Empty(t, instances(r, "b"))
+}
+
+// Nor does one that starts without etcd: the snapshot tells it.
+func TestSnapshot_HoldsWhoIsShutOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "instances.json")
+	keeping(t, path, living("", ""), func(_ *testing.T, r *Cache) {
+		r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready)}})
+		r.Desired().Put(shutOutOf("a"))
+		pass(2 * time.Second)
+	})
+	keeping(t, path, living("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		r.Desired().Await()
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		pass(time.Second)
+		require.True(t, r.IsFilled())
+		require.Empty(t, instances(r, "a"))
+		d, out := r.Desired().Quarantine("a")
+		require.True(t, out)
+		require.Equal(t, "it misbehaves", d.Reason)
+	})
+}

@@ -1,0 +1,247 @@
+package instances
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
+)
+
+// SnapshotFile keeps the last known registry in a file, for an orchestrator that starts while the
+// registry is away (guarantees F10).
+type SnapshotFile struct {
+	Path string
+	// Confirm asks the worker of an instance for its state, and reports whether the same instance
+	// answered. It must return within about 3 s.
+	Confirm func(context.Context, registry.Instance) (registry.Instance, bool)
+}
+
+const (
+	snapshotMaxAge  = 24 * time.Hour // an older file is not used
+	snapshotRefresh = time.Hour      // rewrites the file although nothing changed, so that it does not grow old
+	snapshotPause   = time.Second    // between two writes
+	recoverPause    = 5 * time.Second
+)
+
+// document is the content of the file.
+type document struct {
+	Saved time.Time `json:"saved"`
+	content
+}
+
+// content is the part of the document that changes with the registry.
+type content struct {
+	Instances []json.RawMessage `json:"instances"`
+	// Quarantined agents are known to an orchestrator that starts from the file.
+	Quarantined []quarantinedAgent `json:"quarantined,omitempty"`
+}
+
+type quarantinedAgent struct {
+	Agent  string    `json:"agent"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// Keep writes the file at each change while the registry is there and believed. While the registry
+// is away and was never there, the cache takes those instances of the file that confirm themselves,
+// and the others are asked again. It returns nil when ctx ends.
+func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
+	log := r.log.With(zap.String("snapshot", s.Path))
+	var saved []byte
+	var written time.Time
+	for ctx.Err() == nil {
+		now := r.view()
+		pause := snapshotRefresh
+		switch {
+		case now.isReliable():
+			text, err := marshal(now.instances, now.quarantines)
+			if err == nil && (!bytes.Equal(text, saved) || time.Since(written) >= snapshotRefresh) {
+				if err = s.write(text); err == nil {
+					saved, written = text, time.Now()
+				}
+			}
+			if err != nil {
+				log.Warn("the snapshot was not written", zap.Error(err))
+			}
+			if !wait(ctx, snapshotPause, nil) {
+				return nil
+			}
+		case now.away && now.source != listed:
+			pause = recoverPause
+			if stored, quarantines, err := s.read(); err != nil {
+				log.Warn("the snapshot cannot be used", zap.Error(err))
+			} else {
+				r.desired.Recover(quarantines)
+				r.recover(s.confirmed(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
+			}
+		}
+		wait(ctx, pause, now.changed)
+	}
+	return nil
+}
+
+// wait reports whether ctx has not ended.
+func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// view is what a snapshot contains of the cache, and whether it should be written or read.
+type view struct {
+	source      contents
+	away        bool                // the registry is away
+	settled     bool                // no missing instance is in doubt, and the desired state is known
+	instances   []registry.Instance // also missing ones that are still shown; by agent and id
+	quarantines []registry.Desire
+	changed     <-chan struct{}
+}
+
+func (r *Cache) view() view {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.all()
+	slices.SortFunc(all, compareKeys)
+	return view{
+		source: r.source, away: !r.away.IsZero(), settled: r.missing.isSettled() && r.desired.IsKnown(),
+		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
+	}
+}
+
+// isReliable reports whether the cache is worth writing.
+func (v view) isReliable() bool { return v.source != unfilled && !v.away && v.settled }
+
+// isReady reports whether the instance is already known to be ready.
+func (v view) isReady(in registry.Instance) bool {
+	return slices.ContainsFunc(v.instances, func(known registry.Instance) bool {
+		return known.Key() == in.Key() && known.State == lifecycle.Ready
+	})
+}
+
+// recover adds confirmed instances to a cache that the registry has not filled yet. stored is how
+// many the snapshot has.
+func (r *Cache) recover(confirmed []registry.Instance, stored int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.source == listed {
+		return
+	}
+	if len(confirmed) == 0 && r.source == unfilled {
+		r.log.Warn("no instance of the snapshot answers", zap.Int("instances", stored))
+		return
+	}
+	before := maps.Clone(r.instances)
+	for _, in := range confirmed {
+		r.instances[in.Key()] = in
+	}
+	if maps.EqualFunc(before, r.instances, registry.Instance.Equal) {
+		return
+	}
+	r.source = snapshotted
+	r.log.Warn("the registry is away; dispatching to the instances of the snapshot", zap.Int("instances", len(r.instances)), zap.Int("of", stored))
+	r.announce()
+}
+
+// marshal returns the content of the file without the time when it was saved.
+func marshal(instances []registry.Instance, quarantined []registry.Desire) ([]byte, error) {
+	texts := make([]json.RawMessage, 0, len(instances))
+	for _, in := range instances {
+		text, err := instancewire.MarshalInstance(in)
+		if err != nil {
+			return nil, err
+		}
+		var same bytes.Buffer // protojson varies its spaces on purpose
+		if err := json.Compact(&same, []byte(text)); err != nil {
+			return nil, err
+		}
+		texts = append(texts, same.Bytes())
+	}
+	out := content{Instances: texts}
+	for _, d := range quarantined {
+		out.Quarantined = append(out.Quarantined, quarantinedAgent{d.Key.Agent, d.Reason, d.Since})
+	}
+	return json.Marshal(out)
+}
+
+// write replaces the file atomically. Only its owner may read it.
+func (s SnapshotFile) write(content []byte) error {
+	text := fmt.Appendf(nil, "{\"saved\":%q,%s\n", time.Now().UTC().Format(time.RFC3339), content[1:])
+	file, err := os.CreateTemp(filepath.Dir(s.Path), filepath.Base(s.Path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), s.Path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}
+
+// read returns the instances and the quarantines of the file.
+func (s SnapshotFile) read() ([]registry.Instance, []registry.Desire, error) {
+	text, err := os.ReadFile(s.Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
+	}
+	if age := time.Since(d.Saved); age > snapshotMaxAge {
+		return nil, nil, fmt.Errorf("%s is %s old; the limit is %s", s.Path, age.Round(time.Minute), snapshotMaxAge)
+	}
+	all := make([]registry.Instance, 0, len(d.Instances))
+	for _, text := range d.Instances {
+		in, err := instancewire.UnmarshalInstance(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
+		}
+		all = append(all, in)
+	}
+	quarantines := make([]registry.Desire, 0, len(d.Quarantined))
+	for _, q := range d.Quarantined {
+		quarantines = append(quarantines, registry.Desire{Key: registry.Whole(q.Agent), Want: registry.Quarantine, Reason: q.Reason, Since: q.Since})
+	}
+	return all, quarantines, nil
+}
+
+// confirmed asks all instances at once and returns those that confirm themselves.
+func (s SnapshotFile) confirmed(ctx context.Context, stored []registry.Instance) []registry.Instance {
+	answers := make([]registry.Instance, len(stored))
+	same := make([]bool, len(stored))
+	var asking sync.WaitGroup
+	for i, in := range stored {
+		asking.Go(func() { answers[i], same[i] = s.Confirm(ctx, in) })
+	}
+	asking.Wait()
+	var all []registry.Instance
+	for i, in := range answers {
+		if same[i] {
+			all = append(all, in)
+		}
+	}
+	return all
+}

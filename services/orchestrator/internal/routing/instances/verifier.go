@@ -1,0 +1,102 @@
+package instances
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+)
+
+// Health is what a worker answered when it was asked whether it serves.
+type Health string
+
+// The answers.
+const (
+	Unasked     Health = ""
+	Serving     Health = "serving"
+	NotServing  Health = "not serving" // the worker said so: it stops, or registers anew
+	Unreachable Health = "unreachable" // no answer, or the answer of another instance
+)
+
+// reviewPeriod is how often the workers of missing instances are asked again.
+const reviewPeriod = time.Second
+
+// verifier asks the workers of instances whose registration vanished.
+type verifier struct {
+	ask  func(context.Context, registry.Instance) Health // (nil: missing instances are removed at once)
+	wake chan struct{}                                   // of 1: an instance went missing
+}
+
+// VerifyWith makes the cache ask the worker of a missing instance before it removes the instance.
+// Without it the instance is removed at once. It is called before Watch. ask must check that the
+// same instance answers, and must return within about two seconds.
+func (r *Cache) VerifyWith(ask func(context.Context, registry.Instance) Health) {
+	r.verifier.ask = ask
+}
+
+func (v *verifier) notify() {
+	select {
+	case v.wake <- struct{}{}:
+	default: // a wake-up is pending
+	}
+}
+
+// run asks the missing instances of a cache until ctx ends.
+func (v *verifier) run(ctx context.Context, r *Cache) {
+	ticks := time.NewTicker(reviewPeriod)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		case <-v.wake:
+		}
+		v.verify(ctx, r)
+	}
+}
+
+// verify asks all missing instances at once, and reviews them by the answers.
+func (v *verifier) verify(ctx context.Context, r *Cache) {
+	r.mu.Lock()
+	asked := make([]*absence, 0, len(r.missing.absent))
+	for _, a := range r.missing.absent {
+		asked = append(asked, a)
+	}
+	r.mu.Unlock()
+	if len(asked) == 0 {
+		return
+	}
+	answers := make([]Health, len(asked))
+	var asking sync.WaitGroup
+	for i, a := range asked {
+		asking.Go(func() { answers[i] = v.ask(ctx, a.instance) })
+	}
+	asking.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, a := range asked {
+		if a.health != answers[i] {
+			a.health = answers[i]
+			r.log.Info("the registration of an instance vanished", zap.String("agent", a.instance.Agent),
+				zap.String("instance", a.instance.ID), zap.String("worker", string(a.health)))
+		}
+	}
+	before := r.missing.frozen
+	r.missing.review(r.instances, time.Now())
+	switch {
+	case r.missing.frozen && !before:
+		r.log.Warn("many registrations vanished at once; removals are frozen until the workers have answered",
+			zap.Int("vanished", len(r.missing.absent)), zap.Int("registered", len(r.instances)))
+	case before && !r.missing.frozen:
+		r.log.Info("removals are no longer frozen", zap.Int("registered", len(r.instances)))
+	}
+	r.announce()
+}

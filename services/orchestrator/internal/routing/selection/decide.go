@@ -1,0 +1,251 @@
+package selection
+
+import (
+	"maps"
+	"slices"
+)
+
+// Decide says which candidate gets the step. It takes time that grows with the number of
+// candidates, some nanoseconds each, and memory that does not.
+//
+// When the target does not take the step, put it into Out and decide again with the same
+// counter: the next target is the Fallback, unless loads have changed.
+func Decide(in Input) Decision {
+	s := surveyCandidates(&in)
+	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejected(), Input: s.record()}
+	if s.free.n == 0 {
+		d.Reason, d.Later = s.noneReason(), s.tally[Full]+s.tally[Unresponsive]+s.tally[BreakerOpen]+s.tally[Refused] > 0
+		return d
+	}
+	choices := s.choices()
+	d.Target = s.at(choices[0]).ID
+	for _, c := range choices[1:] {
+		d.Alternatives = append(d.Alternatives, s.at(c).ID)
+	}
+	if len(d.Alternatives) > 0 {
+		d.Fallback = d.Alternatives[0]
+	}
+	if s.isStandIn(choices[0]) {
+		d.Type = StandIn
+	}
+	d.Reason, d.Confidence = s.reason(choices), s.confidence(d.Type)
+	return d
+}
+
+// OthersFirst is the decision on a step before which others may have a place.
+func OthersFirst() Decision {
+	return Decision{Reason: "other steps wait for a place, and come first", Later: true}
+}
+
+// ranked is what is seen of one candidate.
+type ranked struct {
+	rank
+	index int32 // in the input
+	why   Availability
+}
+
+// topRanked are those of any number that come first, in order.
+type topRanked struct {
+	n     int
+	items [maxRejected]ranked
+}
+
+// admits reports whether one of such a rank would be among them.
+func (t *topRanked) admits(r rank, limit int) bool {
+	return t.n < limit || r.before(t.items[t.n-1].rank)
+}
+
+func (t *topRanked) add(g ranked, limit int) {
+	if t.n == limit {
+		t.n--
+	}
+	i := t.n
+	for ; i > 0 && g.before(t.items[i-1].rank); i-- {
+		t.items[i] = t.items[i-1]
+	}
+	t.items[i] = g
+	t.n++
+}
+
+// all are those that were kept.
+func (t *topRanked) all() []ranked { return t.items[:t.n] }
+
+// survey is what a look over all candidates finds.
+type survey struct {
+	in      *Input
+	ranking *ranking
+	free    topRanked // those that could have the step
+	out     topRanked // those that could not
+	tally   tally
+}
+
+func surveyCandidates(in *Input) *survey {
+	s := &survey{in: in, ranking: newRanking(in)}
+	for i := range in.Candidates {
+		c := &in.Candidates[i]
+		why, kept, limit := s.why(c), &s.free, maxChoices
+		if why != Available {
+			kept, limit = &s.out, maxRejected
+		}
+		s.tally[why]++
+		if r := s.ranking.rankOf(c); kept.admits(r, limit) {
+			kept.add(ranked{r, int32(i), why}, limit)
+		}
+	}
+	for _, w := range in.Withheld {
+		s.tally[w.Why]++
+	}
+	for why, n := range in.Omitted {
+		s.tally[why] += n
+	}
+	return s
+}
+
+func (s *survey) at(g ranked) *Candidate { return &s.in.Candidates[g.index] }
+
+func (s *survey) why(c *Candidate) Availability {
+	if s.ranking.restricts {
+		if why := s.ranking.restriction(c); why != Available {
+			return why
+		}
+	}
+	if len(s.in.Out) > 0 {
+		if out, ok := s.in.Out[c.ID]; ok && out.Incarnation == c.Incarnation {
+			return out.Why
+		}
+	}
+	if c.InFlight >= c.Capacity {
+		return Full
+	}
+	return Available
+}
+
+// choices are those that come first, in the order in which they are asked. Where the
+// strategy compares loads, that is the less busy of the first two, then the less busy of the
+// one that is left and the third, and so on.
+func (s *survey) choices() []ranked {
+	all := s.free.all()
+	for i := range len(all) - 1 {
+		if s.ranking.compares(all[i].rank, all[i+1].rank) && busier(s.at(all[i]), s.at(all[i+1])) {
+			all[i], all[i+1] = all[i+1], all[i]
+		}
+	}
+	return all
+}
+
+// isStandIn reports whether the strategy would rather have had one that was rejected.
+func (s *survey) isStandIn(choice ranked) bool {
+	if s.ranking.named != "" {
+		return s.at(choice).ID != s.ranking.named
+	}
+	return s.out.n > 0 && s.ranking.prefers(s.out.items[0].rank, choice.rank)
+}
+
+func (s *survey) confidence(t Type) float64 {
+	switch {
+	case s.ranking.strategy == Capability && s.ranking.named == "":
+		return s.score(&s.free.items[0])
+	case t == StandIn:
+		return Guessed
+	case s.tally[Available] == 1:
+		return Certain
+	case s.ranking.strategy == RoundRobin && s.ranking.named == "":
+		return Guessed
+	case s.ranking.strategy == LoadBalanced && s.ranking.named == "", s.ranking.strategy == Weighted:
+		return Informed
+	default:
+		return Certain
+	}
+}
+
+// score is the part of what the step needs that a choice has (OC-17).
+func (s *survey) score(choice *ranked) float64 {
+	if len(s.ranking.needs) == 0 {
+		return Guessed
+	}
+	return float64(s.ranking.meets(s.at(*choice))) / float64(len(s.ranking.needs))
+}
+
+// rejected names those that the strategy would have liked best, then those withheld.
+func (s *survey) rejected() (all []Rejected) {
+	for _, g := range s.out.all() {
+		c := s.at(g)
+		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Why: g.why}
+		if known := s.in.Out[c.ID]; known.Why == g.why {
+			out.Detail = known.Detail
+		}
+		all = append(all, out)
+	}
+	withheld := s.withheld()
+	return append(all, withheld[:min(len(withheld), maxRejected-len(all))]...)
+}
+
+// withheld are the few of those withheld that are told of: the named one before all others.
+func (s *survey) withheld() (few []Rejected) {
+	if s.ranking.named != "" {
+		for _, w := range s.in.Withheld {
+			if w.ID == s.ranking.named {
+				few = append(few, w)
+			}
+		}
+	}
+	for _, w := range s.in.Withheld {
+		if len(few) == maxRejected {
+			break
+		}
+		if s.ranking.named == "" || w.ID != s.ranking.named {
+			few = append(few, w)
+		}
+	}
+	return few
+}
+
+// record is the part of the input that leads to the same decision.
+func (s *survey) record() Input {
+	in := *s.in
+	var kept []int32
+	for _, few := range [][]ranked{s.free.all(), s.out.all()} {
+		for _, g := range few {
+			kept = append(kept, g.index)
+		}
+	}
+	for _, i := range s.ranking.firsts { // so that the shares stay what they are
+		if i >= 0 {
+			kept = append(kept, int32(i))
+		}
+	}
+	slices.Sort(kept)
+	kept = slices.Compact(kept)
+
+	left := s.tally
+	in.Candidates, in.Out, in.Omitted = nil, nil, nil
+	if len(kept) > 0 {
+		in.Candidates = make([]Candidate, 0, len(kept))
+	}
+	for _, i := range kept {
+		c := s.in.Candidates[i]
+		left[s.why(&s.in.Candidates[i])]--
+		if out, ok := s.in.Out[c.ID]; ok {
+			if in.Out == nil {
+				in.Out = map[string]Rejected{}
+			}
+			in.Out[c.ID] = out
+		}
+		c.hash, c.kind, c.skill = 0, 0, 0
+		in.Candidates = append(in.Candidates, c)
+	}
+	in.Withheld = s.withheld()
+	for _, w := range in.Withheld {
+		left[w.Why]--
+	}
+	for why, n := range left {
+		if n > 0 {
+			if in.Omitted == nil {
+				in.Omitted = map[Availability]int{}
+			}
+			in.Omitted[Availability(why)] = n
+		}
+	}
+	in.Policy.Weights, in.Policy.Priorities = maps.Clone(in.Policy.Weights), maps.Clone(in.Policy.Priorities)
+	return in
+}

@@ -1,0 +1,323 @@
+package selection
+
+import (
+	"cmp"
+	"hash/fnv"
+	"maps"
+	"math/bits"
+	"slices"
+)
+
+// rank is a candidate's place in the order in which they are asked; the lowest comes first.
+type rank struct {
+	class    uint32 // what the strategy wants before all else
+	position int32  // settles what is equal
+	key      uint64
+}
+
+func (r rank) before(other rank) bool {
+	switch {
+	case r.class != other.class:
+		return r.class < other.class
+	case r.key != other.key:
+		return r.key < other.key
+	default:
+		return r.position < other.position
+	}
+}
+
+// ranking is how a strategy ranks the candidates of an input. It looks at a candidate alone,
+// and never at how many others there are: so those that a record leaves out do not change
+// the order of the rest.
+type ranking struct {
+	strategy  Strategy
+	named     string // by a manual policy
+	nameHash  uint64
+	alone     bool // nobody stands in for the named one
+	seed      uint64
+	restricts bool     // the policy keeps some from the step
+	next      [3]int32 // whose turn it is, by class
+	of        Sizes
+
+	needs    []string  // by a policy of capability
+	versions []version // that the policy names
+	drawn    int       // the version whose step it is; -1 when nobody has a share
+	firsts   []int     // the first candidate of each version
+	groups   []uint32  // of each version: how gladly it gets this step; by weights
+
+	found   [maxKinds]int // by the kind of a candidate: where its version was found, from 1
+	met     [maxKinds]int // by the skill of a candidate: how many needs it meets, from 1
+	counted *Candidate    // of which that was counted
+}
+
+// version is one that a policy names, with its weight or priority.
+type version struct {
+	name  string
+	value int
+}
+
+func newRanking(in *Input) *ranking {
+	o := &ranking{strategy: in.Policy.rankingStrategy(), of: in.Sizes, drawn: -1}
+	if in.Policy.strategy() == Manual {
+		o.named, o.alone = in.Policy.Instance, in.Policy.Fallback == ""
+		o.nameHash = hash(o.named)
+	}
+	for class, n := range in.Sizes {
+		if n > 0 {
+			o.next[class] = int32(in.Counter % uint64(n))
+		}
+	}
+	switch o.strategy {
+	case Sticky:
+		o.seed = hash(in.Session)
+	case LoadBalanced:
+		o.seed = mix(in.Counter ^ hash(in.Session))
+	case Weighted:
+		o.seed = mix(in.Counter ^ hash(in.Session))
+		o.addVersions(in.Policy.Weights)
+		o.draw(in)
+	case Priority:
+		o.addVersions(in.Policy.Priorities)
+	case Capability:
+		o.needs = in.Policy.Needs
+	default: // takes turns
+	}
+	o.restricts = o.alone || len(o.groups) > 0 || len(o.needs) > 0
+	return o
+}
+
+func (o *ranking) addVersions(values map[string]int) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		o.versions = append(o.versions, version{name, values[name]})
+	}
+}
+
+// versionIndex is the index of a version; that behind the last one for those without a name.
+func (o *ranking) versionIndex(name string) int {
+	for i := range o.versions {
+		if o.versions[i].name == name {
+			return i
+		}
+	}
+	return len(o.versions)
+}
+
+// versionOf is find for a candidate, and compares texts once for each version only.
+func (o *ranking) versionOf(c *Candidate) int {
+	if c.kind == 0 {
+		return o.versionIndex(c.Version)
+	}
+	if o.found[c.kind] == 0 {
+		o.found[c.kind] = 1 + o.versionIndex(c.Version)
+	}
+	return o.found[c.kind] - 1
+}
+
+// isNamed reports whether the policy names the candidate.
+func (o *ranking) isNamed(c *Candidate) bool {
+	return (c.hash == 0 || c.hash == o.nameHash) && c.ID == o.named
+}
+
+// draw says which version has this step. Among as many steps as the shares add up to, each
+// version that is there has exactly its share of them, well mixed.
+func (o *ranking) draw(in *Input) {
+	o.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
+	missing := len(o.firsts)
+	for i := 0; i < len(in.Candidates) && missing > 0; i++ {
+		if v := o.versionOf(&in.Candidates[i]); o.firsts[v] < 0 {
+			o.firsts[v] = i
+			missing--
+		}
+	}
+	total := 0
+	for v := range o.firsts {
+		total += o.share(v)
+	}
+	if total > 0 {
+		at := int(in.Counter%uint64(total)) * stride(total) % total
+		for v := range o.firsts {
+			if at -= o.share(v); at < 0 {
+				o.drawn = v
+				break
+			}
+		}
+	}
+	for v := range o.firsts {
+		o.groups = append(o.groups, o.group(v))
+	}
+}
+
+// The groups of versions, in the order in which they are asked.
+const (
+	groupDrawn     = iota
+	groupSharing   // has a share of other steps
+	groupShareless // nothing is left for it
+	groupBarred    // gets no steps at all
+)
+
+func (o *ranking) group(v int) uint32 {
+	switch {
+	case v == o.drawn:
+		return groupDrawn
+	case v < len(o.versions) && o.versions[v].value <= 0:
+		return groupBarred
+	case o.share(v) > 0:
+		return groupSharing
+	default:
+		return groupShareless
+	}
+}
+
+// share of a version in the steps; 0 while it has no candidate.
+func (o *ranking) share(v int) int {
+	if o.firsts[v] < 0 {
+		return 0
+	}
+	if v < len(o.versions) {
+		return max(0, o.versions[v].value)
+	}
+	rest := 100
+	for _, other := range o.versions {
+		rest -= other.value
+	}
+	return max(0, rest)
+}
+
+// stride is a number that, added again and again, comes to all below n, far from the last.
+func stride(n int) int {
+	for s := max(1, n*5/8); ; s++ {
+		a, b := s, n
+		for b != 0 {
+			a, b = b, a%b
+		}
+		if a == 1 {
+			return s
+		}
+	}
+}
+
+// restriction is why the policy keeps a candidate from the step, whatever else is.
+func (o *ranking) restriction(c *Candidate) Availability {
+	switch {
+	case o.alone && !o.isNamed(c):
+		return NotNamed
+	case len(o.groups) > 0 && o.groups[o.versionOf(c)] == groupBarred:
+		return NoShare
+	case len(o.needs) > 0 && o.meets(c) == 0:
+		return Unfit
+	default:
+		return Available
+	}
+}
+
+// The parts of a lead, in the order in which they count.
+const (
+	leadClass   = 4 // what the strategy leads with fits below
+	leadUnnamed = 4 * leadClass
+)
+
+func (o *ranking) rankOf(c *Candidate) rank {
+	r := rank{class: uint32(c.Class) * leadClass, position: c.Position - o.next[c.Class]}
+	if r.position < 0 {
+		r.position += int32(o.of[c.Class])
+	}
+	switch o.strategy {
+	case LoadBalanced:
+		r.key = mix(o.seed ^ c.idHash())
+	case Sticky: // rendezvous: each instance bids for the session, the highest has it
+		r.key = ^mix(o.seed ^ c.idHash())
+	case Weighted:
+		r.class, r.key = r.class+o.groups[o.versionOf(c)], mix(o.seed^c.idHash())
+	case Priority:
+		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
+	case Capability: // and of equals the first, whoever had the last step (OC-17)
+		r.key, r.position = uint64(len(o.needs)-o.meets(c))<<32, c.Position
+	default: // whose turn it is
+	}
+	if o.named != "" {
+		r.class += leadUnnamed
+		if o.isNamed(c) {
+			r = rank{}
+		}
+	}
+	return r
+}
+
+// meets is how many of the capabilities that a step needs a candidate has. It compares texts
+// once for each set of capabilities only, and for a candidate without a number once while it
+// is looked at.
+func (o *ranking) meets(c *Candidate) int {
+	if o.met[c.skill] == 0 || c.skill == 0 && c != o.counted {
+		o.count(c)
+	}
+	return o.met[c.skill] - 1
+}
+
+// count learns what meets tells.
+func (o *ranking) count(c *Candidate) {
+	o.counted, o.met[c.skill] = c, 1
+	for _, need := range o.needs {
+		if slices.Contains(c.Capabilities, need) {
+			o.met[c.skill]++
+		}
+	}
+}
+
+func (o *ranking) priority(c *Candidate) int {
+	if v := o.versionOf(c); v < len(o.versions) {
+		return o.versions[v].value
+	}
+	return 0
+}
+
+// prefers reports whether the strategy would rather have had a than b. That it is one's turn,
+// or that one was drawn, is no preference.
+func (o *ranking) prefers(a, b rank) bool {
+	switch {
+	case a.class != b.class && (o.named != "" || o.strategy == Weighted):
+		return a.class < b.class
+	case o.strategy == Sticky:
+		return a.before(b)
+	case o.strategy == Priority || o.strategy == Capability:
+		return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.key>>32, b.key>>32)) < 0
+	default:
+		return false
+	}
+}
+
+// compares reports whether the less busy of two neighbours comes first.
+func (o *ranking) compares(a, b rank) bool {
+	return (o.strategy == LoadBalanced || o.strategy == Weighted) && a.class == b.class
+}
+
+// busier reports whether a has a greater part of its places taken.
+func busier(a, b *Candidate) bool {
+	return int64(a.InFlight)*int64(b.Capacity) > int64(b.InFlight)*int64(a.Capacity)
+}
+
+// load is the part of the places that is taken, 1<<16 for all of them.
+func (c *Candidate) load() uint32 {
+	return uint32(int64(max(0, c.InFlight)) << 16 / int64(max(1, c.Capacity)))
+}
+
+func (c *Candidate) idHash() uint64 {
+	if c.hash == 0 {
+		return hash(c.ID)
+	}
+	return c.hash
+}
+
+// hash is the same in every process: all orchestrators find the same home for a session.
+func hash(text string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	return mix(h.Sum64())
+}
+
+// mix makes of neighbouring numbers such as have nothing to do with each other.
+func mix(x uint64) uint64 {
+	high, low := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	x = high ^ low
+	high, low = bits.Mul64(x^0xa0761d6478bd642f, 0xe7037ed1a0b428db)
+	return high ^ low
+}

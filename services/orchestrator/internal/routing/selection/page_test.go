@@ -1,0 +1,38 @@
+package selection
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// page is what people read of decisions.
+const page = "../../../../../docs/routing.md"
+
+// The decision on the page is the one that is made of the input that it shows.
+func TestPage_ShowsADecisionAsItIs(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	quoted := regexp.MustCompile("(?s)\n```json\n(.*?)```\n").FindSubmatch(text)
+	require.Len(t, quoted, 2)
+	decoder := json.NewDecoder(bytes.NewReader(quoted[1]))
+	decoder.DisallowUnknownFields()
+	var d Decision
+	require.NoError(t, decoder.Decode(&d))
+	require.JSONEq(t, encode(t, Decide(d.Input)), string(quoted[1]))
+}
+
+// Every reason why an instance is left out stands on the page.
+func TestPage_NamesEveryReason(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	table, _, _ := strings.Cut(string(text), "An instance has the last word")
+	for why := Available + 1; why < availabilities; why++ {
+		require.Contains(t, table, "`"+why.String()+"`")
+	}
+}

@@ -1,0 +1,156 @@
+package selection
+
+import (
+	"fmt"
+	"strings"
+)
+
+// reason says in one sentence why the first of the choices gets the step.
+func (s *survey) reason(choices []ranked) string {
+	c := s.at(choices[0])
+	why := s.targetReason(choices)
+	switch c.Class {
+	case Doubtful:
+		why += ", though its registration is missing"
+	case Unstarted:
+		why += ", after it was started"
+	case Ready:
+	}
+	others := s.tally
+	others[NotNamed] = 0 // which goes without saying
+	if others.rejected() > 0 {
+		why += "; " + others.String()
+	}
+	return why
+}
+
+func (s *survey) targetReason(choices []ranked) string {
+	c := s.at(choices[0])
+	if s.ranking.named != "" {
+		return s.manualReason(choices)
+	}
+	if s.isStandIn(choices[0]) {
+		return s.standInReason(c)
+	}
+	switch s.ranking.strategy {
+	case Sticky:
+		return "the session stays with " + c.ID
+	case Weighted:
+		return fmt.Sprintf("this step is one of those for %s, and %s", s.describeShare(), s.loadReason(choices))
+	case Priority:
+		return fmt.Sprintf("%s has priority %d, the highest", c.ID, s.ranking.priority(c))
+	case Capability:
+		return s.needsReason(c)
+	default:
+		return s.turnReason(choices)
+	}
+}
+
+// turnReason is why one is chosen of many that are equal.
+func (s *survey) turnReason(choices []ranked) string {
+	c := s.at(choices[0])
+	switch n := s.tally[Available]; {
+	case n == 1:
+		return c.ID + " is the only one that can take it"
+	case s.ranking.strategy == LoadBalanced:
+		return s.loadReason(choices)
+	case s.ranking.strategy == Sticky:
+		return "the session stays with " + c.ID
+	default:
+		return fmt.Sprintf("%s is next in turn of %d", c.ID, n)
+	}
+}
+
+func (s *survey) loadReason(choices []ranked) string {
+	c := s.at(choices[0])
+	places := fmt.Sprintf("%s has %d of %d places taken", c.ID, c.InFlight, c.Capacity)
+	if len(choices) == 1 || !s.ranking.compares(choices[0].rank, choices[1].rank) {
+		return places
+	}
+	if other := s.at(choices[1]); busier(other, c) {
+		return places + ", the fewest of two asked"
+	}
+	return places + ", as few as the other of two asked"
+}
+
+// manualReason is for a policy that names one.
+func (s *survey) manualReason(choices []ranked) string {
+	c := s.at(choices[0])
+	if c.ID == s.ranking.named {
+		return s.in.Policy.nameSource() + " names " + c.ID
+	}
+	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.nameSource(), s.ranking.named, s.describeNamed(), s.turnReason(choices))
+}
+
+// describeNamed is what is known of the named one.
+func (s *survey) describeNamed() string {
+	for _, g := range s.out.all() {
+		if s.at(g).ID == s.ranking.named {
+			return g.why.Describe()
+		}
+	}
+	for _, w := range s.in.Withheld {
+		if w.ID == s.ranking.named {
+			return w.Why.Describe()
+		}
+	}
+	return "is not known"
+}
+
+// standInReason is for one that stands in for another.
+func (s *survey) standInReason(c *Candidate) string {
+	missed := s.out.items[0]
+	if class := s.at(missed).Class; class < c.Class {
+		return fmt.Sprintf("%s stands in, for none that is %s can take it", c.ID, class)
+	}
+	switch s.ranking.strategy {
+	case Sticky:
+		return fmt.Sprintf("%s stands in for %s, with which the session stays and which %s", c.ID, s.at(missed).ID, missed.why.Describe())
+	case Weighted:
+		return fmt.Sprintf("%s stands in: this step is one of those for %s, of which none can take it", c.ID, s.describeShare())
+	case Priority:
+		return fmt.Sprintf("%s has priority %d, and none above it can take the step", c.ID, s.ranking.priority(c))
+	case Capability:
+		return s.needsReason(c) + ", and none with more can take it"
+	default:
+		return c.ID + " stands in for " + s.at(missed).ID
+	}
+}
+
+// needsReason says how well one meets what the step needs.
+func (s *survey) needsReason(c *Candidate) string {
+	needs := strings.Join(s.ranking.needs, ", ")
+	switch n := s.ranking.meets(c); len(s.ranking.needs) {
+	case 0:
+		return c.ID + " is the first that can take it, and the step needs nothing"
+	case n:
+		return fmt.Sprintf("%s has all that the step needs: %s", c.ID, needs)
+	default:
+		return fmt.Sprintf("%s has %d of the %d that the step needs: %s", c.ID, n, len(s.ranking.needs), needs)
+	}
+}
+
+// describeShare names the version whose step it is.
+func (s *survey) describeShare() string {
+	o := s.ranking
+	switch {
+	case o.drawn < 0:
+		return "no version"
+	case o.drawn == len(o.versions):
+		return "the other versions"
+	default:
+		return fmt.Sprintf("version %s (%d of 100)", o.versions[o.drawn].name, o.versions[o.drawn].value)
+	}
+}
+
+// noneReason is why there is no target.
+func (s *survey) noneReason() string {
+	switch {
+	case s.ranking.alone:
+		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.nameSource(), s.ranking.named, s.describeNamed())
+	case s.tally.rejected() == 0:
+		return "no instance is known"
+	default:
+		return "no instance can take it: " + s.tally.String()
+	}
+}

@@ -1,0 +1,240 @@
+package selection
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ready returns n candidates with 4 places each: b-0 to b-9.
+func ready(n int) []Candidate {
+	all := make([]Candidate, n)
+	for i := range all {
+		all[i] = Candidate{ID: "b-" + strconv.Itoa(i), Version: "v1", Capacity: 4}
+	}
+	return all
+}
+
+func input(strategy Strategy, candidates []Candidate) Input {
+	return Input{Policy: Policy{Strategy: strategy}, Session: "s", Candidates: candidates, Sizes: Arrange(candidates)}
+}
+
+// targets counts who gets n steps one after the other, when none of them takes any time.
+func targets(in Input, n int) map[string]int {
+	count := map[string]int{}
+	for range n {
+		count[Decide(in).Target]++
+		in.Counter++
+	}
+	return count
+}
+
+func TestRoundRobin_SpreadsEvenly(t *testing.T) {
+	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, targets(input(RoundRobin, ready(3)), 300))
+	d := Decide(input("", ready(3)))
+	require.Equal(t, RoundRobin, d.Strategy, "the default")
+	require.Equal(t, "b-0 is next in turn of 3", d.Reason)
+	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
+}
+
+// Those who shall only be asked last do not disturb the turns of the others.
+func TestRoundRobin_TurnsAreOfOneClass(t *testing.T) {
+	all := ready(5)
+	all[3].Class, all[4].Class = Doubtful, Unstarted
+	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, targets(input(RoundRobin, all), 30))
+	for i := range 3 {
+		all[i].InFlight = 4
+	}
+	d := Decide(input(RoundRobin, all))
+	require.Equal(t, "b-3", d.Target)
+	require.Equal(t, "b-3 is next in turn of 2, though its registration is missing; 3 are full", d.Reason)
+	require.Equal(t, []string{"b-4"}, d.Alternatives)
+}
+
+func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
+	all := ready(2)
+	all[0].InFlight, all[1].InFlight = 2, 1
+	d := Decide(input(LoadBalanced, all))
+	require.Equal(t, "b-1", d.Target)
+	require.Equal(t, "b-0", d.Fallback)
+	require.Equal(t, "b-1 has 1 of 4 places taken, the fewest of two asked", d.Reason)
+	require.Equal(t, Informed, d.Confidence)
+
+	all[1].Capacity = 1 // which is full now, as b-0 is not
+	d = Decide(input(LoadBalanced, all))
+	require.Equal(t, "b-0", d.Target)
+	require.Equal(t, "b-0 is the only one that can take it; 1 is full", d.Reason)
+	require.Equal(t, Certain, d.Confidence)
+}
+
+// Of two that are drawn it is the less busy one: the busiest of all never has a step.
+func TestLoadBalanced_DrawsEverybodyAndAvoidsTheBusiest(t *testing.T) {
+	all := ready(8)
+	all[7].InFlight = 3
+	count := targets(input(LoadBalanced, all), 7000)
+	require.Len(t, count, 7)
+	for id, n := range count {
+		require.InDelta(t, 1000, n, 150, id)
+	}
+}
+
+// A session that is at home with one that goes away moves; the others stay where they are.
+func TestSticky_MovesOnlyTheSessionsOfTheOneThatIsLost(t *testing.T) {
+	all := ready(8)
+	fewer := slices.Delete(slices.Clone(all), 3, 4)
+	homes := map[string]int{}
+	for i := range 8000 {
+		before, after := input(Sticky, all), input(Sticky, fewer)
+		before.Session, after.Session, after.Counter = fmt.Sprint("session-", i), fmt.Sprint("session-", i), uint64(i)
+		home := Decide(before).Target
+		homes[home]++
+		if moved := Decide(after).Target; home != "b-3" {
+			require.Equal(t, home, moved)
+		}
+	}
+	for id, n := range homes {
+		require.InDelta(t, 1000, n, 150, id)
+	}
+}
+
+func TestSticky_SaysForWhomOneStandsIn(t *testing.T) {
+	all := ready(3)
+	in := input(Sticky, all)
+	d := Decide(in)
+	require.Equal(t, "the session stays with "+d.Target, d.Reason)
+	require.Equal(t, Selection, d.Type)
+	home, next := d.Target, d.Fallback
+	in.Out = map[string]Rejected{home: {ID: home, Why: Lost}}
+	d = Decide(in)
+	require.Equal(t, next, d.Target)
+	require.Equal(t, StandIn, d.Type)
+	require.Equal(t, Guessed, d.Confidence)
+	require.Equal(t, fmt.Sprintf("%s stands in for %s, with which the session stays and which lost it before; 1 lost it before", next, home), d.Reason)
+}
+
+func versions(names ...string) []Candidate {
+	all := ready(len(names))
+	for i := range all {
+		all[i].Version = names[i]
+	}
+	return all
+}
+
+// A canary has exactly its share of every hundred steps.
+func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
+	count := func(weights map[string]int, n int, names ...string) map[string]int {
+		all := versions(names...)
+		in := input(Weighted, all)
+		in.Policy.Weights = weights
+		got := map[string]int{}
+		for id, n := range targets(in, n) {
+			if id == "" {
+				got["nobody"] += n
+				continue
+			}
+			i := slices.IndexFunc(all, func(c Candidate) bool { return c.ID == id })
+			got[names[i]] += n
+		}
+		return got
+	}
+	canary := map[string]int{"v2": 10}
+	require.Equal(t, map[string]int{"v1": 900, "v2": 100}, count(canary, 1000, "v1", "v1", "v1", "v2"))
+	require.Less(t, count(canary, 20, "v1", "v2")["v2"], 4, "well mixed")
+	require.Equal(t, map[string]int{"v1": 100}, count(canary, 100, "v1", "v1"), "no canary is there")
+	require.Equal(t, map[string]int{"v2": 100}, count(canary, 100, "v2"), "only the canary is there")
+	require.Equal(t, map[string]int{"v1": 60, "v2": 20}, count(map[string]int{"v1": 60, "v2": 20}, 80, "v1", "v2"))
+	require.Equal(t, map[string]int{"v1": 100}, count(map[string]int{"v2": 0}, 100, "v1", "v2"))
+	require.Equal(t, map[string]int{"nobody": 100}, count(map[string]int{"v2": 0}, 100, "v2"), "none may have it")
+	require.Equal(t, map[string]int{"v3": 100}, count(map[string]int{"v1": 50, "v2": 50}, 100, "v3"), "better than nobody")
+}
+
+func TestWeighted_AnotherVersionStandsIn(t *testing.T) {
+	all := versions("v1", "v2")
+	in := input(Weighted, all)
+	in.Policy.Weights = map[string]int{"v2": 10}
+	d := Decide(in)
+	require.Equal(t, "b-1", d.Target)
+	require.Equal(t, "this step is one of those for version v2 (10 of 100), and b-1 has 0 of 4 places taken", d.Reason)
+	all[1].InFlight = 4
+	d = Decide(in)
+	require.Equal(t, "b-0", d.Target)
+	require.Equal(t, StandIn, d.Type)
+	require.Equal(t, "b-0 stands in: this step is one of those for version v2 (10 of 100), of which none can take it; 1 is full", d.Reason)
+}
+
+func TestPriority_GoesDownOnlyWhenItMust(t *testing.T) {
+	all := versions("v1", "v2", "v2", "v3")
+	in := input(Priority, all)
+	in.Policy.Priorities = map[string]int{"v2": 10, "v3": -1}
+	all[1].InFlight = 2
+	d := Decide(in)
+	require.Equal(t, "b-2", d.Target, "the less busy of two with the same priority")
+	require.Equal(t, []string{"b-1", "b-0", "b-3"}, d.Alternatives)
+	require.Equal(t, "b-2 has priority 10, the highest", d.Reason)
+	all[1].InFlight, all[2].InFlight = 4, 4
+	d = Decide(in)
+	require.Equal(t, "b-0", d.Target)
+	require.Equal(t, StandIn, d.Type)
+	require.Equal(t, "b-0 has priority 0, and none above it can take the step; 2 are full", d.Reason)
+}
+
+func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
+	all := ready(3)
+	in := input(Manual, all)
+	in.Policy.Instance = "b-2"
+	d := Decide(in)
+	require.Equal(t, "b-2", d.Target)
+	require.Equal(t, "the workflow names b-2", d.Reason)
+	require.Empty(t, d.Fallback)
+	require.Equal(t, Certain, d.Confidence)
+
+	all[2].InFlight = 4
+	d = Decide(in)
+	require.Empty(t, d.Target)
+	require.True(t, d.Later)
+	require.Equal(t, "the workflow names b-2, which is full", d.Reason)
+
+	in.Policy.Fallback = RoundRobin
+	d = Decide(in)
+	require.Equal(t, "b-0", d.Target)
+	require.Equal(t, StandIn, d.Type)
+	require.Equal(t, "the workflow names b-2, which is full; b-0 is next in turn of 2; 1 is full", d.Reason)
+
+	in.Candidates, in.Sizes = nil, Sizes{}
+	in.Withheld = []Rejected{{ID: "b-1", Why: Draining}, {ID: "b-2", Why: Paused}}
+	d = Decide(in)
+	require.Empty(t, d.Target)
+	require.False(t, d.Later)
+	require.Equal(t, "no instance can take it: 1 is paused, 1 drains", d.Reason)
+	in.Policy.Fallback = ""
+	require.Equal(t, "the workflow names b-2, which is paused", Decide(in).Reason)
+	in.Policy.Instance = "b-7"
+	require.Equal(t, "the workflow names b-7, which is not known", Decide(in).Reason)
+}
+
+// Whoever cannot have the step is left out before anything is chosen, and named with why.
+func TestDecide_FiltersFirstAndSaysWhom(t *testing.T) {
+	all := ready(4)
+	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
+	in := input(RoundRobin, all)
+	in.Out = map[string]Rejected{
+		"b-1": {ID: "b-1", Incarnation: 7, Why: Refused, Detail: "it drains"},
+		"b-2": {ID: "b-2", Incarnation: 7, Why: Lost}, // which has been started anew since
+	}
+	in.Withheld = []Rejected{{ID: "b-9", Why: Paused}}
+	d := Decide(in)
+	require.Equal(t, "b-2", d.Target)
+	require.Equal(t, []Rejected{
+		{ID: "b-0", Why: Full}, {ID: "b-1", Incarnation: 7, Why: Refused, Detail: "it drains"}, {ID: "b-9", Why: Paused},
+	}, d.Rejected)
+	require.Equal(t, "b-2 is next in turn of 2; 1 is full, 1 refused it, 1 is paused", d.Reason)
+	require.Equal(t, "no instance is known", Decide(Input{}).Reason)
+}
+
+// Each session finds the same home from every orchestrator, of this version and of the next.
+func TestHash_StaysWhatItIs(t *testing.T) {
+	require.Equal(t, uint64(0x6bdcf2a1c9048eba), hash("session-1"))
+}

@@ -1,0 +1,94 @@
+package selection
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// crowd are n instances, every second of which is busy and every tenth full.
+func crowd(strategy Strategy, n int) Input {
+	all := make([]Candidate, n)
+	for i := range all {
+		all[i] = Candidate{ID: fmt.Sprintf("research-7d9f8b6c5-%05d", i), Version: []string{"v1", "v2"}[i%2], Incarnation: int64(i), Capacity: 4}
+		switch {
+		case i%10 == 0:
+			all[i].InFlight = 4
+		case i%2 == 0:
+			all[i].InFlight = 1
+		}
+	}
+	if strategy == Capability {
+		for i := range all {
+			all[i].Capabilities = []string{"gpu"}
+		}
+	}
+	in := input(strategy, all)
+	switch strategy {
+	case Weighted:
+		in.Policy.Weights = map[string]int{"v2": 10}
+	case Priority:
+		in.Policy.Priorities = map[string]int{"v2": 10}
+	case Manual:
+		in.Policy.Instance, in.Policy.Fallback = all[n-1].ID, RoundRobin
+	case Capability:
+		in.Policy.Needs = []string{"gpu", "maps"}
+	default:
+	}
+	return in
+}
+
+// A decision among a thousand instances allocates no more often than one among a hundred.
+func TestDecide_AllocatesNoMoreForMany(t *testing.T) {
+	for _, strategy := range Strategies() {
+		few, many := crowd(strategy, 100), crowd(strategy, 1000)
+		decide := func(in Input) float64 { return testing.AllocsPerRun(100, func() { in.Counter++; Decide(in) }) }
+		require.LessOrEqual(t, decide(many), decide(few)+2, strategy) // which are the counts of those left out
+	}
+}
+
+// soloists are n instances each of which can something that no other can.
+func soloists(n int) Input {
+	in := crowd(Capability, n)
+	for i := range in.Candidates {
+		in.Candidates[i].Capabilities = []string{fmt.Sprintf("solo-%05d", i), "gpu"}
+	}
+	in.Sizes = Arrange(in.Candidates)
+	return in
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, strategy := range Strategies() {
+		for _, n := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", strategy, n), func(b *testing.B) {
+				in := crowd(strategy, n)
+				b.ReportAllocs()
+				for b.Loop() {
+					in.Counter++
+					Decide(in)
+				}
+			})
+		}
+	}
+}
+
+// No two alike: each candidate's capabilities have to be compared.
+func BenchmarkDecide_AmongSoloists(b *testing.B) {
+	in := soloists(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		in.Counter++
+		Decide(in)
+	}
+}
+
+func BenchmarkArrange(b *testing.B) {
+	for name, in := range map[string]Input{"alike": crowd(Capability, 1000), "soloists": soloists(1000)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				Arrange(in.Candidates)
+			}
+		})
+	}
+}
