@@ -16,7 +16,7 @@ const module = "github.com/troupe-dev/troupe/"
 // layers above it in this list, never of those below. The longest listed prefix of a path
 // decides its layer. Folders that are still to come are listed where they belong.
 var layers = []struct{ name, packages string }{
-	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
+	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/registry"},
 	{"sdk", "pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/spending internal/tracelog internal/turnctx internal/identity internal/authz internal/rate"},

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -78,7 +79,7 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 			return nil, nil
 		}
 	}
-	w.entry.Digest = execution.CallDigest(c.Name, w.call.Arguments)
+	w.entry.Digest = stepjournal.CallDigest(c.Name, w.call.Arguments)
 	if r.in.Recorded {
 		w.entry.Arguments = w.call.Arguments
 	}
@@ -216,14 +217,14 @@ func (w *work) run(ctx context.Context) {
 	result, err := contained(func() (tool.Result, error) { return w.do(ctx, json.RawMessage(w.call.Arguments)) })
 	w.call.Duration = time.Since(started)
 	span(err)
-	if w.known != nil && execution.IsUnrecorded(err) {
+	if w.known != nil && stepjournal.IsUnrecorded(err) {
 		w.ended(*w.known)
 		return
 	}
 
 	w.call.Status, w.call.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
 	if name, ok := tool.Rejected(err); ok {
-		execution.Withdraw(ctx, name)
+		execution.WithdrawCredential(ctx, name)
 	}
 	question, asks := tool.Question(err)
 	switch {

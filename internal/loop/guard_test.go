@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -122,7 +123,7 @@ func TestGuard_DecidesAgainWhatItDecided(t *testing.T) {
 	in := input("Read and send.")
 	in.Only, in.Journal = mail, j
 	in.Answers = []execution.Answer{{
-		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: execution.CallDigest("send", "{}"),
+		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
 	}}
 	out, err := drive(t.Context(), loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(scripted.Say("sent"))}, in, deaf)
 	require.NoError(t, err)

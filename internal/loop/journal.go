@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -86,8 +87,8 @@ func unknownOutcome(tool string) string {
 }
 
 // sealed is the journal of a run that is only a replay; nil: it is none.
-func (r *run) sealed() execution.Sealed {
-	s, _ := r.in.Journal.(execution.Sealed)
+func (r *run) sealed() stepjournal.Sealed {
+	s, _ := r.in.Journal.(stepjournal.Sealed)
 	return s
 }
 

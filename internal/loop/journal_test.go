@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -205,7 +206,7 @@ func TestRun_RefusesToDoSomethingElseThanBefore(t *testing.T) {
 	require.ErrorIs(t, err, errKilled)
 
 	for name, change := range map[string]func(*execution.Entry){
-		"other arguments":       func(e *execution.Entry) { e.Digest = execution.CallDigest(e.Tool, `{"word": "other"}`) },
+		"other arguments":       func(e *execution.Entry) { e.Digest = stepjournal.CallDigest(e.Tool, `{"word": "other"}`) },
 		"a model call":          func(e *execution.Entry) { e.Tool, e.Digest = "", "" },
 		"a tool, not the model": func(e *execution.Entry) { e.Number = 1 },
 	} {

@@ -24,7 +24,7 @@ var errNoCredential = failure.New(failure.UserInvalidInput, "loop.Run", "it was 
 
 // holding is for the tool of a call and its handlers: there they find what was lent to it.
 func (w *work) holding(ctx context.Context) context.Context {
-	return execution.Holding(ctx, w.r.turn.Info().Agent+"/"+w.asked.Name)
+	return execution.WithHolder(ctx, w.r.turn.Info().Agent+"/"+w.asked.Name)
 }
 
 // open gives the tool of a call the credential that an answer has sealed, also when this call
@@ -32,13 +32,13 @@ func (w *work) holding(ctx context.Context) context.Context {
 func (r *run) open(ctx context.Context, w *work) {
 	for _, a := range r.in.Answers {
 		switch {
-		case !a.To(w.id) || a.AuthID == "" || a.Late || a.Verdict != execution.Approve || !r.patient || r.in.Broker == nil:
+		case !a.IsFor(w.id) || a.AuthID == "" || a.Late || a.Verdict != execution.Approve || !r.patient || r.in.Broker == nil:
 		case a.Sealed == "":
 			w.unread = errNoCredential
 		default:
 			name, v, err := r.in.Broker.Open(a.AuthID, []byte(a.Sealed))
 			if w.unread = err; err == nil {
-				execution.Lend(ctx, name, v)
+				execution.LendCredential(ctx, name, v)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -67,7 +68,7 @@ func (h *house) turn(answers ...execution.Answer) outcome {
 	defer end()
 	in := input("go", h.handlers...)
 	in.Journal, in.Key, in.Answers = h.journal, key, answers
-	in.ID = func(number int) string { return execution.PendingID(2, 7, number) }
+	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	if h.broker != nil {
 		in.Broker = h.broker.For("s1")
 	}
@@ -84,7 +85,7 @@ func gives(t *testing.T, p execution.Pending, password string) execution.Answer 
 	require.Equal(t, execution.NeedAuth, p.Needs)
 	sealed, err := broker.Seal(p.Auth.ID, "s1", p.Auth.Key, secret.New(password))
 	require.NoError(t, err)
-	settled, err := execution.Settle([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: execution.Approve, Sealed: string(sealed)}}, time.Now())
+	settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: execution.Approve, Sealed: string(sealed)}}, time.Now())
 	require.NoError(t, err)
 	return settled[0]
 }
@@ -174,7 +175,7 @@ func TestLogin_ADenialAndAStopAreHeard(t *testing.T) {
 	for verdict, ends := range map[execution.Verdict]event.Reason{execution.Deny: event.Natural, execution.Stop: event.Stopped} {
 		h := newHouse(t, calls("post"), scripted.Say("done"))
 		p := h.turn().Pending[0]
-		settled, err := execution.Settle([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: verdict, Text: "not mine"}}, time.Now())
+		settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: verdict, Text: "not mine"}}, time.Now())
 		require.NoError(t, err)
 		out := h.turn(settled...)
 		require.Equal(t, ends, out.Reason)

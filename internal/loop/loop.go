@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -64,11 +65,11 @@ type Input struct {
 	Keep    bool                    // the step goes on behind the run: the journal gets its answer too
 	Apart   bool                    // the journal takes all of the run as said beside the conversation
 	// Recorded has the journal get what only a replay needs: the reply that ends the run, the
-	// arguments of tools, and what models are asked. A journal that is execution.Sealed is replayed:
+	// arguments of tools, and what models are asked. A journal that is stepjournal.Sealed is replayed:
 	// no model and no tool is called, but for agents that are tools, whose calls it has.
 	Recorded bool
 
-	ID      func(number int) string // of the tool call of a number, if it waits; nil: execution.PendingID of the turn's step
+	ID      func(number int) string // of the tool call of a number, if it waits; nil: pendingcall.ID of the turn's step
 	Agent   string                  // of the step, to which an answer goes; a call that waits names it
 	Answers []execution.Answer      // to calls that wait since a turn before this one; the journal has what was done in it
 
@@ -260,7 +261,7 @@ func (r *run) id(number int) string {
 	if r.in.ID != nil {
 		return r.in.ID(number)
 	}
-	return execution.PendingID(r.turn.Info().Turn, r.turn.Info().Step, number)
+	return pendingcall.ID(r.turn.Info().Turn, r.turn.Info().Step, number)
 }
 
 // say puts what the model said into the conversation.

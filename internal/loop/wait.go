@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -42,7 +43,7 @@ func (r *run) expect(w *work) {
 	_, begun := r.replay(w.entry.Number, execution.Intent)
 	if r.patient && !w.call.Replayed {
 		for _, a := range r.in.Answers {
-			if a.To(w.id) {
+			if a.IsFor(w.id) {
 				w.answer = a
 			}
 		}
@@ -63,7 +64,7 @@ func (r *run) heed(w *work) error {
 		return r.tooLate(w)
 	case a.Verdict == execution.Stop:
 		c.Stop(c.Denied(a.Text))
-	case a.Digest != "" && a.Digest != execution.CallDigest(c.Name, w.shown()):
+	case a.Digest != "" && a.Digest != stepjournal.CallDigest(c.Name, w.shown()):
 		return r.outdated(w)
 	case a.Verdict == execution.Deny:
 		c.Skip("Not run: " + c.Denied(a.Text))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -85,7 +86,7 @@ func (o *office) try(answers ...execution.Answer) (outcome, error) {
 	}
 	in := input("go", handlers...)
 	in.Journal, in.Key, in.Answers = o.journal, key, answers
-	in.ID = func(number int) string { return execution.PendingID(2, 7, number) }
+	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	var got recorder
 	out, err := drive(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
 	o.events, o.journal.pending = got.events, nil
@@ -120,7 +121,7 @@ func results(out outcome) (all []string) {
 }
 
 func replies(verdict execution.Verdict, number int, text string) execution.Answer {
-	return execution.Answer{ID: execution.PendingID(1, 7, number), Verdict: verdict, Text: text}
+	return execution.Answer{ID: pendingcall.ID(1, 7, number), Verdict: verdict, Text: text}
 }
 
 // A call that waits ends the turn in the middle of its round, and the one that goes on does

@@ -10,13 +10,14 @@ import (
 	"sync"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-var _ execution.Sealed = (*Journal)(nil)
+var _ stepjournal.Sealed = (*Journal)(nil)
 
-// Journal is the execution.Sealed of a step over its recording. Nothing of it is stored. Safe for
+// Journal is the stepjournal.Sealed of a step over its recording. Nothing of it is stored. Safe for
 // concurrent use.
 type Journal struct {
 	recorded map[int]map[execution.Phase]execution.Entry
@@ -74,7 +75,7 @@ func (j *Journal) Record(e execution.Entry) {
 // Sync implements execution.Journal: there is nothing to store.
 func (j *Journal) Sync(context.Context) error { return nil }
 
-// Stray implements execution.Sealed.
+// Stray implements stepjournal.Sealed.
 func (j *Journal) Stray(now execution.Entry) error {
 	was, ok := j.recorded[now.Number][execution.Done]
 	if !ok {
@@ -91,7 +92,7 @@ func (j *Journal) Stray(now execution.Entry) error {
 	return failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
-// Asked implements execution.Sealed.
+// Asked implements stepjournal.Sealed.
 func (j *Journal) Asked(number int, digest string) {
 	was, ok := j.recorded[number][execution.Done]
 	if !ok {

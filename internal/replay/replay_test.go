@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -12,7 +13,7 @@ import (
 
 // sent is the recording of a step that asked a model, sent a letter, and asked again.
 func sent() []execution.Entry {
-	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: execution.CallDigest("send", `{"to":"bob"}`)}
+	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: stepjournal.CallDigest("send", `{"to":"bob"}`)}
 	done := tool
 	done.Phase, done.Status, done.Text = execution.Done, "success", "sent"
 	return []execution.Entry{

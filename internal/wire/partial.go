@@ -6,24 +6,24 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/failedturn"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var recoveries = convert.Enum[execution.Recovery, troupev1.RecoveryStrategy]{
-	"":                            troupev1.RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED,
-	execution.Manual:              troupev1.RecoveryStrategy_RECOVERY_STRATEGY_MANUAL,
-	execution.RetryFailedSteps:    troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS,
-	execution.RetryFromCheckpoint: troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT,
-	execution.RetryAll:            troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL,
+var recoveries = convert.Enum[failedturn.Recovery, troupev1.RecoveryStrategy]{
+	"":                             troupev1.RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED,
+	failedturn.Manual:              troupev1.RecoveryStrategy_RECOVERY_STRATEGY_MANUAL,
+	failedturn.RetryFailedSteps:    troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS,
+	failedturn.RetryFromCheckpoint: troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT,
+	failedturn.RetryAll:            troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL,
 }
 
 // PartialToProto is what there is of a turn that failed, as clients see it: texts are cut.
-func PartialToProto(p execution.Partial) *troupev1.PartialResult {
+func PartialToProto(p failedturn.Progress) *troupev1.PartialResult {
 	out := &troupev1.PartialResult{
 		CompletedSteps: numbers(p.Completed), FailedSteps: numbers(p.Failed), PartialData: p.Data(),
 		FailureMode: grpcfailure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveries.ToProto(p.Recovery()),
@@ -33,7 +33,7 @@ func PartialToProto(p execution.Partial) *troupev1.PartialResult {
 	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
 		r := p.Results[step]
 		out.StepResults = append(out.StepResults, &troupev1.PartialStep{
-			Step: int32(step), Agent: r.Agent, Text: conversation.Brief(r.Text, execution.MaxPartialText), Failure: FailureToProto(r.Failure),
+			Step: int32(step), Agent: r.Agent, Text: conversation.Brief(r.Text, failedturn.MaxTextLength), Failure: FailureToProto(r.Failure),
 		})
 	}
 	for step, at := range p.Ended {

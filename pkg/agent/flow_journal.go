@@ -3,6 +3,8 @@ package agent
 import (
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
@@ -97,10 +99,10 @@ func (c *calls) number(own int) int {
 }
 
 // key is the idempotency key of a call: the same in all attempts.
-func (c *calls) key(own int) string { return execution.CallKey(c.turnID, c.step, c.number(own)) }
+func (c *calls) key(own int) string { return stepjournal.CallKey(c.turnID, c.step, c.number(own)) }
 
 // id is what who answers it calls a call that waits.
-func (c *calls) id(own int) string { return execution.PendingID(c.turn, c.step, c.number(own)) }
+func (c *calls) id(own int) string { return pendingcall.ID(c.turn, c.step, c.number(own)) }
 
 // Replay implements execution.Journal.
 func (c *calls) Replay(own int, phase execution.Phase) (execution.Entry, bool) {
@@ -118,7 +120,7 @@ func (c *calls) Record(e execution.Entry) {
 
 // seen are the calls as a loop gets them: sealed, if those of the step are.
 func (c *calls) seen() execution.Journal {
-	if s, ok := c.Journal.(execution.Sealed); ok {
+	if s, ok := c.Journal.(stepjournal.Sealed); ok {
 		return sealedCalls{c, s}
 	}
 	return c
@@ -127,14 +129,14 @@ func (c *calls) seen() execution.Journal {
 // sealedCalls are those of an agent whose step is over and is run again.
 type sealedCalls struct {
 	*calls
-	of execution.Sealed
+	of stepjournal.Sealed
 }
 
-// Stray implements execution.Sealed.
+// Stray implements stepjournal.Sealed.
 func (s sealedCalls) Stray(now execution.Entry) error {
 	now.Number = s.number(now.Number)
 	return s.of.Stray(now)
 }
 
-// Asked implements execution.Sealed.
+// Asked implements stepjournal.Sealed.
 func (s sealedCalls) Asked(own int, digest string) { s.of.Asked(s.number(own), digest) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -76,7 +77,7 @@ func TestAsTool_IsASessionOfItsOwn(t *testing.T) {
 	require.Equal(t, []string{"finder"}, done.Result.ToolsCalled)
 	require.Equal(t, map[string]json.RawMessage{"color": json.RawMessage(`"blue"`), "answer": json.RawMessage(`"Done."`)}, done.State, "what it changes is forgotten")
 
-	key := execution.CallKey("turn-1", 2, 2)
+	key := stepjournal.CallKey("turn-1", 2, 2)
 	require.Equal(t, hook.Info{
 		Agent: "finder", Model: scripted.Name, Session: "sub-" + key, User: "alice", TurnID: key, TraceID: "trace-1",
 		Step: 2, Branch: "boss.finder", Prompt: "Find it.",
@@ -201,9 +202,9 @@ func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 		}
 		return all
 	}
-	call := execution.CallKey("turn-1", 2, 2)
+	call := stepjournal.CallKey("turn-1", 2, 2)
 	require.ElementsMatch(t, []string{
-		"read aide r " + execution.CallKey(call, 2, 2), "idempotent aide i " + execution.CallKey(call, 2, 3),
+		"read aide r " + stepjournal.CallKey(call, 2, 2), "idempotent aide i " + stepjournal.CallKey(call, 2, 3),
 	}, keys())
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -43,7 +44,7 @@ func (inv Invocation) Branch() string { return inv.branch }
 // also in a turn that goes on with calls that waited beside it, and different for every other
 // run in it. What the function asks others to do under this key is done once.
 func (inv Invocation) Key() string {
-	return cmp.Or(inv.key, execution.CallKey(inv.Step.CallTurn(), inv.Step.Number, inv.call))
+	return cmp.Or(inv.key, stepjournal.CallKey(inv.Step.CallTurn(), inv.Step.Number, inv.call))
 }
 
 // Call is the number of this run of an agent's own Run among the calls of the step, from 1.
@@ -129,9 +130,9 @@ func (a *Agent) info(inv Invocation) hook.Info {
 }
 
 // under is ctx with what the agent acts under: a child of what the agent above it does, or of the
-// turn's. Handlers, models and tools find it with execution.From.
+// turn's. Handlers, models and tools find it with execution.ContextFrom.
 func (inv Invocation) under(ctx context.Context) context.Context {
-	above, ok := execution.From(ctx)
+	above, ok := execution.ContextFrom(ctx)
 	s := inv.Step
 	if !ok {
 		above = s.Context
@@ -143,7 +144,7 @@ func (inv Invocation) under(ctx context.Context) context.Context {
 		}
 		above = made
 	}
-	return execution.With(ctx, above.WithUserIntent(intent(s)))
+	return execution.WithContext(ctx, above.WithUserIntent(intent(s)))
 }
 
 // prompted is what the user said last.

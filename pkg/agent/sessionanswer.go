@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -69,7 +70,7 @@ func (s *Session) answer(ctx context.Context, ep *episode, in Input) error {
 	if err := s.ours(ctx, info.WaitingTurn); err != nil {
 		return err
 	}
-	answers, err := execution.Settle(info.Pending, in.Answers, time.Now())
+	answers, err := pendingcall.CheckAnswers(info.Pending, in.Answers, time.Now())
 	for i := range answers {
 		answers[i].By = cmp.Or(answers[i].By, in.Auth.Actor)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -236,7 +238,7 @@ func answerSomeOfThem(t *testing.T, store memory.Store) {
 	left := s.Pending()
 	require.Len(t, left, 1)
 	require.Equal(t, both[0].Arguments, left[0].Arguments)
-	require.Equal(t, execution.PendingID(2, 1, 2), left[0].ID, "of the turn that left it: an answer to what was shown before is not taken for one to it")
+	require.Equal(t, pendingcall.ID(2, 1, 2), left[0].ID, "of the turn that left it: an answer to what was shown before is not taken for one to it")
 	require.Equal(t, "Done.", answer(t, s, say(left[0], execution.Deny, "")).Result.Text)
 	require.Equal(t, []string{"bergen"}, *ran)
 	require.Len(t, model.Requests(), 2)
@@ -328,7 +330,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, waits, open.Continues)
 	require.Equal(t, 2, open.Attempt)
 	require.Equal(t, []execution.Answer{{
-		ID: call.ID, Verdict: execution.Approve, By: "bob", Agent: "research", Digest: execution.CallDigest(call.Tool, call.Arguments),
+		ID: call.ID, Verdict: execution.Approve, By: "bob", Agent: "research", Digest: stepjournal.CallDigest(call.Tool, call.Arguments),
 	}}, open.Answers)
 	require.Equal(t, []string{"bob"}, seen)
 	state, err = store.GetState(t.Context(), ref)

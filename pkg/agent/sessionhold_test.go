@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -44,7 +45,7 @@ func lose(t *testing.T, store memory.Store, s *agent.Session) memory.Hold {
 	hold := memory.Hold{Ref: ref, TurnID: "lost", Epoch: begun.Turn.Epoch}
 	said := conversation.Assistant("", "I look it up.")
 	said.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"query": "oslo"}`}}
-	digest := execution.CallDigest("lookup", `{"query": "oslo"}`)
+	digest := stepjournal.CallDigest("lookup", `{"query": "oslo"}`)
 	require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: said, Usage: execution.Usage{ModelCalls: 1}},
 		{Number: 2, Phase: execution.Intent, Tool: "lookup", Digest: digest, Effect: execution.AtMostOnce},

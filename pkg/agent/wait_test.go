@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -84,7 +85,7 @@ func TestAgent_EndsWithWhatWaitsAndGoesOn(t *testing.T) {
 		Result: execution.Result{
 			Step: inv.Step.Number, Agent: "clerk", Text: text, InputRequired: true, Iterations: 1, Usage: execution.Usage{OutputTokens: 1, ModelCalls: 1},
 			Pending: []execution.Pending{{
-				ID: execution.PendingID(inv.Step.Turn, inv.Step.Number, 2), CallID: "at_most_onceclerk", Tool: "at_most_once", Arguments: `{"what": "clerk"}`,
+				ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), CallID: "at_most_onceclerk", Tool: "at_most_once", Arguments: `{"what": "clerk"}`,
 				Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "May clerk do it?",
 			}},
 		},
@@ -260,7 +261,7 @@ func TestAgent_LetsNothingWaitWithoutAJournal(t *testing.T) {
 		Tools: []tool.Tool{tool.With(execution.Idempotent, toolOf(t, guarded))},
 	})
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
-	inv.Step.Answers = []execution.Answer{{ID: execution.PendingID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call above
+	inv.Step.Answers = []execution.Answer{{ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call above
 	for a, inv := range map[*agent.Agent]agent.Invocation{guarded: {Step: question("Do it.")}, inside: inv} {
 		_, done, err := observe(t.Context(), a, inv)
 		require.NoError(t, err)

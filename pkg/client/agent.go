@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/spending"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -99,8 +100,8 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 	if inv.Step.Agent == r.target {
 		return failure.Newf(failure.AgentLogic, "client.Agent", "agent %s would ask itself; ask another one", r.target)
 	}
-	if _, over := inv.Step.Journal.(execution.Sealed); over {
-		return execution.Unrecorded("client.Agent", "what agent "+r.target+" did in a turn of its own")
+	if _, over := inv.Step.Journal.(stepjournal.Sealed); over {
+		return stepjournal.UnrecordedError("client.Agent", "what agent "+r.target+" did in a turn of its own")
 	}
 	// What is asked rests on what was said before, so a successor has to know that.
 	if inv.Step.Journal != nil {
@@ -203,7 +204,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Cut(inv.Prompt(), conversation.MaxMessageBytes)},
 		Target: r.target, UserId: inv.Step.User, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE, Auth: wire.AuthToProto(auth),
 	}
-	if c, ok := execution.From(ctx); ok {
+	if c, ok := execution.ContextFrom(ctx); ok {
 		o := c.Origin()
 		req.Profile, req.Metadata = o.Profile, o.Metadata
 	}
@@ -231,7 +232,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 
 // conversationOf is the session of the turn. That of an agent that is a tool is made up for the call.
 func conversationOf(ctx context.Context, inv agent.Invocation) string {
-	if c, ok := execution.From(ctx); ok && c.Origin().SessionID != "" {
+	if c, ok := execution.ContextFrom(ctx); ok && c.Origin().SessionID != "" {
 		return c.Origin().SessionID
 	}
 	return inv.Step.SessionID

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/replay"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -49,6 +50,6 @@ func TestAgent_IsNotAskedInAReplay(t *testing.T) {
 
 	inv.Step.Journal = replay.New(nil, execution.Result{})
 	_, _, err = drive(t.Context(), remote, inv)
-	require.True(t, execution.IsUnrecorded(err), "%v", err)
+	require.True(t, stepjournal.IsUnrecorded(err), "%v", err)
 	require.Len(t, m.requests, 1)
 }

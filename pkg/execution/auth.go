@@ -102,15 +102,15 @@ func Credential(ctx context.Context, name string) (secret.Value, bool) {
 	return v, ok
 }
 
-// Holding returns a context for a tool: under it AuthFrom also finds what was lent to the holder
-// (LP-37). It is for whoever calls tools.
-func Holding(ctx context.Context, holder string) context.Context {
+// WithHolder returns a context for a tool, in which AuthFrom also finds the credentials that were lent to the holder
+// (LP-37). It is for code that calls tools.
+func WithHolder(ctx context.Context, holder string) context.Context {
 	return context.WithValue(ctx, holderKey{}, holder)
 }
 
-// Lend gives a credential to the holder of ctx alone, for as long as the auth of the turn lasts.
+// LendCredential gives a credential to the holder of ctx alone, for as long as the auth of the turn lasts.
 // Without such an auth nothing is given.
-func Lend(ctx context.Context, name string, v secret.Value) {
+func LendCredential(ctx context.Context, name string, v secret.Value) {
 	h, ok := ctx.Value(authKey{}).(*held)
 	holder, named := ctx.Value(holderKey{}).(string)
 	if !ok || !named {
@@ -130,6 +130,6 @@ func Lend(ctx context.Context, name string, v secret.Value) {
 	h.lent[holder][name] = v
 }
 
-// Withdraw takes a credential away from the holder of ctx for the rest of the turn, also one that
-// came with the turn.
-func Withdraw(ctx context.Context, name string) { Lend(ctx, name, secret.Value{}) }
+// WithdrawCredential takes a credential away from the holder of ctx for the rest of the turn, even one that came with
+// the turn.
+func WithdrawCredential(ctx context.Context, name string) { LendCredential(ctx, name, secret.Value{}) }

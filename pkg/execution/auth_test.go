@@ -59,41 +59,41 @@ func TestAuth_IsLentToItsHolderAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step, end := context.WithCancel(t.Context())
 		turn := execution.WithAuth(step, alice)
-		mine, another := execution.Holding(turn, "clerk/mail"), execution.Holding(turn, "clerk/post")
+		mine, another := execution.WithHolder(turn, "clerk/mail"), execution.WithHolder(turn, "clerk/post")
 		finds := func(ctx context.Context, name string) string {
 			v, _ := execution.Credential(ctx, name)
 			return v.Reveal()
 		}
-		execution.Lend(mine, "mailbox", secret.New("hunter2"))
+		execution.LendCredential(mine, "mailbox", secret.New("hunter2"))
 		require.Equal(t, "hunter2", finds(mine, "mailbox"))
 		require.Equal(t, "token-1", finds(mine, "github"))
 		for _, ctx := range []context.Context{turn, another} {
 			_, ok := execution.Credential(ctx, "mailbox")
 			require.False(t, ok)
 		}
-		execution.Withdraw(mine, "github")
+		execution.WithdrawCredential(mine, "github")
 		_, ok := execution.Credential(mine, "github")
 		require.False(t, ok)
 		require.Equal(t, "token-1", finds(another, "github"))
 		require.Len(t, alice.Credentials, 1)
 
-		execution.Lend(turn, "nobody's", secret.New("x"))
-		execution.Lend(execution.Holding(t.Context(), "clerk/mail"), "mailbox", secret.New("x"))
-		_, ok = execution.AuthFrom(execution.Holding(t.Context(), "clerk/mail"))
+		execution.LendCredential(turn, "nobody's", secret.New("x"))
+		execution.LendCredential(execution.WithHolder(t.Context(), "clerk/mail"), "mailbox", secret.New("x"))
+		_, ok = execution.AuthFrom(execution.WithHolder(t.Context(), "clerk/mail"))
 		require.False(t, ok, "there is no turn")
 
 		kept := context.WithoutCancel(mine)
 		end()
 		synctest.Wait()
-		execution.Lend(kept, "mailbox", secret.New("hunter2"))
+		execution.LendCredential(kept, "mailbox", secret.New("hunter2"))
 		_, ok = execution.AuthFrom(kept)
 		require.False(t, ok)
 	})
 }
 
 func TestAuth_OfATurnThatBringsNoneHasWhatWasLent(t *testing.T) {
-	ctx := execution.Holding(execution.WithAuth(t.Context(), execution.Auth{}), "clerk/mail")
-	execution.Lend(ctx, "mailbox", secret.New("hunter2"))
+	ctx := execution.WithHolder(execution.WithAuth(t.Context(), execution.Auth{}), "clerk/mail")
+	execution.LendCredential(ctx, "mailbox", secret.New("hunter2"))
 	auth, ok := execution.AuthFrom(ctx)
 	require.True(t, ok)
 	require.Equal(t, "hunter2", auth.Credentials["mailbox"].Reveal())

@@ -198,14 +198,14 @@ func (c *Context) UnmarshalJSON(text []byte) error {
 
 type contextKey struct{}
 
-// With returns a context under which From finds c. It is for whoever runs steps.
-func With(ctx context.Context, c Context) context.Context {
+// WithContext returns a context in which ContextFrom finds c. It is for code that runs steps.
+func WithContext(ctx context.Context, c Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// From returns under what the running step acts: for handlers, models and tools, with the
-// context that they were called with. False: there is none.
-func From(ctx context.Context) (Context, bool) {
+// ContextFrom returns the Context of the running step. Handlers, models and tools call it with the context that they
+// were called with. It is false when there is none.
+func ContextFrom(ctx context.Context) (Context, bool) {
 	c, ok := ctx.Value(contextKey{}).(Context)
 	return c, ok
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -34,7 +35,7 @@ const (
 // Asking is how a turn ends whose last step has a question, or calls that wait: for a credential
 // among others with auth_required, or else with input_required.
 func Asking(r execution.Result) Outcome {
-	if execution.AnyAuth(r.Pending) {
+	if pendingcall.NeedsAuth(r.Pending) {
 		return OutcomeAuthRequired
 	}
 	return OutcomeInputRequired

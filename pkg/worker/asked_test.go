@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/response"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -94,33 +95,33 @@ func TestExecuteStep_RefusesARequestThatAsksForNothing(t *testing.T) {
 func TestExecuteStep_ErrorsComeAsResponses(t *testing.T) {
 	for name, c := range map[string]struct {
 		run    func(agent.Invocation, func(event.Event, error) bool)
-		status execution.Status
-		kind   execution.ErrorType
+		status response.Status
+		kind   response.ErrorType
 	}{
 		"an answer": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Message{Text: "Yes."}}, nil)
-		}, execution.Success, ""},
+		}, response.Success, ""},
 		"a question": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Answer{Text: "Which?", Reason: event.InputRequired}}, nil)
-		}, execution.Waiting, ""},
+		}, response.Pending, ""},
 		"cut off": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Answer{Text: "As far as I came.", Reason: event.MaxIterations}}, nil)
-		}, execution.Partly, ""},
+		}, response.Partial, ""},
 		"an error": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{}, context.Canceled)
-		}, execution.Failed, execution.ExecutionError},
+		}, response.Failed, response.ExecutionError},
 		"an error with a mode": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{}, failure.New(failure.SystemNetwork, "test", "no way there").WithRetryAfter(time.Second))
-		}, execution.Failed, execution.NetworkError},
-		"a panic": {func(agent.Invocation, func(event.Event, error) bool) { panic("oh no") }, execution.Failed, execution.ExecutionError},
+		}, response.Failed, response.NetworkError},
+		"a panic": {func(agent.Invocation, func(event.Event, error) bool) { panic("oh no") }, response.Failed, response.ExecutionError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := surround(t)
 			r := s.start(t, does(c.run))
 			_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
-			resp := execution.ResponseOf(wire.ResultFromProto(result))
+			resp := response.FromResult(wire.ResultFromProto(result))
 			require.Equal(t, c.status, resp.Status, "%v", result)
-			require.Equal(t, c.status == execution.Failed, resp.Error != nil)
+			require.Equal(t, c.status == response.Failed, resp.Error != nil)
 			if resp.Error == nil {
 				require.NotEmpty(t, resp.Result.Text)
 				return

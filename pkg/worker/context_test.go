@@ -25,7 +25,7 @@ type places struct {
 }
 
 func (p *places) note(ctx context.Context, where string) {
-	c, _ := execution.From(ctx)
+	c, _ := execution.ContextFrom(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen[where] = c

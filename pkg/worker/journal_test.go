@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -100,7 +101,7 @@ func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
 	require.Equal(t, "All done.", result.GetText())
 	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the one of the lost attempt counts too")
 	require.Equal(t, []string{"act"}, result.GetToolsCalled())
-	require.Equal(t, []string{execution.CallKey("t1", 1, 2)}, acted.calls())
+	require.Equal(t, []string{stepjournal.CallKey("t1", 1, 2)}, acted.calls())
 	require.Len(t, model.Requests(), 3)
 	_, messages := s.stored(t, "s1")
 	require.Len(t, messages, 2)

@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/replay"
 	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -90,7 +91,7 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 	if ctx.Err() != nil {
 		return nil, failure.FromCause(ctx, ctx.Err())
 	}
-	if execution.IsUnrecorded(err) {
+	if stepjournal.IsUnrecorded(err) {
 		return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}}, nil
 	}
 	if err == nil && step.Silent {

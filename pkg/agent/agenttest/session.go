@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -117,7 +118,7 @@ func (s *Session) Deny(reason string) Turn {
 func (s *Session) Answer(answers ...execution.Answer) Turn {
 	s.t.Helper()
 	info := s.info()
-	settled, err := execution.Settle(info.Pending, answers, time.Now())
+	settled, err := pendingcall.CheckAnswers(info.Pending, answers, time.Now())
 	if err != nil {
 		s.t.Fatalf("answer: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -38,7 +39,7 @@ func TestWorker_TellsTheLedgerOfAllItDoes(t *testing.T) {
 		require.Equal(t, 2, c.Step)
 		kinds = append(kinds, c.Kind)
 		if c.Kind != ledger.Model {
-			require.Equal(t, execution.CallKey("turn", 2, len(kinds)), c.Key, "the stable key of the call")
+			require.Equal(t, stepjournal.CallKey("turn", 2, len(kinds)), c.Key, "the stable key of the call")
 		}
 	}
 	m := ledger.Model

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -165,7 +165,7 @@ func (d *Mesh) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 		}
 		return append(events, &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}})
 	}
-	id := func(number int) string { return execution.PendingID(int(s.GetTurns())+1, 1, number) }
+	id := func(number int) string { return pendingcall.ID(int(s.GetTurns())+1, 1, number) }
 	done := troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
 	switch text := req.GetText(); {
 	case text == "mail":

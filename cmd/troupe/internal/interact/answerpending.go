@@ -58,7 +58,7 @@ func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
 // isPostponed reports whether the user left the call waiting, in this turn or in one before it:
 // the call has another id in each.
 func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
-	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.To(p.GetId()) })
+	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.IsFor(p.GetId()) })
 }
 
 func (t *chatSession) postpone(p *troupev1.PendingCall) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -177,7 +178,7 @@ func TestServer_RefusesManyLongCalls(t *testing.T) {
 		Result: execution.Result{Step: 1, Agent: "echo", InputRequired: true},
 	}
 	for n := range memory.MaxWindowBytes/each + 1 {
-		id := execution.PendingID(1, 1, n)
+		id := pendingcall.ID(1, 1, n)
 		b.Answers = append(b.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
 		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: id, Tool: "locate", Arguments: strings.Repeat("a", each), Needs: execution.NeedResult})
 	}

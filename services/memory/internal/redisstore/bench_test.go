@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -193,10 +194,10 @@ func round(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{
 		{Number: 2*n + 1, Phase: execution.Done, Reply: conversation.Assistant("echo", text), Usage: execution.Usage{InputTokens: 1000, OutputTokens: 250, ModelCalls: 1}},
-		{Number: 2*n + 2, Phase: execution.Intent, Digest: execution.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce},
+		{Number: 2*n + 2, Phase: execution.Intent, Digest: stepjournal.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce},
 	}
 	if n == 0 {
 		return entries
 	}
-	return append([]execution.Entry{{Number: 2 * n, Phase: execution.Done, Digest: execution.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce, Status: "success", Text: text}}, entries...)
+	return append([]execution.Entry{{Number: 2 * n, Phase: execution.Done, Digest: stepjournal.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce, Status: "success", Text: text}}, entries...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -31,7 +32,7 @@ func stop(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
 	t.Helper()
 	c := answer(b, turn)
 	c.Outcome, c.Result.Step, c.Result.InputRequired = session.OutcomeInputRequired, step, true
-	c.Result.Pending = []execution.Pending{{ID: execution.PendingID(1, step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
+	c.Result.Pending = []execution.Pending{{ID: pendingcall.ID(1, step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
 	_, err := s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -53,7 +54,7 @@ func (r *Runner) answers(ctx context.Context, req Request) (admission, error) {
 		return admission{begin: begin, flow: workflow.Single("")}, nil
 	}
 	begin.Continues = seen.WaitingTurn
-	if begin.Answers, err = execution.Settle(seen.Pending, by(req.Answers, req.Auth.Actor), time.Now()); err != nil {
+	if begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, by(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return admission{}, err
 	}
 	a, err := r.like(ctx, req, begin, seen.LastTrace)

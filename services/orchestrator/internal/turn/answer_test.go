@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -83,7 +84,7 @@ func TestTurn_GoesOnWithAnswersWhereItStopped(t *testing.T) {
 	}, story(stored(on)))
 	want := &troupev1.CallAnswer{
 		Id: "1-2-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "Not today: secret words.", By: "alice",
-		Digest: execution.CallDigest("send_mail", `{"to":"bob@example.com"}`),
+		Digest: stepjournal.CallDigest("send_mail", `{"to":"bob@example.com"}`),
 	}
 	begin := on[0].GetTurnStarted()
 	require.Equal(t, events[0].GetTurnStarted().GetTurnId(), begin.GetContinuesTurnId())

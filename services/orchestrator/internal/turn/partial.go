@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/failedturn"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -18,7 +19,7 @@ func partial(closed session.Turn, told trace.Account) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil
 	}
-	p := execution.Partial{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, Ended: told.Ended}
+	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, Ended: told.Ended}
 	for step, r := range told.Finished {
 		if r.GetFailure() != nil {
 			p.Results[step] = wire.ResultFromProto(r)

@@ -5,16 +5,16 @@ import (
 	"strings"
 
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/response"
 	"github.com/troupe-dev/troupe/internal/wire"
-	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
 // stepStatus is how a step ended: with the kind of its error, and whether the same may go well later.
 func stepStatus(r *troupev1.StepResult) string {
-	resp := execution.ResponseOf(wire.ResultFromProto(r))
+	resp := response.FromResult(wire.ResultFromProto(r))
 	text := string(resp.Status)
-	if resp.Status != execution.Failed {
+	if resp.Status != response.Failed {
 		return text
 	}
 	text += ": " + string(resp.Error.Type)

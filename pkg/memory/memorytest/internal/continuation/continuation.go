@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -125,7 +126,7 @@ func waitForACredential(t *testing.T, store memory.Store) {
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	c.Result.Pending = append(c.Result.Pending, execution.Pending{
-		ID: execution.PendingID(1, 1, 6), Tool: "fetch", Arguments: "{}", Needs: execution.NeedAuth, Until: c.Result.Pending[0].Until,
+		ID: pendingcall.ID(1, 1, 6), Tool: "fetch", Arguments: "{}", Needs: execution.NeedAuth, Until: c.Result.Pending[0].Until,
 		Auth: &execution.PendingAuth{
 			Login: execution.Login{Name: "mailbox", Prompt: "The password.", URL: "https://example.org"},
 			ID:    "key@echo-1", Key: []byte("\xffpublic"), Expires: c.Result.Pending[0].Until,
@@ -145,7 +146,7 @@ func waitForACredential(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, c.Result.Pending, s.Pending)
 
 	b := fixture.NewContinuation(ref, turn, "t2")
-	b.Answers = []execution.Answer{{ID: execution.PendingID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
+	b.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
@@ -162,7 +163,7 @@ func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	c.Result.Pending = nil
 	for i := range execution.MaxPending + 1 {
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: execution.PendingID(1, 1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
 	}
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -86,7 +87,7 @@ func (d *differ) goesOn(s *subject, b *memory.Begin) {
 		b.Message, b.Continues = conversation.Message{}, s.waiting
 		for n := range d.rand.IntN(3) {
 			b.Answers = append(b.Answers, execution.Answer{
-				ID: execution.PendingID(1, max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
+				ID: pendingcall.ID(1, max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
 			})
 		}
 	}
@@ -197,7 +198,7 @@ func commitStep(d *differ, s *subject) call {
 		c.Result.InputRequired = true
 		for n := range 1 + d.rand.IntN(3) {
 			c.Result.Pending = append(c.Result.Pending, execution.Pending{
-				ID: execution.PendingID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
+				ID: pendingcall.ID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
 				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: text(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.n)).UTC()),
 			})
 		}

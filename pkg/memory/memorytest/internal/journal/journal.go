@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -76,7 +77,7 @@ func journalRefusesAnotherEntry(t *testing.T, store memory.Store) {
 	all := fixture.ModelRounds(1)
 	fixture.Record(t, store, h, 1, all...)
 	digest, text, reply := all[1], all[2], all[0]
-	digest.Digest = execution.CallDigest("read", "{}")
+	digest.Digest = stepjournal.CallDigest("read", "{}")
 	text.Text = "another page"
 	reply.Reply.Text = "something else"
 	for _, other := range []execution.Entry{digest, text, reply} {
@@ -91,7 +92,7 @@ func journalStoresAllOrNone(t *testing.T, store memory.Store) {
 	all := fixture.ModelRounds(2)
 	fixture.Record(t, store, h, 1, all[4])
 	other := all[4]
-	other.Digest = execution.CallDigest("write", "{}")
+	other.Digest = stepjournal.CallDigest("write", "{}")
 	fixture.RequireMode(t, store.Record(t.Context(), h, 1, append(all[:3:3], other)), failure.Nondeterminism)
 	fixture.RequireEqual(t, all[4:5], fixture.LoadJournal(t, store, h, 1))
 }

@@ -1,24 +1,27 @@
-package execution
+// Package response presents the result of a step in the terms of contract OC-28: a status, and either a result or a
+// typed error.
+package response
 
 import (
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Status says how the work of an agent ended (contract OC-28).
+// Status says how the work of an agent ended.
 type Status string
 
 // The statuses.
 const (
 	Success   Status = "success"
 	Failed    Status = "error"
-	Partly    Status = "partial"   // there is a result, and the agent came not to its end
-	Waiting   Status = "pending"   // somebody is asked, and the step goes on with the answer
-	Cancelled Status = "cancelled" // somebody ended it
+	Partial   Status = "partial"   // there is a result, but the agent was stopped before it finished
+	Pending   Status = "pending"   // the step waits for an answer
+	Cancelled Status = "cancelled" // a caller cancelled the step
 )
 
-// ErrorType says in one word what kind of thing went wrong (contract OC-28).
+// ErrorType says in one word what kind of thing went wrong.
 type ErrorType string
 
 // The types of errors.
@@ -32,54 +35,54 @@ const (
 	UnknownError    ErrorType = "unknown"
 )
 
-// Response is a result in the terms of OC-28. It has an Error when its status is Failed or
-// Cancelled, and else a result, which may be empty text.
+// Response is the result of a step with its status. Error is set when the status is Failed or Cancelled. All other
+// responses have a Result, whose text may be empty.
 type Response struct {
 	Status Status
-	Result Result
-	Error  *ResponseError
+	Result execution.Result
+	Error  *Error
 }
 
-// ResponseError is why there is no result.
-type ResponseError struct {
+// Error says why there is no result.
+type Error struct {
 	Type        ErrorType
 	Message     string
 	Details     map[string]string
-	Recoverable bool          // the same may go well later, or elsewhere
-	RetryAfter  time.Duration // not before; 0: nobody said
-	TraceID     string        // where it happened; empty: not known
+	Recoverable bool          // the same step may succeed later, or on another instance
+	RetryAfter  time.Duration // earliest time of the next try (0 means unknown)
+	TraceID     string        // trace in which it happened (empty means unknown)
 }
 
-// StatusOf is how the work ended that led to a result.
-func StatusOf(r Result) Status {
+// StatusOf returns how the work that led to a result ended.
+func StatusOf(r execution.Result) Status {
 	switch {
 	case r.Failure != nil && r.Failure.Mode == failure.UserCancelled:
 		return Cancelled
 	case r.Failure != nil:
 		return Failed
 	case r.InputRequired:
-		return Waiting
+		return Pending
 	case r.Stopped || r.MaxIterations:
-		return Partly
+		return Partial
 	default:
 		return Success
 	}
 }
 
-// ResponseOf is a result as a response.
-func ResponseOf(r Result) Response {
+// FromResult returns a result as a response.
+func FromResult(r execution.Result) Response {
 	resp := Response{Status: StatusOf(r), Result: r}
 	if f := r.Failure; f != nil {
 		after, _ := failure.RetryAfter(f)
-		resp.Error = &ResponseError{
-			Type: TypeOf(f.Mode), Message: f.Message, Details: f.Facts, Recoverable: f.Recoverable(), RetryAfter: after,
+		resp.Error = &Error{
+			Type: ErrorTypeOf(f.Mode), Message: f.Message, Details: f.Facts, Recoverable: f.Recoverable(), RetryAfter: after,
 			TraceID: f.Facts[failure.FactTrace],
 		}
 	}
 	return resp
 }
 
-// errorTypes has the modes whose errors are of a kind; all others are errors of the execution.
+// errorTypes maps modes to types. A mode that it lacks is an ExecutionError.
 var errorTypes = map[failure.Mode]ErrorType{
 	failure.Unknown:        UnknownError,
 	failure.UnknownOutcome: UnknownError,
@@ -118,8 +121,8 @@ var errorTypes = map[failure.Mode]ErrorType{
 	failure.SystemNetwork: NetworkError,
 }
 
-// TypeOf is the kind of error that a mode of failure is.
-func TypeOf(m failure.Mode) ErrorType {
+// ErrorTypeOf returns the type of error for a mode of failure.
+func ErrorTypeOf(m failure.Mode) ErrorType {
 	if t, ok := errorTypes[m]; ok {
 		return t
 	}

@@ -1,4 +1,4 @@
-package execution
+package failedturn
 
 import (
 	"strings"
@@ -6,10 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// steps are those from 1 to n.
+// steps returns the numbers from 1 to n.
 func steps(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -19,7 +20,7 @@ func steps(n int) []int {
 }
 
 // Req: OC-26
-func TestPartial_SaysWhatIsBestDone(t *testing.T) {
+func TestProgress_RecommendsARecovery(t *testing.T) {
 	for _, row := range []struct {
 		completed, failed, total int
 		mode                     failure.Mode
@@ -38,9 +39,9 @@ func TestPartial_SaysWhatIsBestDone(t *testing.T) {
 		{4, 1, 5, failure.PolicyBudget, 0.8, false, 1, Manual},           // terminal
 		{4, 1, 5, failure.UserCancelled, 0.8, false, 1, Manual},          // terminal
 		{4, 1, 5, failure.UserInvalidInput, 0.8, false, 1, Manual},       // not retryable
-		{6, 1, 3, failure.ResourceCircuit, 1, true, 1, RetryFailedSteps}, // it came to some steps twice
+		{6, 1, 3, failure.ResourceCircuit, 1, true, 1, RetryFailedSteps}, // some steps ran twice
 	} {
-		p := Partial{Completed: steps(row.completed), Mode: row.mode, Total: row.total}
+		p := Progress{Completed: steps(row.completed), Mode: row.mode, Total: row.total}
 		for i := range row.failed {
 			p.Failed = append(p.Failed, row.completed+i+1)
 		}
@@ -52,9 +53,9 @@ func TestPartial_SaysWhatIsBestDone(t *testing.T) {
 }
 
 // Req: OC-26
-func TestPartial_DataIsOfCompletedStepsAndCut(t *testing.T) {
-	p := Partial{Completed: []int{1, 2}, Failed: []int{3}, Results: map[int]Result{
-		2: {Text: strings.Repeat("a", 600), Observations: make([]string, MaxObservations)},
+func TestProgress_DataIsOfCompletedStepsAndCut(t *testing.T) {
+	p := Progress{Completed: []int{1, 2}, Failed: []int{3}, Results: map[int]execution.Result{
+		2: {Text: strings.Repeat("a", 600), Observations: make([]string, execution.MaxObservations)},
 		1: {Text: "one", Observations: []string{"seen"}},
 		3: {Text: "half of it"},
 	}}
@@ -62,12 +63,7 @@ func TestPartial_DataIsOfCompletedStepsAndCut(t *testing.T) {
 		p.Results[2].Observations[i] = "more"
 	}
 	data := p.Data()
-	require.Len(t, data, MaxPartialData)
+	require.Len(t, data, MaxTexts)
 	require.Equal(t, []string{"one", "seen"}, data[:2])
-	require.LessOrEqual(t, len([]rune(data[2])), MaxPartialText)
-}
-
-func TestStep_ToolsKnowTheirCallsByTheTurnThatFailed(t *testing.T) {
-	require.Equal(t, "t1", Step{TurnID: "t1"}.CallTurn())
-	require.Equal(t, "t1", Step{TurnID: "t2", Origin: "t1"}.CallTurn())
+	require.LessOrEqual(t, len([]rune(data[2])), MaxTextLength)
 }

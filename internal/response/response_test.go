@@ -1,4 +1,4 @@
-package execution
+package response
 
 import (
 	"testing"
@@ -7,45 +7,48 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
 // A result has one of five statuses. One without a result has an error, with type, message,
-// details, whether it is recoverable, when to ask again, and the trace.
+// details, whether it is recoverable, the retry delay, and the trace.
 //
 // Req: OC-28
 func TestResponse_HasAResultOrAnError(t *testing.T) {
-	fails := func(mode failure.Mode) Result { return Result{Failure: failure.New(mode, "test", "no")} }
-	for want, r := range map[Status]Result{
+	fails := func(mode failure.Mode) execution.Result {
+		return execution.Result{Failure: failure.New(mode, "test", "no")}
+	}
+	for want, r := range map[Status]execution.Result{
 		Success:   {Text: "Yes."},
-		Partly:    {Text: "So far.", MaxIterations: true},
-		Waiting:   {Text: "Which?", InputRequired: true},
+		Partial:   {Text: "So far.", MaxIterations: true},
+		Pending:   {Text: "Which?", InputRequired: true},
 		Failed:    fails(failure.AgentLogic),
 		Cancelled: fails(failure.UserCancelled),
 	} {
-		resp := ResponseOf(r)
+		resp := FromResult(r)
 		require.Equal(t, want, resp.Status)
 		require.Equal(t, want == Failed || want == Cancelled, resp.Error != nil, want)
 		require.Equal(t, r, resp.Result)
 	}
-	require.Equal(t, Partly, StatusOf(Result{Stopped: true}))
-	require.Equal(t, []Status{"success", "error", "partial", "pending", "cancelled"}, []Status{Success, Failed, Partly, Waiting, Cancelled})
+	require.Equal(t, Partial, StatusOf(execution.Result{Stopped: true}))
+	require.Equal(t, []Status{"success", "error", "partial", "pending", "cancelled"}, []Status{Success, Failed, Partial, Pending, Cancelled})
 
 	why := failure.WithRun("execute", "t1", failure.New(failure.ResourceAPI, "test", "down").With("model", "m").WithRetryAfter(3*time.Second))
-	require.Equal(t, &ResponseError{
+	require.Equal(t, &Error{
 		Type: ResourceError, Message: "down", Recoverable: true, RetryAfter: 3 * time.Second, TraceID: "t1",
 		Details: map[string]string{"model": "m", "stage": "execute", "trace_id": "t1", "retry_after": "3s"},
-	}, ResponseOf(Result{Failure: why}).Error)
+	}, FromResult(execution.Result{Failure: why}).Error)
 }
 
-// Each mode of failure is of one of seven types.
+// Each mode of failure has one of seven types.
 //
 // Req: OC-28
 func TestTypeOf_HasATypeForEveryMode(t *testing.T) {
 	seen := map[ErrorType]int{}
 	for n := range troupev1.FailureMode_name {
-		seen[TypeOf(grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(n)}).Mode)]++
+		seen[ErrorTypeOf(grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(n)}).Mode)]++
 	}
 	require.Len(t, seen, 7)
 	for _, kind := range []ErrorType{"validation", "execution", "timeout", "resource", "permission", "network", "unknown"} {
@@ -55,6 +58,6 @@ func TestTypeOf_HasATypeForEveryMode(t *testing.T) {
 		failure.UserInvalidInput: ValidationError, failure.AgentLogic: ExecutionError, failure.AgentTimeout: TimeoutError,
 		failure.ResourceTool: ResourceError, failure.PolicySecurity: PermissionError, failure.SystemNetwork: NetworkError, failure.Unknown: UnknownError,
 	} {
-		require.Equal(t, want, TypeOf(mode), mode)
+		require.Equal(t, want, ErrorTypeOf(mode), mode)
 	}
 }

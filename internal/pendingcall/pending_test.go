@@ -1,4 +1,4 @@
-package execution_test
+package pendingcall_test
 
 import (
 	"strings"
@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -15,14 +17,14 @@ import (
 var (
 	noon    = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	waiting = []execution.Pending{
-		{ID: execution.PendingID(1, 1, 2), Agent: "clerk", Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval, Until: noon},
-		{ID: execution.PendingID(1, 1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
+		{ID: pendingcall.ID(1, 1, 2), Agent: "clerk", Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval, Until: noon},
+		{ID: pendingcall.ID(1, 1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
 	}
 )
 
-func TestSettle_TakesAnswersThatFitAndMarksThoseThatAreLate(t *testing.T) {
-	approved := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, By: "alice", Agent: "clerk", Digest: execution.CallDigest("send_mail", "{}")}
-	ran := execution.Answer{ID: "1-1-3", Verdict: execution.Succeed, Text: "copied", Digest: execution.CallDigest("read_clipboard", "")}
+func TestCheckAnswers_AcceptsMatchingAnswersAndMarksLateOnes(t *testing.T) {
+	approved := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, By: "alice", Agent: "clerk", Digest: stepjournal.CallDigest("send_mail", "{}")}
+	ran := execution.Answer{ID: "1-1-3", Verdict: execution.Succeed, Text: "copied", Digest: stepjournal.CallDigest("read_clipboard", "")}
 	late := approved
 	late.Late = true
 	claimed := late
@@ -32,22 +34,22 @@ func TestSettle_TakesAnswersThatFitAndMarksThoseThatAreLate(t *testing.T) {
 		answers []execution.Answer
 		want    []execution.Answer
 	}{
-		"in time":             {noon, []execution.Answer{ran, approved}, []execution.Answer{ran, approved}},
-		"a moment too late":   {noon.Add(1), []execution.Answer{approved, ran}, []execution.Answer{late, ran}},
-		"not all of them":     {noon, []execution.Answer{ran}, []execution.Answer{ran}},
-		"who claims too much": {noon, []execution.Answer{claimed}, []execution.Answer{approved}},
+		"in time":                           {noon, []execution.Answer{ran, approved}, []execution.Answer{ran, approved}},
+		"a moment too late":                 {noon.Add(1), []execution.Answer{approved, ran}, []execution.Answer{late, ran}},
+		"not all of them":                   {noon, []execution.Answer{ran}, []execution.Answer{ran}},
+		"claims of the caller are replaced": {noon, []execution.Answer{claimed}, []execution.Answer{approved}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			given := append([]execution.Answer(nil), tc.answers...)
-			settled, err := execution.Settle(waiting, tc.answers, tc.now)
+			checked, err := pendingcall.CheckAnswers(waiting, tc.answers, tc.now)
 			require.NoError(t, err)
-			require.Empty(t, cmp.Diff(tc.want, settled))
-			require.Empty(t, cmp.Diff(given, tc.answers), "the caller's stay as they are")
+			require.Empty(t, cmp.Diff(tc.want, checked))
+			require.Empty(t, cmp.Diff(given, tc.answers), "the caller's slice is not changed")
 		})
 	}
 }
 
-func TestSettle_NamesWhatDoesNotFit(t *testing.T) {
+func TestCheckAnswers_NamesTheInvalidAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		waiting []execution.Pending
 		answers []execution.Answer
@@ -74,30 +76,30 @@ func TestSettle_NamesWhatDoesNotFit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := execution.Settle(tc.waiting, tc.answers, noon)
+			_, err := pendingcall.CheckAnswers(tc.waiting, tc.answers, noon)
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 			require.ErrorContains(t, err, tc.says)
 		})
 	}
 }
 
-// A credential is for the key that was shown; of one that comes too late nothing is kept.
-func TestSettle_TakesACredentialForTheCallThatLacksIt(t *testing.T) {
+// A credential is for the key that was shown. A late one is dropped.
+func TestCheckAnswers_AcceptsACredentialOnlyForTheCallThatLacksIt(t *testing.T) {
 	lacking := []execution.Pending{
 		{ID: "1-1-2", Tool: "mail", Needs: execution.NeedAuth, Until: noon, Auth: &execution.PendingAuth{ID: "key@clerk-1"}},
 		{ID: "1-1-3", Tool: "send_mail", Needs: execution.NeedApproval},
 	}
-	require.True(t, execution.AnyAuth(lacking))
-	require.False(t, execution.AnyAuth(lacking[1:]))
+	require.True(t, pendingcall.NeedsAuth(lacking))
+	require.False(t, pendingcall.NeedsAuth(lacking[1:]))
 	given := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, Sealed: "\x00sealed", AuthID: "another"}
-	settled, err := execution.Settle(lacking, []execution.Answer{given}, noon)
+	checked, err := pendingcall.CheckAnswers(lacking, []execution.Answer{given}, noon)
 	require.NoError(t, err)
-	want := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, Sealed: "\x00sealed", AuthID: "key@clerk-1", Digest: execution.CallDigest("mail", "")}
-	require.Equal(t, want, settled[0])
-	settled, err = execution.Settle(lacking, []execution.Answer{given}, noon.Add(1))
+	want := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, Sealed: "\x00sealed", AuthID: "key@clerk-1", Digest: stepjournal.CallDigest("mail", "")}
+	require.Equal(t, want, checked[0])
+	checked, err = pendingcall.CheckAnswers(lacking, []execution.Answer{given}, noon.Add(1))
 	require.NoError(t, err)
 	want.Late, want.Sealed = true, ""
-	require.Equal(t, want, settled[0])
+	require.Equal(t, want, checked[0])
 
 	for says, wrong := range map[string]execution.Answer{
 		"answers[0].sealed: only an approval": {ID: "1-1-2", Verdict: execution.Deny, Sealed: "x"},
@@ -105,19 +107,19 @@ func TestSettle_TakesACredentialForTheCallThatLacksIt(t *testing.T) {
 		"at most 16640":                       {ID: "1-1-2", Verdict: execution.Approve, Sealed: strings.Repeat("x", 16641)},
 		"say one of [approve deny stop]":      {ID: "1-1-2", Verdict: execution.Succeed},
 	} {
-		_, err := execution.Settle(lacking, []execution.Answer{wrong}, noon)
+		_, err := pendingcall.CheckAnswers(lacking, []execution.Answer{wrong}, noon)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 		require.ErrorContains(t, err, says)
 	}
 }
 
-// The turn that goes on has another number than the one that waits.
-func TestAnswer_IsToTheCallOfItsPlace(t *testing.T) {
-	a := execution.Answer{ID: execution.PendingID(3, 1, 12)}
-	require.True(t, a.To(execution.PendingID(4, 1, 12)))
-	require.False(t, a.To(execution.PendingID(3, 1, 1)))
-	require.False(t, a.To(execution.PendingID(3, 11, 2)))
-	require.False(t, execution.Answer{}.To(execution.PendingID(3, 1, 12)))
+// The turn that continues has another number than the one that waited.
+func TestAnswer_IsForTheCallOfTheSameStepAndNumber(t *testing.T) {
+	a := execution.Answer{ID: pendingcall.ID(3, 1, 12)}
+	require.True(t, a.IsFor(pendingcall.ID(4, 1, 12)))
+	require.False(t, a.IsFor(pendingcall.ID(3, 1, 1)))
+	require.False(t, a.IsFor(pendingcall.ID(3, 11, 2)))
+	require.False(t, execution.Answer{}.IsFor(pendingcall.ID(3, 1, 12)))
 	require.Equal(t, 1, a.Step())
 	require.Zero(t, execution.Answer{ID: "another's"}.Step())
 }

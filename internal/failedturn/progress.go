@@ -1,0 +1,95 @@
+// Package failedturn describes what a failed turn had done, and how to recover (contract OC-26).
+package failedturn
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Recovery is the best strategy after a failed turn.
+type Recovery string
+
+// The strategies.
+const (
+	Manual              Recovery = "manual"                // a person has to decide
+	RetryFailedSteps    Recovery = "retry_failed_steps"    // nearly all steps are done
+	RetryFromCheckpoint Recovery = "retry_from_checkpoint" // many steps are done
+	RetryAll            Recovery = "retry_all"
+)
+
+// Limits of Progress.Data.
+const (
+	MaxTexts      = 64  // texts and observations
+	MaxTextLength = 500 // characters of one
+)
+
+// Progress is what a turn had done when it failed.
+type Progress struct {
+	Trace     string
+	Completed []int // numbers of the committed steps, in order
+	Failed    []int // numbers of the steps that failed or did not finish, in order
+	Mode      failure.Mode
+	Point     int                      // the step in which the turn failed (0 means between steps)
+	Total     int                      // planned steps (0 means unknown)
+	Results   map[int]execution.Result // by step
+	Ended     map[int]time.Time        // by step, as far as known
+}
+
+// Ratio returns the completed part of the steps, from 0 to 1. Where the number of planned steps is unknown, it counts
+// the steps that were begun. It is 0 when there are none.
+func (p Progress) Ratio() float64 {
+	total := p.Total
+	if total == 0 {
+		total = len(p.Completed) + len(p.Failed)
+	}
+	if total == 0 {
+		return 0
+	}
+	return min(1, float64(len(p.Completed))/float64(total))
+}
+
+// Recoverable reports whether another turn may resume here: the failure may pass, and at least one step is
+// completed.
+func (p Progress) Recoverable() bool { return p.Mode.Retryable() && p.Ratio() > 0 }
+
+// Remaining returns the number of steps that are not completed.
+func (p Progress) Remaining() int {
+	return max(p.Total, len(p.Completed)+len(p.Failed)) - len(p.Completed)
+}
+
+// Recovery returns the best strategy.
+func (p Progress) Recovery() Recovery {
+	switch ratio := p.Ratio(); {
+	case p.Mode.Terminal() || !p.Mode.Retryable():
+		return Manual
+	case ratio >= 0.75:
+		return RetryFailedSteps
+	case ratio >= 0.25:
+		return RetryFromCheckpoint
+	default:
+		return RetryAll
+	}
+}
+
+// Data returns texts and observations of the completed steps in order: at most MaxTexts, each cut to
+// MaxTextLength.
+func (p Progress) Data() []string {
+	var all []string
+	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
+		r := p.Results[step]
+		if !slices.Contains(p.Completed, step) {
+			continue
+		}
+		for _, text := range append([]string{r.Text}, r.Observations...) {
+			if text != "" && len(all) < MaxTexts {
+				all = append(all, conversation.Brief(text, MaxTextLength))
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,12 @@
+package execution
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStep_ResumedTurnKeepsTheCallKeysOfTheFailedTurn(t *testing.T) {
+	require.Equal(t, "t1", Step{TurnID: "t1"}.CallTurn())
+	require.Equal(t, "t1", Step{TurnID: "t2", Origin: "t1"}.CallTurn())
+}
