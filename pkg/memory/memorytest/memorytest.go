@@ -14,9 +14,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/differential"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/erasure"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/journal"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/sessions"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/state"
-	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/journal"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/turns"
 )
 
