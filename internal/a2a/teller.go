@@ -70,7 +70,7 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 		if p.ModelCall.GetToolCalls() > 0 {
 			t.answer.restart(e.GetStep())
 		}
-	case *troupev1.Event_PartReset:
+	case *troupev1.Event_TextRetracted:
 		t.listen(e)
 		maps.DeleteFunc(t.deltas, func(v voice, _ int) bool { return v.step == e.GetStep() })
 		if c := t.answer.void(e.GetStep()); c != nil {
@@ -90,7 +90,7 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 			told = append(told, c)
 		}
 	}
-	if len(told) == 0 || e.GetTurnResult() != nil || e.GetPartReset() != nil {
+	if len(told) == 0 || e.GetTurnResult() != nil || e.GetTextRetracted() != nil {
 		told = append(told, t.status(e))
 	}
 	at.parent = t.parent

@@ -38,7 +38,7 @@ func (p *played) decide(steps int) {
 }
 
 func (p *played) void(step int32) {
-	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_PartReset{}})
+	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{}})
 }
 
 func (p *played) say(step int32, branch string, texts ...string) {

@@ -67,7 +67,7 @@ func translate(e *troupev1.Event, at place) []Item {
 		working(facts{"agent": e.GetAgent(), "step": e.GetStep(), "finished": true})
 	case *troupev1.Event_TextDelta:
 		add("content-delta", facts{"index": at.index, "delta": p.TextDelta.GetText()})
-	case *troupev1.Event_PartReset:
+	case *troupev1.Event_TextRetracted:
 		working(facts{"step": e.GetStep(), "reset": true})
 	case *troupev1.Event_ModelCall:
 		add("content-complete", facts{"finishReason": finish(p.ModelCall)})

@@ -123,7 +123,7 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 			items{{"content-delta", facts{"index": 3, "delta": "An "}}},
 		},
 		"text that is void": {
-			&troupev1.Event{Payload: &troupev1.Event_PartReset{}},
+			&troupev1.Event{Payload: &troupev1.Event_TextRetracted{}},
 			items{{"task-status", facts{"state": "working", "stage": "execute", "step": int32(1), "reset": true}}},
 		},
 		"a model that answers": {

@@ -56,8 +56,8 @@ func (s *Tally) Note(e *troupev1.Event) {
 		if a := s.attemptOf(e); !a.isRemote(e.GetBranch()) {
 			a.used.ToolCalls++
 		}
-	case *troupev1.Event_PartReset:
-		if used := p.PartReset.GetUsed(); used != nil {
+	case *troupev1.Event_TextRetracted:
+		if used := p.TextRetracted.GetUsed(); used != nil {
 			s.attemptOf(e).used = wire.UsedFromProto(used)
 		}
 	case *troupev1.Event_StepFinished:

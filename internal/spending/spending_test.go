@@ -59,14 +59,14 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 		"nothing": {nil, budget.Amounts{}},
 		"a lost attempt counts by what it told, and its successor beside it": {
 			[]*troupev1.Event{
-				at(1, 1, "", asked(10)), at(1, 1, "", ran()), at(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{}}}),
+				at(1, 1, "", asked(10)), at(1, 1, "", ran()), at(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
 				at(1, 2, "", asked(20)), at(1, 2, "", result(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
 			},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, ToolCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"an attempt that failed and is tried again counts by its own word": {
 			[]*troupev1.Event{
-				at(1, 1, "", asked(10)), at(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{Used: wire.UsedToProto(used)}}}),
+				at(1, 1, "", asked(10)), at(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
 			},
 			used,
 		},

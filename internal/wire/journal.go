@@ -22,18 +22,18 @@ var phases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
 // EntryToProto is an entry of a journal as it is stored and sent.
 func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 	p := &troupev1.JournalEntry{
-		Number: int32(e.Number),
-		Phase:  phases.ToProto(e.Phase),
-		Digest: e.Digest,
-		Effect: effects.ToProto(e.Effect),
-		Tool:   e.Tool,
-		Usage:  UsageToProto(e.Usage),
-		Status: statuses.ToProto(event.ToolStatus(e.Status)),
-		Text:   e.Text,
-		Aside:  e.Aside,
-		Mode:   e.Mode,
+		Number:   int32(e.Number),
+		Phase:    phases.ToProto(e.Phase),
+		Digest:   e.Digest,
+		Effect:   effects.ToProto(e.Effect),
+		Tool:     e.Tool,
+		Usage:    UsageToProto(e.Usage),
+		Status:   statuses.ToProto(event.ToolStatus(e.Status)),
+		Text:     e.Text,
+		SideCall: e.Aside,
+		Mode:     e.Mode,
 
-		Arguments: e.Arguments, Given: e.Given,
+		Arguments: e.Arguments, StepInput: e.Given,
 	}
 	if e.Reply.Role != "" {
 		p.Reply = MessageToProto(e.Reply)
@@ -52,10 +52,10 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 		Usage:  UsageFromProto(e.GetUsage()),
 		Status: string(statuses.FromProto(e.GetStatus())),
 		Text:   e.GetText(),
-		Aside:  e.GetAside(),
+		Aside:  e.GetSideCall(),
 		Mode:   e.GetMode(),
 
-		Arguments: e.GetArguments(), Given: e.GetGiven(),
+		Arguments: e.GetArguments(), Given: e.GetStepInput(),
 	}
 	if e.GetReply() != nil {
 		entry.Reply = MessageFromProto(e.GetReply())

@@ -323,7 +323,7 @@ func payloadOf(e *troupev1.Event) event.Payload {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta:
 		return event.TextDelta{Text: p.TextDelta.GetText()}
-	case *troupev1.Event_PartReset:
+	case *troupev1.Event_TextRetracted:
 		return event.Warning{Reason: ReasonBegunAgain, Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
 	case *troupev1.Event_ModelCall:
 		m := p.ModelCall

@@ -128,7 +128,7 @@ func research() []*troupev1.Event {
 		}}}),
 		of("research", "", &troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "hm"}}}),
 		of("research", "", said("I fou")),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{}}}),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
 		of("research", "", said("I found it.")),
 		of("research", "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, Usage: &troupev1.Usage{InputTokens: 3, ModelCalls: 1}}}}),
 		of("research", "", &troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{StateKeys: []string{"theirs"}}}}),

@@ -53,7 +53,7 @@ const firstPatience = 3 * time.Second
 // Turn sends one user input, a text or answers to calls that wait, and yields the events of its trace, from the first to the turn
 // result. A stream that breaks off, or that the server ends because its consumer is slow, is
 // taken up where it stopped, without a gap and without a repeat; text deltas of the break
-// are lost. A part_reset says that the text deltas of its step so far are void. When nobody
+// are lost. A text_retracted says that the text deltas of its step so far are void. When nobody
 // drives the turn any more the request is sent again, which takes the turn over. It is given
 // up when nothing new came for 45 s since the first break, 3 s when nothing ever came, and
 // with ctx; at once with policy_security when a certificate is refused before anything was sent, be it

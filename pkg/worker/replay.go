@@ -172,7 +172,7 @@ func told(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.D
 		if d != nil && d.Number > 0 && a.Number > d.Number {
 			break // it follows from the difference
 		}
-		r.Asked = append(r.Asked, &troupev1.AskedAnew{Number: int32(a.Number), Parts: a.Parts})
+		r.ChangedPrompts = append(r.ChangedPrompts, &troupev1.ChangedPrompt{Number: int32(a.Number), Parts: a.Parts})
 	}
 	if d != nil {
 		r.Difference = &troupev1.Difference{

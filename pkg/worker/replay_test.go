@@ -86,7 +86,7 @@ func TestReplayStep_TheSameAgentDoesTheSame(t *testing.T) {
 	again := new(letters)
 	done := s.replay(t, sender(t, again), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
-	require.Empty(t, done.GetAsked())
+	require.Empty(t, done.GetChangedPrompts())
 	require.EqualValues(t, 2, done.GetModelCalls())
 	require.EqualValues(t, 1, done.GetToolCalls())
 	require.EqualValues(t, 1, sent.calls.Load())
@@ -240,8 +240,8 @@ func TestReplayStep_TellsWhatIsAskedAnew(t *testing.T) {
 	c.Instructions = "Send letters, and be brief."
 	done := s.replay(t, c, req)
 	require.Nil(t, done.GetDifference())
-	require.Len(t, done.GetAsked(), 2)
-	require.Equal(t, []string{"instructions"}, done.GetAsked()[1].GetParts())
+	require.Len(t, done.GetChangedPrompts(), 2)
+	require.Equal(t, []string{"instructions"}, done.GetChangedPrompts()[1].GetParts())
 }
 
 // An agent that is a tool is driven again too, call by call.

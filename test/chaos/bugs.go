@@ -132,7 +132,7 @@ end`,
 		Changes: []planted.Change{{
 			File: "services/orchestrator/internal/trace/log.go",
 			Find: "\t\tl.sequence++\n",
-			Put:  "\t\tif l.sequence++; e.GetPartReset() != nil {\n\t\t\tl.sequence = 1\n\t\t}\n",
+			Put:  "\t\tif l.sequence++; e.GetTextRetracted() != nil {\n\t\t\tl.sequence = 1\n\t\t}\n",
 		}},
 	},
 	{

@@ -137,7 +137,7 @@ func (s *stage) answered(t *testing.T, req *troupev1.OrchestrateRequest, events 
 // resets are the attempts that were lost.
 func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
 	for _, e := range events {
-		if e.GetPartReset() != nil {
+		if e.GetTextRetracted() != nil {
 			lost = append(lost, e)
 		}
 	}
@@ -305,7 +305,7 @@ func aFrozenWorkerIsGivenUp(t *testing.T, s *stage) {
 	lost := resets(events)
 	require.Len(t, lost, 1)
 	require.Equal(t, first, lost[0].GetInstanceId())
-	require.Contains(t, lost[0].GetPartReset().GetFailure().GetMessage(), "went silent while it worked")
+	require.Contains(t, lost[0].GetTextRetracted().GetFailure().GetMessage(), "went silent while it worked")
 	thaw()
 	s.awaitAll(t)
 	s.answered(t, req, events)

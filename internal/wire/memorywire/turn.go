@@ -112,14 +112,14 @@ func copyToProto(c *memory.Copy) *troupev1.SessionCopy {
 	if c == nil {
 		return nil
 	}
-	return &troupev1.SessionCopy{History: wire.MessagesToProto(c.History), Said: wire.MessagesToProto(c.Said), State: valuesToProto(c.State)}
+	return &troupev1.SessionCopy{History: wire.MessagesToProto(c.History), StepMessages: wire.MessagesToProto(c.Said), State: valuesToProto(c.State)}
 }
 
 func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	if c == nil {
 		return nil
 	}
-	return &memory.Copy{History: wire.MessagesFromProto(c.GetHistory()), Said: wire.MessagesFromProto(c.GetSaid()), State: valuesFromProto(c.GetState())}
+	return &memory.Copy{History: wire.MessagesFromProto(c.GetHistory()), Said: wire.MessagesFromProto(c.GetStepMessages()), State: valuesFromProto(c.GetState())}
 }
 
 // BegunToProto is the answer b.

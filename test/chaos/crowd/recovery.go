@@ -113,7 +113,7 @@ func (a *affected) progress(e *troupev1.Event) bool {
 	switch {
 	case e.GetTurnResult() != nil, e.GetStepFinished() != nil:
 		return true
-	case !a.fault.ofOne(), e.GetStep() == 0, e.GetPartReset() != nil, e.GetWarning() != nil:
+	case !a.fault.ofOne(), e.GetStep() == 0, e.GetTextRetracted() != nil, e.GetWarning() != nil:
 		return false
 	default:
 		return e.GetInstanceId() != a.victim || a.fault == StopWorker && time.Since(a.at) > inFlight

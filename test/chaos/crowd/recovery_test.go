@@ -16,8 +16,8 @@ func on(instance string, payload any) *troupev1.Event {
 	switch payload.(type) {
 	case *troupev1.ModelCall:
 		e.Payload = &troupev1.Event_ModelCall{}
-	case *troupev1.PartReset:
-		e.Payload = &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{}}
+	case *troupev1.TextRetracted:
+		e.Payload = &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}
 	case *troupev1.StepFinished:
 		e.Payload = &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{}}
 	}
@@ -33,7 +33,7 @@ func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 		r.Hit(KillWorker, "w1")
 		time.Sleep(time.Second)
 		r.saw("a", on("w1", &troupev1.ModelCall{})) // was under way
-		r.saw("a", on("w1", &troupev1.PartReset{}))
+		r.saw("a", on("w1", &troupev1.TextRetracted{}))
 		r.Hit(KillMemory, "") // a turn without a worker stays with its fault
 		time.Sleep(time.Second)
 		r.saw("a", on("w3", &troupev1.ModelCall{}))

@@ -30,7 +30,7 @@ func SeenBy(streams []Stream, calls []ledger.Call) (s Seen) {
 			}
 			counted[at] = true
 			switch {
-			case e.GetPartReset() != nil:
+			case e.GetTextRetracted() != nil:
 				s.Resets++
 			case e.GetStepStarted() != nil && e.GetAttempt() > 1:
 				s.Takeovers++

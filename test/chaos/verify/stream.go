@@ -91,7 +91,7 @@ func (s Stream) attempts() []violation.Violation {
 	for _, e := range s.durable() {
 		step := e.GetStep()
 		switch {
-		case e.GetPartReset() != nil:
+		case e.GetTextRetracted() != nil:
 			reset[step] = true
 		case e.GetStepStarted() == nil:
 		case e.GetAttempt() <= attempt[step] || attempt[step] > 0 && !reset[step]:
@@ -111,7 +111,7 @@ func (s Stream) text() []violation.Violation {
 		switch step := e.GetStep(); {
 		case e.GetTextDelta() != nil:
 			said[step] += e.GetTextDelta().GetText()
-		case e.GetPartReset() != nil:
+		case e.GetTextRetracted() != nil:
 			said[step] = ""
 		case e.GetStepFinished() != nil && e.GetStepFinished().GetResult().GetFailure() == nil:
 			committed := e.GetStepFinished().GetResult().GetText()

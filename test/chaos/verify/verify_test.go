@@ -29,8 +29,8 @@ func event(sequence uint64, attempt int32, payload any) *troupev1.Event {
 		e.Payload = &troupev1.Event_TurnStarted{TurnStarted: p}
 	case *troupev1.StepStarted:
 		e.Payload = &troupev1.Event_StepStarted{StepStarted: p}
-	case *troupev1.PartReset:
-		e.Payload = &troupev1.Event_PartReset{PartReset: p}
+	case *troupev1.TextRetracted:
+		e.Payload = &troupev1.Event_TextRetracted{TextRetracted: p}
 	case *troupev1.TurnResult:
 		e.Payload = &troupev1.Event_TurnResult{TurnResult: p}
 	case string: // text
@@ -47,7 +47,7 @@ func stream() verify.Stream {
 		event(1, 0, &troupev1.TurnStarted{}),
 		event(2, 1, &troupev1.StepStarted{}),
 		event(0, 1, "an ans"),
-		event(3, 1, &troupev1.PartReset{}),
+		event(3, 1, &troupev1.TextRetracted{}),
 		event(4, 2, &troupev1.StepStarted{}),
 		event(0, 2, "an ans"), event(0, 2, "wer"),
 		event(5, 2, []string{"an answer"}),

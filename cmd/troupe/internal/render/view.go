@@ -101,9 +101,9 @@ func (v *View) Event(e *troupev1.Event) {
 			v.line("          %s:", console.EscapeLine(e.GetAgent()))
 		}
 		v.text(p.TextDelta.GetText())
-	case *troupev1.Event_PartReset:
+	case *troupev1.Event_TextRetracted:
 		v.streamed = ""
-		v.line("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(), console.EscapeLine(p.PartReset.GetFailure().GetMessage()))
+		v.line("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(), console.EscapeLine(p.TextRetracted.GetFailure().GetMessage()))
 	case *troupev1.Event_AgentMessage:
 		v.line("          %s", AgentMessage(p.AgentMessage))
 	case *troupev1.Event_Thinking:

@@ -541,7 +541,7 @@ type Event struct {
 	//	*Event_StepStarted
 	//	*Event_StepFinished
 	//	*Event_TextDelta
-	//	*Event_PartReset
+	//	*Event_TextRetracted
 	//	*Event_ModelCall
 	//	*Event_ToolCallStarted
 	//	*Event_ToolCallFinished
@@ -734,10 +734,10 @@ func (x *Event) GetTextDelta() *TextDelta {
 	return nil
 }
 
-func (x *Event) GetPartReset() *PartReset {
+func (x *Event) GetTextRetracted() *TextRetracted {
 	if x != nil {
-		if x, ok := x.Payload.(*Event_PartReset); ok {
-			return x.PartReset
+		if x, ok := x.Payload.(*Event_TextRetracted); ok {
+			return x.TextRetracted
 		}
 	}
 	return nil
@@ -885,9 +885,9 @@ type Event_TextDelta struct {
 	TextDelta *TextDelta `protobuf:"bytes,25,opt,name=text_delta,json=textDelta,proto3,oneof"`
 }
 
-type Event_PartReset struct {
-	// part_reset says that the text deltas of the step so far are void.
-	PartReset *PartReset `protobuf:"bytes,26,opt,name=part_reset,json=partReset,proto3,oneof"`
+type Event_TextRetracted struct {
+	// text_retracted says that the text deltas of the step so far are void.
+	TextRetracted *TextRetracted `protobuf:"bytes,26,opt,name=text_retracted,json=textRetracted,proto3,oneof"`
 }
 
 type Event_ModelCall struct {
@@ -963,7 +963,7 @@ func (*Event_StepFinished) isEvent_Payload() {}
 
 func (*Event_TextDelta) isEvent_Payload() {}
 
-func (*Event_PartReset) isEvent_Payload() {}
+func (*Event_TextRetracted) isEvent_Payload() {}
 
 func (*Event_ModelCall) isEvent_Payload() {}
 
@@ -2311,10 +2311,10 @@ func (x *TextDelta) GetText() string {
 	return ""
 }
 
-// PartReset says that an attempt of a step was lost. The next one begins, and does not do again
+// TextRetracted says that an attempt of a step was lost. The next one begins, and does not do again
 // what the lost one had journaled; or, if the lost one had committed the step, its whole text
 // follows as one delta, because its end may have been lost on the way.
-type PartReset struct {
+type TextRetracted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// failure is what became of the attempt that was lost.
 	Failure *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -2324,20 +2324,20 @@ type PartReset struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PartReset) Reset() {
-	*x = PartReset{}
+func (x *TextRetracted) Reset() {
+	*x = TextRetracted{}
 	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PartReset) String() string {
+func (x *TextRetracted) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PartReset) ProtoMessage() {}
+func (*TextRetracted) ProtoMessage() {}
 
-func (x *PartReset) ProtoReflect() protoreflect.Message {
+func (x *TextRetracted) ProtoReflect() protoreflect.Message {
 	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2349,19 +2349,19 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
-func (*PartReset) Descriptor() ([]byte, []int) {
+// Deprecated: Use TextRetracted.ProtoReflect.Descriptor instead.
+func (*TextRetracted) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *PartReset) GetFailure() *Failure {
+func (x *TextRetracted) GetFailure() *Failure {
 	if x != nil {
 		return x.Failure
 	}
 	return nil
 }
 
-func (x *PartReset) GetUsed() *BudgetUse {
+func (x *TextRetracted) GetUsed() *BudgetUse {
 	if x != nil {
 		return x.Used
 	}
@@ -3773,7 +3773,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x9a\f\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa6\f\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -3796,9 +3796,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\fstep_started\x18\x17 \x01(\v2\x16.troupe.v1.StepStartedH\x00R\vstepStarted\x12>\n" +
 	"\rstep_finished\x18\x18 \x01(\v2\x17.troupe.v1.StepFinishedH\x00R\fstepFinished\x125\n" +
 	"\n" +
-	"text_delta\x18\x19 \x01(\v2\x14.troupe.v1.TextDeltaH\x00R\ttextDelta\x125\n" +
-	"\n" +
-	"part_reset\x18\x1a \x01(\v2\x14.troupe.v1.PartResetH\x00R\tpartReset\x125\n" +
+	"text_delta\x18\x19 \x01(\v2\x14.troupe.v1.TextDeltaH\x00R\ttextDelta\x12A\n" +
+	"\x0etext_retracted\x18\x1a \x01(\v2\x18.troupe.v1.TextRetractedH\x00R\rtextRetracted\x125\n" +
 	"\n" +
 	"model_call\x18\x1b \x01(\v2\x14.troupe.v1.ModelCallH\x00R\tmodelCall\x12H\n" +
 	"\x11tool_call_started\x18\x1c \x01(\v2\x1a.troupe.v1.ToolCallStartedH\x00R\x0ftoolCallStarted\x12K\n" +
@@ -3925,8 +3924,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\v2\x15.troupe.v1.StepResultR\x06result\x125\n" +
 	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"*\n" +
 	"\tTextDelta\x12\x1d\n" +
-	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"c\n" +
-	"\tPartReset\x12,\n" +
+	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"g\n" +
+	"\rTextRetracted\x12,\n" +
 	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\x12(\n" +
 	"\x04used\x18\x02 \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\"\x8a\x02\n" +
 	"\tModelCall\x12\x1e\n" +
@@ -4153,7 +4152,7 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*RejectedInstance)(nil),      // 20: troupe.v1.RejectedInstance
 	(*StepFinished)(nil),          // 21: troupe.v1.StepFinished
 	(*TextDelta)(nil),             // 22: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 23: troupe.v1.PartReset
+	(*TextRetracted)(nil),         // 23: troupe.v1.TextRetracted
 	(*ModelCall)(nil),             // 24: troupe.v1.ModelCall
 	(*ToolProgress)(nil),          // 25: troupe.v1.ToolProgress
 	(*SubtaskStarted)(nil),        // 26: troupe.v1.SubtaskStarted
@@ -4195,7 +4194,7 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	18, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
 	21, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
 	22, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	23, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	23, // 8: troupe.v1.Event.text_retracted:type_name -> troupe.v1.TextRetracted
 	24, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
 	27, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
 	28, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
@@ -4230,8 +4229,8 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	2,  // 40: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
 	49, // 41: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
 	46, // 42: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	50, // 43: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	48, // 44: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
+	50, // 43: troupe.v1.TextRetracted.failure:type_name -> troupe.v1.Failure
+	48, // 44: troupe.v1.TextRetracted.used:type_name -> troupe.v1.BudgetUse
 	51, // 45: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
 	46, // 46: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
 	3,  // 47: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
@@ -4282,7 +4281,7 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_StepStarted)(nil),
 		(*Event_StepFinished)(nil),
 		(*Event_TextDelta)(nil),
-		(*Event_PartReset)(nil),
+		(*Event_TextRetracted)(nil),
 		(*Event_ModelCall)(nil),
 		(*Event_ToolCallStarted)(nil),
 		(*Event_ToolCallFinished)(nil),

@@ -930,8 +930,8 @@ type SessionCopy struct {
 	// history are the messages before the turn's own, oldest first; a summary may come first. They
 	// are numbered anew from 1 and belong to no turn of the session.
 	History []*Message `protobuf:"bytes,1,rep,name=history,proto3" json:"history,omitempty"`
-	// said are the messages of the inherited steps, which come behind the turn's own.
-	Said []*Message `protobuf:"bytes,2,rep,name=said,proto3" json:"said,omitempty"`
+	// step_messages are the messages of the inherited steps, which come behind the turn's own.
+	StepMessages []*Message `protobuf:"bytes,2,rep,name=step_messages,json=stepMessages,proto3" json:"step_messages,omitempty"`
 	// state are keys of the session's own scope; a value is JSON.
 	State         map[string]string `protobuf:"bytes,3,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
@@ -975,9 +975,9 @@ func (x *SessionCopy) GetHistory() []*Message {
 	return nil
 }
 
-func (x *SessionCopy) GetSaid() []*Message {
+func (x *SessionCopy) GetStepMessages() []*Message {
 	if x != nil {
-		return x.Said
+		return x.StepMessages
 	}
 	return nil
 }
@@ -1807,15 +1807,15 @@ type JournalEntry struct {
 	Status ToolStatus `protobuf:"varint,8,opt,name=status,proto3,enum=troupe.v1.ToolStatus" json:"status,omitempty"`
 	// text is what the tool gave back, at most 256 KiB.
 	Text string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
-	// aside is set when the model was asked beside the conversation: what it said is no part of
+	// side_call is set when the model was asked beside the conversation: what it said is no part of
 	// what the step said.
-	Aside bool `protobuf:"varint,10,opt,name=aside,proto3" json:"aside,omitempty"`
+	SideCall bool `protobuf:"varint,10,opt,name=side_call,json=sideCall,proto3" json:"side_call,omitempty"`
 	// mode is the failure mode of a tool or a model that failed, such as resource_api.
 	Mode string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
-	// given is what the step was given: only of number 0, whose phase is INTENT, and which a later
+	// step_input is what the step was given: only of number 0, whose phase is INTENT, and which a later
 	// attempt of the step replaces. An encoded ExecuteStepRequest, where messages of the session and
 	// results of steps are named and not repeated, and without anything that is secret.
-	Given []byte `protobuf:"bytes,12,opt,name=given,proto3" json:"given,omitempty"`
+	StepInput []byte `protobuf:"bytes,12,opt,name=step_input,json=stepInput,proto3" json:"step_input,omitempty"`
 	// arguments with which the tool was called; only in a step that is recorded.
 	Arguments     string `protobuf:"bytes,13,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1915,9 +1915,9 @@ func (x *JournalEntry) GetText() string {
 	return ""
 }
 
-func (x *JournalEntry) GetAside() bool {
+func (x *JournalEntry) GetSideCall() bool {
 	if x != nil {
-		return x.Aside
+		return x.SideCall
 	}
 	return false
 }
@@ -1929,9 +1929,9 @@ func (x *JournalEntry) GetMode() string {
 	return ""
 }
 
-func (x *JournalEntry) GetGiven() []byte {
+func (x *JournalEntry) GetStepInput() []byte {
 	if x != nil {
-		return x.Given
+		return x.StepInput
 	}
 	return nil
 }
@@ -4534,10 +4534,10 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\tinherited\x18\x1f \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\tinherited\x12*\n" +
 	"\x04copy\x18  \x01(\v2\x16.troupe.v1.SessionCopyR\x04copy\x12B\n" +
 	"\areserve\x18! \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x84\a2\x00R\areserve\"\xf7\x01\n" +
+	"\xaa\x01\a\"\x03\b\x84\a2\x00R\areserve\"\x88\x02\n" +
 	"\vSessionCopy\x127\n" +
-	"\ahistory\x18\x01 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\ahistory\x121\n" +
-	"\x04said\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x04said\x12B\n" +
+	"\ahistory\x18\x01 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\ahistory\x12B\n" +
+	"\rstep_messages\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\fstepMessages\x12B\n" +
 	"\x05state\x18\x03 \x03(\v2!.troupe.v1.SessionCopy.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\xe8\aR\x05state\x1a8\n" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
@@ -4602,7 +4602,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\"\x15\n" +
-	"\x13ReleaseTurnResponse\"\x83\x04\n" +
+	"\x13ReleaseTurnResponse\"\x93\x04\n" +
 	"\fJournalEntry\x12#\n" +
 	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x06number\x129\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x17.troupe.v1.JournalPhaseB\n" +
@@ -4613,11 +4613,12 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x05reply\x18\x06 \x01(\v2\x12.troupe.v1.MessageR\x05reply\x12&\n" +
 	"\x05usage\x18\a \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12-\n" +
 	"\x06status\x18\b \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\x1d\n" +
-	"\x04text\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x14\n" +
-	"\x05aside\x18\n" +
-	" \x01(\bR\x05aside\x12\x1b\n" +
-	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12\x1f\n" +
-	"\x05given\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x05given\x12'\n" +
+	"\x04text\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x1b\n" +
+	"\tside_call\x18\n" +
+	" \x01(\bR\bsideCall\x12\x1b\n" +
+	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12(\n" +
+	"\n" +
+	"step_input\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\tstepInput\x12'\n" +
 	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x82\x02\n" +
 	"\x0eJournalRequest\x12;\n" +
 	"\n" +
@@ -5000,7 +5001,7 @@ var file_troupe_v1_memory_proto_depIdxs = []int32{
 	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
 	81, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
 	80, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	80, // 16: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
+	80, // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
 	66, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
 	1,  // 18: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
 	7,  // 19: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn

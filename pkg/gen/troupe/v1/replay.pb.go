@@ -188,9 +188,9 @@ func (x *Difference) GetNow() string {
 	return ""
 }
 
-// AskedAnew is a model call that is asked something else than then. It is no difference: the
+// ChangedPrompt is a model call that is asked something else than then. It is no difference: the
 // recorded reply is used all the same.
-type AskedAnew struct {
+type ChangedPrompt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// number of the call within the step.
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -200,20 +200,20 @@ type AskedAnew struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AskedAnew) Reset() {
-	*x = AskedAnew{}
+func (x *ChangedPrompt) Reset() {
+	*x = ChangedPrompt{}
 	mi := &file_troupe_v1_replay_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AskedAnew) String() string {
+func (x *ChangedPrompt) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AskedAnew) ProtoMessage() {}
+func (*ChangedPrompt) ProtoMessage() {}
 
-func (x *AskedAnew) ProtoReflect() protoreflect.Message {
+func (x *ChangedPrompt) ProtoReflect() protoreflect.Message {
 	mi := &file_troupe_v1_replay_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -225,19 +225,19 @@ func (x *AskedAnew) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AskedAnew.ProtoReflect.Descriptor instead.
-func (*AskedAnew) Descriptor() ([]byte, []int) {
+// Deprecated: Use ChangedPrompt.ProtoReflect.Descriptor instead.
+func (*ChangedPrompt) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_replay_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *AskedAnew) GetNumber() int32 {
+func (x *ChangedPrompt) GetNumber() int32 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *AskedAnew) GetParts() []string {
+func (x *ChangedPrompt) GetParts() []string {
 	if x != nil {
 		return x.Parts
 	}
@@ -259,8 +259,8 @@ type StepReplay struct {
 	ToolCalls int32 `protobuf:"varint,5,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// difference is the first one; absent: there is none.
 	Difference *Difference `protobuf:"bytes,6,opt,name=difference,proto3" json:"difference,omitempty"`
-	// asked are the model calls that are asked something else, up to the difference.
-	Asked []*AskedAnew `protobuf:"bytes,7,rep,name=asked,proto3" json:"asked,omitempty"`
+	// changed_prompts are the model calls that are asked something else, up to the difference.
+	ChangedPrompts []*ChangedPrompt `protobuf:"bytes,7,rep,name=changed_prompts,json=changedPrompts,proto3" json:"changed_prompts,omitempty"`
 	// skipped says why the step could not be run again, for a person; empty: it was.
 	Skipped       string `protobuf:"bytes,8,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -339,9 +339,9 @@ func (x *StepReplay) GetDifference() *Difference {
 	return nil
 }
 
-func (x *StepReplay) GetAsked() []*AskedAnew {
+func (x *StepReplay) GetChangedPrompts() []*ChangedPrompt {
 	if x != nil {
-		return x.Asked
+		return x.ChangedPrompts
 	}
 	return nil
 }
@@ -364,10 +364,10 @@ const file_troupe_v1_replay_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12\x1a\n" +
 	"\brecorded\x18\x04 \x01(\tR\brecorded\x12\x10\n" +
-	"\x03now\x18\x05 \x01(\tR\x03now\"9\n" +
-	"\tAskedAnew\x12\x16\n" +
+	"\x03now\x18\x05 \x01(\tR\x03now\"=\n" +
+	"\rChangedPrompt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
-	"\x05parts\x18\x02 \x03(\tR\x05parts\"\x94\x02\n" +
+	"\x05parts\x18\x02 \x03(\tR\x05parts\"\xab\x02\n" +
 	"\n" +
 	"StepReplay\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x14\n" +
@@ -380,8 +380,8 @@ const file_troupe_v1_replay_proto_rawDesc = "" +
 	"tool_calls\x18\x05 \x01(\x05R\ttoolCalls\x125\n" +
 	"\n" +
 	"difference\x18\x06 \x01(\v2\x15.troupe.v1.DifferenceR\n" +
-	"difference\x12*\n" +
-	"\x05asked\x18\a \x03(\v2\x14.troupe.v1.AskedAnewR\x05asked\x12\x18\n" +
+	"difference\x12A\n" +
+	"\x0fchanged_prompts\x18\a \x03(\v2\x18.troupe.v1.ChangedPromptR\x0echangedPrompts\x12\x18\n" +
 	"\askipped\x18\b \x01(\tR\askipped*\x85\x03\n" +
 	"\x0eDifferenceKind\x12\x1f\n" +
 	"\x1bDIFFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x1e\n" +
@@ -414,15 +414,15 @@ func file_troupe_v1_replay_proto_rawDescGZIP() []byte {
 var file_troupe_v1_replay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_troupe_v1_replay_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_troupe_v1_replay_proto_goTypes = []any{
-	(DifferenceKind)(0), // 0: troupe.v1.DifferenceKind
-	(*Difference)(nil),  // 1: troupe.v1.Difference
-	(*AskedAnew)(nil),   // 2: troupe.v1.AskedAnew
-	(*StepReplay)(nil),  // 3: troupe.v1.StepReplay
+	(DifferenceKind)(0),   // 0: troupe.v1.DifferenceKind
+	(*Difference)(nil),    // 1: troupe.v1.Difference
+	(*ChangedPrompt)(nil), // 2: troupe.v1.ChangedPrompt
+	(*StepReplay)(nil),    // 3: troupe.v1.StepReplay
 }
 var file_troupe_v1_replay_proto_depIdxs = []int32{
 	0, // 0: troupe.v1.Difference.kind:type_name -> troupe.v1.DifferenceKind
 	1, // 1: troupe.v1.StepReplay.difference:type_name -> troupe.v1.Difference
-	2, // 2: troupe.v1.StepReplay.asked:type_name -> troupe.v1.AskedAnew
+	2, // 2: troupe.v1.StepReplay.changed_prompts:type_name -> troupe.v1.ChangedPrompt
 	3, // [3:3] is the sub-list for method output_type
 	3, // [3:3] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name

@@ -17,7 +17,7 @@ type how string
 const (
 	atOnce how = "at_once"
 	queued how = "queued"
-	forced how = "goes_on" // with what was begun before
+	forced how = "continued" // with what was begun before
 )
 
 // maxNamed is how many tenants metrics name; the others are told together. Whoever may make up
@@ -39,7 +39,7 @@ func newCount(meter metric.Meter, g *Gate) (*count, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	in, admitted := meter.Int64Counter("troupe.admission.admitted", metric.WithDescription("Turns that were let in, by tenant and how: at_once, queued, goes_on."))
+	in, admitted := meter.Int64Counter("troupe.admission.admitted", metric.WithDescription("Turns that were let in, by tenant and how: at_once, queued, continued."))
 	out, refused := meter.Int64Counter("troupe.admission.refused", metric.WithDescription("Turns that were refused with OVERLOADED, by tenant and reason."))
 	wait, waited := meter.Float64Histogram("troupe.admission.queue.time", metric.WithUnit("s"),
 		metric.WithDescription("For how long those waited that were let in from the queue."),

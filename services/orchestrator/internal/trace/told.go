@@ -24,7 +24,7 @@ func (l *Log) Told() Told {
 		switch {
 		case e.GetStepStarted() != nil:
 			told.Started[step], told.Reset[step] = e, false
-		case e.GetPartReset() != nil:
+		case e.GetTextRetracted() != nil:
 			told.Reset[step] = true
 		case e.GetStepFinished() != nil:
 			delete(told.Started, step)

@@ -144,7 +144,7 @@ func (w *watch) follow(ctx context.Context) error {
 // end of its step.
 func (w *watch) stored(e *troupev1.Event) bool {
 	switch {
-	case e.GetStepStarted() != nil, e.GetPartReset() != nil:
+	case e.GetStepStarted() != nil, e.GetTextRetracted() != nil:
 		w.begun[e.GetStep()] = true
 	case e.GetStepFinished() != nil:
 		text := e.GetStepFinished().GetResult().GetText()

@@ -95,7 +95,7 @@ func TestRunner_AnOrphanedTraceIsAdopted(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{
 		"route routing_decision research", "execute step_started research",
-		"execute part_reset research", "route warning", "route warning",
+		"execute text_retracted research", "route warning", "route warning",
 		"route routing_decision research", "execute step_started research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
@@ -216,7 +216,7 @@ func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
 	second.adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
-	require.Equal(t, []string{"execute part_reset synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"}, story(events)[len(events)-4:])
+	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"}, story(events)[len(events)-4:])
 	close(released)
 }
 

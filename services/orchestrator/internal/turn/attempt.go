@@ -179,7 +179,7 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 
 // reset says that the text of an attempt is void, and what it used when it said so itself.
 func (t *turn) reset(ctx context.Context, at *position, why error, used *troupev1.BudgetUse) error {
-	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
+	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
 		Failure: grpcfailure.ToProto(why), Used: used,
 	}}})
 }

@@ -52,7 +52,7 @@ func TestTurn_APauseEndsWithTheTurn(t *testing.T) {
 	began := time.Now()
 	for e, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
 		require.NoError(t, err)
-		if e.GetPartReset() != nil {
+		if e.GetTextRetracted() != nil {
 			require.NoError(t, runner.CancelTrace(t.Context(), trace.Ref{Trace: e.GetTraceId()}, "changed my mind"))
 		}
 		if result := e.GetTurnResult(); result != nil {

@@ -31,7 +31,7 @@ func of(agent string, events []*troupev1.Event) []*troupev1.Event {
 // shown is what a client sees an agent say: the text deltas behind the last reset.
 func shown(agent string, events []*troupev1.Event) (text string) {
 	for _, e := range of(agent, events) {
-		if e.GetPartReset() != nil {
+		if e.GetTextRetracted() != nil {
 			text = ""
 		}
 		text += e.GetTextDelta().GetText()
@@ -65,13 +65,13 @@ func TestTurn_AStepThatIsLostGoesToAnotherInstance(t *testing.T) {
 			events := collect(t, runner, ask("s1", "r1"))
 			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 			lines := strings.Join(story(of("research", stored(events))), ", ")
-			require.Contains(t, lines, "execute part_reset research, execute step_started research, execute step_finished research")
+			require.Contains(t, lines, "execute text_retracted research, execute step_started research, execute step_finished research")
 			var first, second string
 			for _, e := range of("research", events) {
 				switch {
-				case e.GetPartReset() != nil:
+				case e.GetTextRetracted() != nil:
 					require.EqualValues(t, 1, e.GetAttempt(), "that of the attempt that was lost")
-					require.Equal(t, c.mode, e.GetPartReset().GetFailure().GetMode())
+					require.Equal(t, c.mode, e.GetTextRetracted().GetFailure().GetMode())
 					first = e.GetInstanceId()
 				case first != "":
 					require.EqualValues(t, 2, e.GetAttempt())

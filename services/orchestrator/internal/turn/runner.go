@@ -106,7 +106,7 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	adopted, err := meter.Int64Counter("troupe.traces.adopted", metric.WithDescription("Traces whose orchestrator was gone, and that this one went on with or ended."))
+	adopted, err := meter.Int64Counter("troupe.takeovers", metric.WithDescription("Traces whose orchestrator was gone, and that this one went on with or ended."))
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
 		"route routing_decision research", "execute step_started research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis",
-		"execute part_reset synthesis", "route warning",
+		"execute text_retracted synthesis", "route warning",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
 	}, story(stored(events)))
@@ -233,7 +233,7 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
 	require.Equal(t, ref.Trace, events[0].GetTraceId())
 	require.Equal(t, []string{
-		"execute step_started synthesis", "execute part_reset synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result",
+		"execute step_started synthesis", "execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result",
 	}, story(stored(events))[9:], "all is told")
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked(), "nothing ran again")
 	require.Empty(t, cmp.Diff(resultOf(events), receive(t, left).GetTurnResult(), protocmp.Transform()), "for whoever watches it anywhere")

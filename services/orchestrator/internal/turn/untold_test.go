@@ -73,7 +73,7 @@ func TestTurn_TellsOfAStepThatWasCommittedWhenItIsEnded(t *testing.T) {
 			var told *troupev1.Event
 			resets := 0
 			for _, e := range of(c.agent, events) {
-				if e.GetPartReset() != nil {
+				if e.GetTextRetracted() != nil {
 					resets++
 				}
 				if e.GetStepFinished() != nil {

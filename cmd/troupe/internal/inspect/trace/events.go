@@ -114,9 +114,9 @@ func (t *traceTree) addStepEvent(e *troupev1.Event) {
 		if v := p.StepStarted.GetVersion(); v != "" {
 			a.text += ", version " + v
 		}
-	case *troupev1.Event_PartReset:
+	case *troupev1.Event_TextRetracted:
 		a.end(e)
-		a.add(failureNode("lost", p.PartReset.GetFailure()))
+		a.add(failureNode("lost", p.TextRetracted.GetFailure()))
 	default:
 		a.event(e)
 	}

@@ -81,8 +81,8 @@ func explanation(e *troupev1.Event) []string {
 			return []string{fmt.Sprintf("instance\t%s%s", e.GetInstanceId(), stepSuffix(e))}
 		}
 		return decisionLines("instance", d, p.StepStarted.GetChoice().GetRejected(), stepSuffix(e))
-	case *troupev1.Event_PartReset:
-		f := p.PartReset.GetFailure()
+	case *troupev1.Event_TextRetracted:
+		f := p.TextRetracted.GetFailure()
 		return []string{
 			fmt.Sprintf("lost\t%s%s", console.OrDash(e.GetInstanceId()), stepSuffix(e)),
 			fmt.Sprintf("%s: %s", grpcfailure.FromProto(f).Mode, console.EscapeLine(f.GetMessage())),

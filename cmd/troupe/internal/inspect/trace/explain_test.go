@@ -30,7 +30,7 @@ func stumbling() []*troupev1.Event {
 			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {InstanceId: "research-4", Why: "silent", Detail: "no answer"}},
 		})),
 		at(1, 1, "research-1", said(1, 1200, 80, 12300)),
-		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{Failure: lost}}}),
+		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Failure: lost}}}),
 		at(1, 2, "research-2", chosen(&troupev1.InstanceChoice{
 			Strategy: "sticky", Reason: "research-2 stands in for research-1", Confidence: 0.5, Type: troupev1.DecisionType_DECISION_TYPE_FALLBACK,
 		})),

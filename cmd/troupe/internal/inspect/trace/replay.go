@@ -62,7 +62,7 @@ func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 			continue
 		}
 		steps, models, tools = steps+1, models+int64(s.GetModelCalls()), tools+int64(s.GetToolCalls())
-		for _, a := range s.GetAsked() {
+		for _, a := range s.GetChangedPrompts() {
 			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), console.Join(a.GetParts()))
 		}
 		if d := s.GetDifference(); d != nil {

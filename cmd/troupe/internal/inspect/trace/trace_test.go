@@ -141,7 +141,7 @@ func lostOnce() []*troupev1.Event {
 		at(1, 1, "research-1", called("a")),
 		at(1, 1, "research-1", answered("a", troupev1.ToolStatus_TOOL_STATUS_ERROR, "no such\nindex")),
 		at(1, 1, "research-1", called("b")),
-		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
+		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
 			Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went away"},
 		}}}),
 		at(1, 2, "research-2", begun()),

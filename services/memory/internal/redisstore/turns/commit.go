@@ -127,7 +127,7 @@ func (t *Turns) notCommitted(op string, c memory.Commit, r db.Reply) error {
 	switch r.Status() {
 	case "step_committed":
 		return db.StepCommitted(op, h, c.Result.Step)
-	case "goes_on":
+	case "continued":
 		return memory.GoesOnFirst(op, h.TurnID, c.Result.Step, int(db.Number(r.Text(1))))
 	case "not_last":
 		return memory.NotLast(op, h.TurnID, c.Result.Step)

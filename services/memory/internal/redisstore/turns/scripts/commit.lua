@@ -22,7 +22,7 @@ if turn[5] == sha and turn[4] == epoch then return {'ok'} end
 local refusal = unheld(epoch, current, turn)
 if refusal then return refusal end
 if turn[5] then return {'step_committed'} end
-if turn[6] and step ~= turn[6] and tonumber(turn[3]) < tonumber(turn[6]) then return {'goes_on', turn[6]} end
+if turn[6] and step ~= turn[6] and tonumber(turn[3]) < tonumber(turn[6]) then return {'continued', turn[6]} end
 if waits ~= '' and tonumber(step) <= tonumber(turn[3]) then return {'not_last'} end
 if seq ~= base then return {'base_mismatch', seq} end
 seq, count, bytes = tonumber(seq), tonumber(count), tonumber(bytes)
