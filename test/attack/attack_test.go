@@ -24,7 +24,6 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),           // that of the SDK of Gemini
 		goleak.Cleanup(func(code int) {
 			rig.Clean()

@@ -20,7 +20,6 @@ func TestMain(m *testing.M) {
 	// A library under the SDK of gemini starts this one when the process does, and never ends it.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),
-		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
 		goleak.Cleanup(func(code int) {
 			rig.Clean()
 			os.Exit(code)

@@ -25,9 +25,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// bleve and the SDK of Gemini start their workers once, when they are imported.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"),
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
+	// The SDK of Gemini starts a worker once, when it is imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 // patience bounds every wait. It is far above what any should take.

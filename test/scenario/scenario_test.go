@@ -26,7 +26,6 @@ import (
 // takes, or have to be in time for something: TestReplicas, TestDrain and TestSession.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),           // that of the SDK of Gemini
 		goleak.Cleanup(func(code int) {
 			rig.Clean()

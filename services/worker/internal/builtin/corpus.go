@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of what is indexed. The index takes about ten times the size of the documents.
+// Limits of what is indexed. Documents and index take about four times the size of the documents in RAM.
 const (
 	maxFileBytes  = 1 << 20
 	maxTotalBytes = 16 << 20

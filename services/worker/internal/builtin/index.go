@@ -1,116 +1,162 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
-	"strconv"
-
-	"github.com/blevesearch/bleve/v2"
-	"github.com/blevesearch/bleve/v2/analysis/lang/en"
-	"github.com/blevesearch/bleve/v2/index/scorch"
-	"github.com/blevesearch/bleve/v2/mapping"
-	"github.com/blevesearch/bleve/v2/search/query"
-
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"math"
+	"slices"
 )
 
 // batchSize is how many passages are indexed between two looks at the context.
 const batchSize = 256
 
-// The fields of an indexed passage, and how much a word counts in each.
+// The fields of an indexed passage.
 const (
-	fieldText    = "text"
-	fieldHeading = "heading"
-	fieldPath    = "path"
-
-	boostAsked   = 2.0 // all words of the query in the heading: it may be the very question
-	boostAll     = 1.5 // all of them in the text
-	boostText    = 1.0
-	boostHeading = 0.6
-	boostPath    = 0.2
+	fieldText = iota
+	fieldHeading
+	fieldPath
+	fieldCount
 )
 
-// index finds passages by their words. It is safe for concurrent use.
-type index struct {
-	bleve    bleve.Index
-	passages []passage // their number is their id in bleve
+// clauses are what a passage is scored by. The scores of those that match are added up, and the sum is
+// multiplied by the share of clauses that match.
+var clauses = []struct {
+	field int
+	boost float64
+	all   bool // matches only when all words of the query are in the field
+}{
+	{fieldHeading, 2.0, true}, // the heading may be the very question
+	{fieldText, 1.5, true},
+	{fieldText, 1.0, false},
+	{fieldHeading, 0.6, false},
+	{fieldPath, 0.2, false},
 }
 
+// Parameters of BM25: how soon more of the same word counts less, and how much the length of a field counts.
+const (
+	saturation   = 1.2
+	lengthWeight = 0.75
+)
+
+// index finds passages by their words, ranked by BM25. It is safe for concurrent use, for it never changes.
+type index struct {
+	passages []passage
+	fields   [fieldCount]field
+}
+
+// field is one part of all passages.
+type field struct {
+	postings map[string][]posting // by word, in the order of the passages
+	lengths  []int                // words in the field, by passage
+	average  float64              // length of a field of average length; see newIndex
+}
+
+// posting says that a word is in a passage.
+type posting struct {
+	passage int
+	count   int
+}
+
+// newIndex indexes passages. It gives up when ctx ends.
+//
+// The average length of a field is the number of different words, counted anew in each batch, per passage.
+// That is less than the mean length, so long passages count for less: clauses are weighted for that.
 func newIndex(ctx context.Context, passages []passage) (*index, error) {
-	b, err := bleve.NewUsing("", fields(), scorch.Name, scorch.Name, nil)
-	if err != nil {
-		return nil, unavailable("the index of the documents cannot be made", err)
+	i := &index{passages: passages}
+	for f := range i.fields {
+		i.fields[f] = field{postings: map[string][]posting{}, lengths: make([]int, len(passages))}
 	}
-	i := &index{bleve: b, passages: passages}
-	if err := i.fill(ctx); err != nil {
-		_ = i.close() // the error that matters is the first
-		return nil, err
+	var different [fieldCount]int
+	for first := 0; first < len(passages); first += batchSize {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		last := min(first+batchSize, len(passages))
+		for n := first; n < last; n++ {
+			p := passages[n]
+			for f, text := range [fieldCount]string{fieldText: p.text, fieldHeading: p.heading, fieldPath: p.path} {
+				different[f] += i.fields[f].add(n, first, words(text))
+			}
+		}
+	}
+	for f := range i.fields {
+		i.fields[f].average = math.Ceil(float64(different[f]) / float64(len(passages)))
 	}
 	return i, nil
 }
 
-func fields() mapping.IndexMapping {
-	text := bleve.NewTextFieldMapping()
-	text.Analyzer = en.AnalyzerName
-	text.Store, text.IncludeInAll, text.IncludeTermVectors, text.DocValues = false, false, false, false
-	document := bleve.NewDocumentStaticMapping()
-	for _, field := range []string{fieldText, fieldHeading, fieldPath} {
-		document.AddFieldMappingsAt(field, text)
+// add indexes the words of passage n. It returns how many of them are in no passage from first on.
+func (f *field) add(n, first int, words []string) (different int) {
+	f.lengths[n] = len(words)
+	for _, w := range words {
+		all := f.postings[w]
+		switch last := len(all) - 1; {
+		case last >= 0 && all[last].passage == n:
+			all[last].count++
+			continue
+		case last < 0 || all[last].passage < first:
+			different++
+		}
+		f.postings[w] = append(all, posting{n, 1})
 	}
-	m := bleve.NewIndexMapping()
-	m.ScoringModel = "bm25" // the default favours short passages too much
-	m.DefaultMapping = document
-	m.DefaultAnalyzer = en.AnalyzerName
-	return m
+	return different
 }
 
-func (i *index) fill(ctx context.Context) error {
-	batch := i.bleve.NewBatch()
-	for n, p := range i.passages {
-		err := batch.Index(strconv.Itoa(n), map[string]any{fieldText: p.text, fieldHeading: p.heading, fieldPath: p.path})
-		if err == nil && (batch.Size() == batchSize || n == len(i.passages)-1) {
-			err = i.bleve.Batch(batch)
-			batch.Reset()
-		}
-		if err != nil {
-			return unavailable("the documents cannot be indexed", err)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	return nil
+// score is what a word adds to the score of a passage that has it.
+func (f *field) score(all []posting, p posting) float64 {
+	total, with := float64(len(f.lengths)), float64(len(all))
+	rarity := math.Log(1 + (total-with+0.5)/(with+0.5))
+	frequency := math.Sqrt(float64(p.count))
+	length := 1 - lengthWeight + lengthWeight*float64(f.lengths[p.passage])/f.average
+	return rarity * rarity * frequency * saturation / (frequency + saturation*length)
 }
 
 // search returns at most limit passages, best first; equal ones in the order of the files.
-func (i *index) search(ctx context.Context, words string, limit int) ([]passage, error) {
-	match := func(field string, boost float64) *query.MatchQuery {
-		q := bleve.NewMatchQuery(words)
-		q.SetField(field)
-		q.SetBoost(boost)
-		return q
+func (i *index) search(ctx context.Context, query string, limit int) ([]passage, error) {
+	type match struct {
+		passage int
+		score   float64
+		matched int // words of the query, or clauses
 	}
-	asked, all := match(fieldHeading, boostAsked), match(fieldText, boostAll)
-	asked.SetOperator(query.MatchQueryOperatorAnd)
-	all.SetOperator(query.MatchQueryOperatorAnd)
-	request := bleve.NewSearchRequestOptions(bleve.NewDisjunctionQuery(
-		asked, all, match(fieldText, boostText), match(fieldHeading, boostHeading), match(fieldPath, boostPath),
-	), limit, 0, false)
-	request.SortBy([]string{"-_score", "_id"})
-	result, err := i.bleve.SearchInContext(ctx, request)
-	if err != nil {
-		return nil, unavailable("the documents cannot be searched", err)
-	}
-	found := make([]passage, 0, len(result.Hits))
-	for _, hit := range result.Hits {
-		if n, err := strconv.Atoi(hit.ID); err == nil && n < len(i.passages) {
-			found = append(found, i.passages[n])
+	asked := words(query)
+	best := map[int]match{}
+	for _, c := range clauses {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		f := &i.fields[c.field]
+		found := map[int]match{}
+		for _, w := range asked {
+			all := f.postings[w]
+			for _, p := range all {
+				m := found[p.passage]
+				found[p.passage] = match{p.passage, m.score + c.boost*f.score(all, p), m.matched + 1}
+			}
+		}
+		for n, m := range found {
+			if c.all {
+				if m.matched < len(asked) {
+					continue
+				}
+			} else {
+				m.score *= float64(m.matched) / float64(len(asked))
+			}
+			sum := best[n]
+			best[n] = match{n, sum.score + m.score, sum.matched + 1}
 		}
 	}
-	return found, nil
-}
-
-func (i *index) close() error { return i.bleve.Close() }
-
-func unavailable(what string, cause error) error {
-	return failure.New(failure.ResourceTool, "search_documents", what).Because(cause)
+	ranked := make([]match, 0, len(best))
+	for _, m := range best {
+		m.score *= float64(m.matched) / float64(len(clauses))
+		ranked = append(ranked, m)
+	}
+	slices.SortFunc(ranked, func(a, b match) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.passage, b.passage))
+	})
+	ranked = ranked[:min(limit, len(ranked))]
+	passages := make([]passage, len(ranked))
+	for n, m := range ranked {
+		passages[n] = i.passages[m.passage]
+	}
+	return passages, nil
 }

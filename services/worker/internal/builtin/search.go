@@ -77,9 +77,7 @@ func (s *search) Start(ctx context.Context) error {
 
 // Close drops the index.
 func (s *search) Close() error {
-	if built := s.index.Swap(nil); built != nil {
-		return built.close()
-	}
+	s.index.Store(nil)
 	return nil
 }
 

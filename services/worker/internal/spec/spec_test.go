@@ -17,8 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// bleve starts its workers once, when it is imported.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	goleak.VerifyTestMain(m)
 }
 
 func catalog(t *testing.T, providers ...llm.Provider) *llm.Catalog {
