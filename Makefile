@@ -35,6 +35,19 @@ dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
 build: ## Build all binaries into bin/, stripped, and the same wherever they are built.
 	go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
 
+# What every release must keep: the stripped size of bin/troupe, and the best of five starts.
+SIZE_LIMIT_MB ?= 90
+START_LIMIT_MS ?= 150
+.PHONY: size
+size: ## Check that bin/troupe is small enough and starts fast enough.
+	@go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/troupe
+	@bytes=$$(wc -c <bin/troupe); best=1000000; \
+	for _ in 1 2 3 4 5; do \
+	began=$$(date +%s%N); bin/troupe --version >/dev/null; took=$$((($$(date +%s%N) - began) / 1000000)); \
+	best=$$((took < best ? took : best)); done; \
+	echo "bin/troupe has $$((bytes / 1000000)) MB (limit $(SIZE_LIMIT_MB)) and starts in $$best ms (limit $(START_LIMIT_MS))"; \
+	[ "$$bytes" -le $$(($(SIZE_LIMIT_MB) * 1000000)) ] && [ "$$best" -le $(START_LIMIT_MS) ]
+
 # Without -trimpath: lint and the tests that build programs do without it too, and what they have
 # compiled need not be compiled again.
 .PHONY: bin/troupe
@@ -54,7 +67,7 @@ test-race: redis-server ## Run all tests with the race detector.
 	$(GO_TEST) -race ./...
 
 .PHONY: check
-check: verify lint test test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
+check: verify lint size test test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
 
 .PHONY: nightly
 nightly: ## Run what takes too long for CI: chaos with 300 kills, 36 kills of orchestrators, a minute of fuzzing a target.
