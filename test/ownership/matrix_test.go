@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),           // that of the SDK of Gemini
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // that of the SDK of Gemini
 	)
 }
 
