@@ -20,7 +20,7 @@ var layers = []struct{ name, packages string }{
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/registry"},
 	{"sdk", "pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/spending internal/tracelog internal/turnctx internal/identity internal/authz internal/rate"},
-	{"adapters", "internal/openaitest internal/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry pkg/worker pkg/client internal/conformance internal/a2a"},
+	{"adapters", "internal/openaitest internal/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry internal/worker pkg/worker pkg/client internal/conformance internal/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
 	{"whole", "services/standalone cmd test examples deploy"},
 }
@@ -34,8 +34,8 @@ var confined = []struct{ technology, packages string }{
 	{"go.etcd.io/etcd/server", "services/standalone test"},
 	{"github.com/alicebob/miniredis", "services/standalone test"},
 	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
-	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/spending internal/tracelog internal/authz internal/rate pkg/worker pkg/client internal/conformance internal/a2a internal/memoryrpc services cmd test"},
-	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/wire/memorywire pkg/worker pkg/agent services test"}, // so the loop stays stateless
+	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/spending internal/tracelog internal/authz internal/rate internal/worker pkg/client internal/conformance internal/a2a internal/memoryrpc services cmd test"},
+	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/wire/memorywire internal/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/worker", "services/worker services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/memory", "services/memory services/standalone cmd/troupe/internal/serve test"},

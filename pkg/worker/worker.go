@@ -1,44 +1,45 @@
-// Package worker serves one agent to the mesh: LifecycleService and AgentService on a gRPC
-// port, a registration in etcd under a lease, probes, and a drain when it stops. An
-// author's own main makes an agent and calls Main:
+// Package worker serves one agent to the mesh. It answers steps over gRPC, registers the agent in
+// etcd under a lease, shows probes and metrics, and drains when it stops.
+//
+// An author's own program makes an agent and calls Main:
 //
 //	func main() { os.Exit(worker.Main(agent.New(agent.Config{…}))) }
 //
-// A worker owns its RAM and nothing else: conversations are in the memory service, and
-// killing a worker costs at most the step it runs.
+// A worker owns its RAM and nothing else. Conversations are in the memory service, so killing a
+// worker costs at most the step that it runs.
 package worker
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
-	"time"
 
-	"github.com/google/uuid"
-	"go.uber.org/zap"
-
-	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/identity"
-	"github.com/troupe-dev/troupe/internal/lifecycle"
-	"github.com/troupe-dev/troupe/internal/memoryrpc"
-	"github.com/troupe-dev/troupe/internal/probe"
 	"github.com/troupe-dev/troupe/internal/process"
-	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
-	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
-	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/worker"
+	"github.com/troupe-dev/troupe/internal/worker/conformancehost"
 	"github.com/troupe-dev/troupe/pkg/agent"
-	"github.com/troupe-dev/troupe/pkg/failure"
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Main serves the agent as a program of its own, with the flags and environment variables
-// of Config, until SIGINT, SIGTERM or SIGHUP. It returns the exit code: 0 after a stop in order, 1
-// after an error, 2 when the flags cannot be. It takes what agent.New returns.
+// Config has every setting of a worker that is not the agent's. Main reads it from flags and
+// environment variables, which also have defaults. A program that calls Run sets the addresses.
+type Config = worker.Config
+
+// The parts of a Config.
+type (
+	// Identity says with which key and certificate the worker proves who it is, and which CA it trusts.
+	Identity = identity.Config
+	// EtcdSecurity says how the worker connects to etcd: CA, certificate, and user.
+	EtcdSecurity = etcdregistry.Security
+	// Telemetry says where logs, metrics and traces go.
+	Telemetry = telemetry.Config
+)
+
+// Main serves the agent as a program of its own until SIGINT, SIGTERM or SIGHUP. Its settings are
+// the flags and environment variables of Config. It returns the exit code: 0 after a stop in order,
+// 1 after an error, and 2 if the agent or a flag is invalid. It takes what agent.New returns.
 func Main(a *agent.Agent, err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,218 +48,29 @@ func Main(a *agent.Agent, err error) int {
 	var cfg Config
 	description := fmt.Sprintf("Serves the agent %q to the mesh. %s", a.Name(), a.Description())
 	return process.Main("worker", description, &cfg, &cfg.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
-		if cfg.Conformance {
-			return ServeConformance(ctx, t, cfg)
-		}
-		w, err := New(t, cfg, a)
-		if err != nil {
-			return err
-		}
-		return w.Run(ctx, func() { t.Log.Info("ready") })
+		return serve(ctx, t, cfg, a, func() { t.Log.Info("ready") })
 	})
 }
 
-// Worker is one process-to-be that hosts one agent.
-type Worker struct {
-	cfg       Config
-	telemetry *telemetry.Telemetry
-	agent     *agent.Agent
-	instance  *lifecycle.Instance
-	board     *probe.Board
-	grpc      *rpc.Server
-	grpcLis   net.Listener
-	httpLis   net.Listener
-	closers   process.Closers
-	registrar registry.Registrar
-	enrolment *enrolment
-	memory    probe.Dependency
-}
-
-// The conditions of a worker's readiness.
-const (
-	conditionLifecycle = "lifecycle"
-	conditionRegistry  = "registry"
-	conditionMemory    = "memory"
-)
-
-// New opens the ports of a worker and connects nothing yet: a setting that cannot be is an
-// error here, and so is a port that is taken. Run must follow; it closes what New opened.
-func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
-	}
-	if cfg.InstanceID == "" {
-		cfg.InstanceID = a.Name() + "-" + uuid.NewString()[:8]
-	}
-	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(conditionLifecycle, conditionRegistry, conditionMemory)}
-	w.instance = lifecycle.New(lifecycle.Config{
-		Capacity:       a.Capacity(),
-		StartupTimeout: a.StartTimeout(),
-		RetryOnFailure: a.StartRetries() > 0,
-		MaxRetries:     a.StartRetries(),
-		Drain:          cfg.Drain,
-		Start:          w.start,
-		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
-		Stop:           w.stop,
-		Log: func(step string, err error) {
-			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
-		},
-	})
-	if err := w.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
-	}
-	capabilities, err := registry.Capabilities(a.Capabilities(), cfg.Capabilities)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--capabilities: with those of agent %s: %w", a.Name(), err), w.Close())
-	}
-	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
-		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
-		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(), Config: a.Config().Protocol(),
-	})
-	w.memory.Back = func(context.Context) { w.enrolment.remembered() }
-	return w, nil
-}
-
-func (w *Worker) open() (err error) {
-	self, err := identity.Open(w.cfg.Identity, identity.Worker, w.agent.Name(), w.telemetry.Log)
+// Run serves the agent until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
+// ready once the instance is READY and registered. A failed start and a rejected registration are
+// errors.
+func Run(ctx context.Context, cfg Config, a *agent.Agent, ready func()) error {
+	t, err := telemetry.New(ctx, "worker", cfg.Telemetry)
 	if err != nil {
 		return err
 	}
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit, w.cfg.advertised); err != nil {
-		return err
+	defer t.Close()
+	return serve(ctx, t, cfg, a, ready)
+}
+
+func serve(ctx context.Context, t *telemetry.Telemetry, cfg Config, a *agent.Agent, ready func()) error {
+	if cfg.Conformance {
+		return conformancehost.Serve(ctx, t, cfg)
 	}
-	w.closers.Add(w.grpcLis)
-	if w.httpLis, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
-		return err
-	}
-	w.closers.Add(w.httpLis)
-	memory, err := rpc.DialWith(self.Client(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
-	if err != nil {
-		return fmt.Errorf("--memory: %w", err)
-	}
-	w.closers.Add(memory)
-	w.memory = probe.Dependency{
-		Condition: conditionMemory, Address: w.cfg.Memory, Ask: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
-	}
-	tier := memoryrpc.New(memory)
-	w.agent.Config().Keep(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
-	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
+	w, err := worker.New(t, cfg, a)
 	if err != nil {
 		return err
 	}
-	etcd, err := etcdregistry.DialWith(creds, w.cfg.Etcd, w.telemetry.Log)
-	if err != nil {
-		return fmt.Errorf("--etcd: %w", err)
-	}
-	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn()})
-	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
-		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
-	}); err != nil {
-		return err
-	}
-	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{
-		instance: w.instance, id: w.cfg.InstanceID, agent: w.agent.Name(), version: w.agent.Version(), drain: w.cfg.Drain, state: w.agent.State(),
-	})
-	steps, err := newAgentServer(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, tier)
-	if err != nil {
-		return err
-	}
-	troupev1.RegisterAgentServiceServer(w.grpc, steps)
-	return nil
+	return w.Run(ctx, ready)
 }
-
-// letItselfIn makes the user of an agent that nobody declared to etcd. Only a CA for development
-// can do that: whoever has it can be anybody.
-func (w *Worker) letItselfIn() func(context.Context) error {
-	if w.cfg.Identity.DevCA == "" {
-		return nil
-	}
-	return func(ctx context.Context) error {
-		return etcdauth.LetIn(ctx, w.cfg.Identity.DevCA, w.cfg.Etcd, w.agent.Name())
-	}
-}
-
-// Close closes what New opened, for a Worker that does not Run. It may be called again.
-func (w *Worker) Close() error { return w.closers.Close() }
-
-// address is where the orchestrator reaches this worker.
-func (w *Worker) address() string {
-	if w.cfg.AdvertiseAddr != "" {
-		return w.cfg.AdvertiseAddr
-	}
-	return w.grpcLis.Addr().String()
-}
-
-// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
-// ready once the instance is READY and registered. A failed start is an error, and so is a
-// registration that is refused (LC-16).
-func (w *Worker) Run(ctx context.Context, ready func()) error {
-	defer func() { _ = w.Close() }()
-	w.grpc.Follow(w.board)
-	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
-		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
-	return process.Run(ctx, w.telemetry.Log, ready,
-		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
-		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes
-		probe.DependencyPart(w.board, w.telemetry.Log, w.memory, false),
-		w.instancePart(),
-	)
-}
-
-// instancePart is the life of the instance: register, start, serve, drain.
-func (w *Worker) instancePart() process.Part {
-	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
-		ctx = traced(ctx)
-		enrol, stop := context.WithCancel(context.WithoutCancel(ctx))
-		refused := make(chan error, 1)
-		go func() {
-			err := w.enrolment.run(enrol, ready)
-			if err != nil { // nobody would ever find it
-				w.end(ctx, "the registration was refused")
-			}
-			refused <- err
-		}()
-		err := w.live(ctx)
-		stop()
-		return cmp.Or(<-refused, err)
-	}}
-}
-
-// live takes the instance from its start to its end, which comes with ctx, or with a Shutdown
-// from elsewhere. It returns why the start failed.
-func (w *Worker) live(ctx context.Context) error {
-	err := w.instance.Startup(ctx)
-	w.record("startup", err)
-	if err != nil {
-		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
-		if ctx.Err() == nil {
-			return err
-		}
-		return nil // it was asked to stop while it started
-	}
-	w.enrolment.awaitTerminated(ctx)
-	w.end(ctx, "the process was asked to stop")
-	return nil
-}
-
-// end returns once the instance has ended. What goes wrong meanwhile is in the log.
-func (w *Worker) end(ctx context.Context, reason string) {
-	ended := w.instance.Status().State == lifecycle.Terminated // by who called, which is recorded
-	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
-	if !ended {
-		w.record("shutdown", err)
-	}
-}
-
-// record says in the audit log what the worker did with its instance by itself (S19).
-func (w *Worker) record(action string, err error) {
-	result := "ok"
-	if err != nil {
-		result = cmp.Or(string(failure.ModeOf(err)), "failed")
-	}
-	w.telemetry.Audit.Record(audit.Entry{Kind: audit.Lifecycle, Actor: "worker " + w.agent.Name(), Action: action, Object: w.cfg.InstanceID, Result: result})
-}
-
-// stopTime is what a shutdown may take beyond its drain: two hooks and the forced end.
-const stopTime = 15 * time.Second

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/worker"
+	"github.com/troupe-dev/troupe/internal/worker"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
 	workers "github.com/troupe-dev/troupe/services/worker/app"

@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/worker"
+	"github.com/troupe-dev/troupe/internal/worker/conformancehost"
 )
 
 // Serve runs the worker until ctx ends. It is what its program does with cfg.
 func Serve(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
 	if cfg.Worker.Conformance {
-		return worker.ServeConformance(ctx, t, cfg.Worker)
+		return conformancehost.Serve(ctx, t, cfg.Worker)
 	}
 	w, err := New(ctx, t, cfg, nil)
 	if err != nil {

@@ -1,4 +1,4 @@
-package worker
+package steprun
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // once, so that a step with files waits for the memory service one time more. Earlier ones stay
 // without: the agent knows of them, and a tool or a handler may load them. What was deleted
 // meanwhile stays without too.
-func (s *agentServer) attach(ctx context.Context, ref session.Ref, history []conversation.Message) error {
+func (s *Runner) attach(ctx context.Context, ref session.Ref, history []conversation.Message) error {
 	last := -1
 	for i, m := range slices.Backward(history) {
 		if m.Role == conversation.RoleUser && m.Author == "" {

@@ -49,7 +49,7 @@ func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, 
 func (e *enrolment) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
 	showing, hide := context.WithCancel(ctx)
-	go func() { defer close(watching); showReadiness(showing, e.instance, e.board) }()
+	go func() { defer close(watching); ShowReadiness(showing, e.instance, e.board) }()
 	defer func() { hide(); <-watching }()
 
 	record := e.record
@@ -131,15 +131,15 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 	}
 }
 
-// showReadiness keeps the board's lifecycle condition, until ctx ends.
-func showReadiness(ctx context.Context, instance *lifecycle.Instance, board *probe.Board) {
+// ShowReadiness keeps the board's lifecycle condition, until ctx ends.
+func ShowReadiness(ctx context.Context, instance *lifecycle.Instance, board *probe.Board) {
 	for {
 		status, changed := instance.Watch()
 		switch status.State {
 		case lifecycle.Ready, lifecycle.Busy:
-			board.Set(conditionLifecycle, nil)
+			board.Set(ConditionLifecycle, nil)
 		default:
-			board.Set(conditionLifecycle, errors.New(string(status.State)))
+			board.Set(ConditionLifecycle, errors.New(string(status.State)))
 		}
 		select {
 		case <-changed:

@@ -1,4 +1,4 @@
-package worker
+package stepserver
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/worker/steprun"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -41,7 +41,7 @@ func TestHold_ACommitInAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
 		require.NoError(t, err)
-		s := &agentServer{log: zap.NewNop(), agent: a, turns: outage{}, broker: broker.New("")}
+		s := &agentServer{log: zap.NewNop(), agent: a.Name(), turns: outage{}, runner: steprun.New(a, "", outage{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		stream := &beats{}

@@ -1,4 +1,4 @@
-package worker
+package steprun
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/broker"
-	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/replay"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
@@ -29,9 +28,9 @@ import (
 // maxGiven is how much a recording may have of what a step was given.
 const maxGiven = 1 << 20
 
-// given is what the recording of a step has of its request: messages that the session has, and
+// Given is what the recording of a step has of its request: messages that the session has, and
 // results that the turn has, are only named. Nothing secret is in it. Nil: it is too much.
-func given(req *troupev1.ExecuteStepRequest) []byte {
+func Given(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
 	kept := proto.CloneOf(req)
@@ -60,18 +59,10 @@ func given(req *troupev1.ExecuteStepRequest) []byte {
 	return encoded
 }
 
-// ReplayStep implements troupev1.AgentServiceServer.
-func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest) (_ *troupev1.ReplayStepResponse, err error) {
+// Replay runs a step again with its recording and says what differs.
+func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	asked := req.GetStep()
-	if asked.GetAgent() != s.agent.Name() {
-		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent.Name(), asked.GetAgent())
-	}
-	ref := refOf(asked)
-	ctx, end, err := s.instance.Admit(lifecycle.Traced(credited(ctx, asked), asked.GetTraceId()))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { end(err) }()
+	ref := RefOf(asked)
 	step, was := wire.StepFromProto(asked), wire.ResultFromProto(req.GetResult())
 	entries, err := s.recording(ctx, ref, step)
 	if err != nil {
@@ -82,7 +73,7 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 	}
 	journal := replay.New(entries, was)
 	step.Journal, step.Recorded = journal, true
-	step.Broker = broker.New("replay").For(step.SessionID) // whose keys nobody gets to see
+	step.Broker = broker.New("replay").For(step.SessionID) // its keys are never published
 	done, err := s.run(ctx, agent.Invocation{
 		Step:  step,
 		Store: sealedStore{agent.Remember(s.turns, memory.Hold{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
@@ -92,16 +83,16 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 		return nil, failure.FromCause(ctx, ctx.Err())
 	}
 	if stepjournal.IsUnrecorded(err) {
-		return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}}, nil
+		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}, nil
 	}
 	if err == nil && step.Silent {
 		err = silenced(&done)
 	}
-	return &troupev1.ReplayStepResponse{Replay: told(asked, journal, journal.Compare(was, done.Result, err))}, nil
+	return told(asked, journal, journal.Compare(was, done.Result, err)), nil
 }
 
 // recording is what the step did.
-func (s *agentServer) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
+func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
 		page, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
@@ -125,7 +116,7 @@ func (s *agentServer) recording(ctx context.Context, ref session.Ref, step execu
 // stores nothing.
 type sealedStore struct {
 	hook.Store
-	turns   turns
+	turns   Store
 	ref     session.Ref
 	journal *replay.Journal
 }

@@ -1,4 +1,5 @@
-package worker
+// Package lifecycleserver serves the lifecycle of one instance over RPC.
+package lifecycleserver
 
 import (
 	"context"
@@ -15,32 +16,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// lifecycleServer is the lifecycle over RPC.
-type lifecycleServer struct {
+// Server is the lifecycle over RPC.
+type Server struct {
 	troupev1.UnimplementedLifecycleServiceServer
-	instance *lifecycle.Instance
-	id       string
-	agent    string
-	version  string
-	drain    time.Duration // when the caller names none
-	state    *ownership.AgentState
+	Instance *lifecycle.Instance
+	ID       string
+	Agent    string
+	Version  string
+	Drain    time.Duration // when the caller names none
+	State    *ownership.AgentState
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	if err := s.instance.Startup(traced(ctx)); err != nil {
+func (s *Server) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	if err := s.Instance.Startup(WithTrace(ctx)); err != nil {
 		return nil, err
 	}
 	return &troupev1.StartupResponse{Status: s.status()}, nil
 }
 
 // Shutdown implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
-	drain := s.drain
+func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
+	drain := s.Drain
 	if req.GetDrain() != nil {
 		drain = req.GetDrain().AsDuration()
 	}
-	err := s.instance.Shutdown(traced(ctx), drain, req.GetReason())
+	err := s.Instance.Shutdown(WithTrace(ctx), drain, req.GetReason())
 	if ctx.Err() != nil {
 		return nil, err
 	}
@@ -54,42 +55,42 @@ func (s *lifecycleServer) Shutdown(ctx context.Context, req *troupev1.ShutdownRe
 }
 
 // Pause implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	if err := s.instance.Pause(traced(ctx), req.GetReason()); err != nil {
+func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
+	if err := s.Instance.Pause(WithTrace(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.PauseResponse{Status: s.status()}, nil
 }
 
 // Resume implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	if err := s.instance.Resume(traced(ctx), req.GetReason()); err != nil {
+func (s *Server) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
+	if err := s.Instance.Resume(WithTrace(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeResponse{Status: s.status()}, nil
 }
 
 // GetState implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+func (s *Server) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	return &troupev1.GetStateResponse{Status: s.status()}, nil
 }
 
 // GetMetrics implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
-	return instancewire.MetricsToProto(s.instance.Metrics()), nil
+func (s *Server) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
+	return instancewire.MetricsToProto(s.Instance.Metrics()), nil
 }
 
 // OwnsState implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
-	owner, declared := s.state.Owner(req.GetKey())
+func (s *Server) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
+	owner, declared := s.State.Owner(req.GetKey())
 	return &troupev1.OwnsStateResponse{Owner: instancewire.OwnerToProto(owner), Owns: owner == ownership.Agent, Declared: declared}, nil
 }
 
 // WatchState implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) WatchState(req *troupev1.WatchStateRequest, stream troupev1.LifecycleService_WatchStateServer) error {
+func (s *Server) WatchState(req *troupev1.WatchStateRequest, stream troupev1.LifecycleService_WatchStateServer) error {
 	after := req.GetAfterVersion()
 	for first := true; ; first = false {
-		fresh, status, changed, err := s.instance.Transitions(after)
+		fresh, status, changed, err := s.Instance.Transitions(after)
 		if err != nil {
 			return err
 		}
@@ -115,17 +116,17 @@ func (s *lifecycleServer) WatchState(req *troupev1.WatchStateRequest, stream tro
 	}
 }
 
-func (s *lifecycleServer) status() *troupev1.InstanceStatus { return s.named(s.instance.Status()) }
+func (s *Server) status() *troupev1.InstanceStatus { return s.named(s.Instance.Status()) }
 
-func (s *lifecycleServer) named(st lifecycle.Status) *troupev1.InstanceStatus {
+func (s *Server) named(st lifecycle.Status) *troupev1.InstanceStatus {
 	status := instancewire.StatusToProto(st)
-	status.InstanceId, status.Agent, status.Version = s.id, s.agent, s.version
+	status.InstanceId, status.Agent, status.Version = s.ID, s.Agent, s.Version
 	return status
 }
 
-// traced gives the transitions of a call the trace that it belongs to, or one of its own
+// WithTrace gives the transitions of a call the trace that it belongs to, or one of its own
 // (LC-14).
-func traced(ctx context.Context) context.Context {
+func WithTrace(ctx context.Context) context.Context {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return lifecycle.Traced(ctx, span.TraceID().String())
 	}

@@ -1,4 +1,6 @@
-package worker
+// Package conformancehost serves the conformance kit: a worker under test, which makes instances of a
+// test agent on request.
+package conformancehost
 
 import (
 	"context"
@@ -18,6 +20,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/worker"
+	"github.com/troupe-dev/troupe/internal/worker/lifecycleserver"
+	"github.com/troupe-dev/troupe/internal/worker/stepserver"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -26,7 +31,7 @@ import (
 // conformance kit, each on a port of its own on the host of its gRPC address, and registers
 // nothing. All of that is plain text, whatever identity the worker has.
 type Host struct {
-	cfg       Config
+	cfg       worker.Config
 	telemetry *telemetry.Telemetry
 	grpc      *rpc.Server
 	lis       net.Listener
@@ -37,8 +42,8 @@ type Host struct {
 	closed    bool
 }
 
-// ServeConformance makes a host and runs it until ctx ends.
-func ServeConformance(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
+// Serve makes a host and runs it until ctx ends.
+func Serve(ctx context.Context, t *telemetry.Telemetry, cfg worker.Config) error {
 	h, err := NewHost(t, cfg)
 	if err != nil {
 		return err
@@ -47,7 +52,7 @@ func ServeConformance(ctx context.Context, t *telemetry.Telemetry, cfg Config) e
 }
 
 // NewHost opens the port of a host. Run must follow.
-func NewHost(t *telemetry.Telemetry, cfg Config) (*Host, error) {
+func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr, identity.Config{InsecurePlaintext: cfg.Identity.InsecurePlaintext}.Permit)
 	if err != nil {
 		return nil, err
@@ -149,20 +154,20 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 	if err != nil {
 		return nil, errors.Join(err, lis.Close(), in.memory.Close())
 	}
-	troupev1.RegisterLifecycleServiceServer(server, &lifecycleServer{
-		instance: in.instance, id: id, agent: a.Name(), version: a.Version(), drain: lifecycle.DefaultDrain, state: a.State(),
+	troupev1.RegisterLifecycleServiceServer(server, &lifecycleserver.Server{
+		Instance: in.instance, ID: id, Agent: a.Name(), Version: a.Version(), Drain: lifecycle.DefaultDrain, State: a.State(),
 	})
-	steps, err := newAgentServer(quiet, a, in.instance, id, memoryrpc.New(in.memory))
+	steps, err := stepserver.New(quiet, a, in.instance, id, memoryrpc.New(in.memory))
 	if err != nil {
 		return nil, errors.Join(err, lis.Close(), in.memory.Close())
 	}
 	troupev1.RegisterAgentServiceServer(server, steps)
-	board := probe.NewBoard(conditionLifecycle)
+	board := probe.NewBoard(worker.ConditionLifecycle)
 	server.Follow(board)
 
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
-	in.served.Go(func() { showReadiness(ctx, in.instance, board) })
+	in.served.Go(func() { worker.ShowReadiness(ctx, in.instance, board) })
 	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // its error is that of a listener that was closed
 	return in, nil
 }

@@ -1,4 +1,4 @@
-package worker
+package lifecycleserver
 
 import (
 	"context"
@@ -25,9 +25,9 @@ func FuzzLifecycle(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, order, body []byte) {
 		instance := lifecycle.New(lifecycle.Config{Capacity: 1, StartupTimeout: time.Second, Drain: time.Millisecond})
-		server := &lifecycleServer{
-			instance: instance, id: "i", agent: "a", drain: time.Millisecond,
-			state: ownership.NewAgentState("a", map[string]ownership.Owner{"why": ownership.Agent}, nil),
+		server := &Server{
+			Instance: instance, ID: "i", Agent: "a", Drain: time.Millisecond,
+			State: ownership.NewAgentState("a", map[string]ownership.Owner{"why": ownership.Agent}, nil),
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

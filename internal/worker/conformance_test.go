@@ -11,14 +11,15 @@ import (
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/worker"
+	"github.com/troupe-dev/troupe/internal/worker/conformancehost"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/worker"
 )
 
 // What the instances do is the business of package conformance; here is that they come and go.
 func TestHost_MakesAndDropsInstances(t *testing.T) {
-	h, err := worker.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
+	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
 	p := background(t, h.Run)
 	receive(t, p.ready)
@@ -58,7 +59,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 
 // The worker of this package keeps every rule that the kit knows.
 func TestHost_Conforms(t *testing.T) {
-	h, err := worker.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
+	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
 	receive(t, background(t, h.Run).ready)
 	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr()})

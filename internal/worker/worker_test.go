@@ -20,12 +20,12 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/worker"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
-	"github.com/troupe-dev/troupe/pkg/worker"
 )
 
 // Req: LC-7, LC-8, LC-16
@@ -140,7 +140,8 @@ func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 type stuck struct{ *gate }
 
 func (stuck) Start(context.Context) error { return nil }
-func (stuck) Close() error                { return errors.New("the index is locked") }
+
+func (stuck) Close() error { return errors.New("the index is locked") }
 
 // What goes wrong in a shutdown over RPC is in the log, with its step.
 //

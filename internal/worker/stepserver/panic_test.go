@@ -1,4 +1,4 @@
-package worker
+package stepserver
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/worker/steprun"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
@@ -28,7 +28,7 @@ func TestHold_APanicBesideTheStepEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"well"}, Wait: make(chan struct{})})})
 		require.NoError(t, err)
-		s := &agentServer{log: zap.NewNop(), agent: a, turns: mine{}, broker: broker.New("")}
+		s := &agentServer{log: zap.NewNop(), agent: a.Name(), turns: mine{}, runner: steprun.New(a, "", mine{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}

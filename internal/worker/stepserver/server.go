@@ -1,0 +1,176 @@
+// Package stepserver serves the steps of one agent over RPC: it admits a step, renews the lease of its
+// turn, streams its events, and sends its result. Package steprun runs the step.
+package stepserver
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/turnctx"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/worker/steprun"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// agentServer runs steps.
+type agentServer struct {
+	troupev1.UnimplementedAgentServiceServer
+	log      *zap.Logger
+	audit    *audit.Log
+	agent    string
+	instance *lifecycle.Instance
+	turns    steprun.Store
+	runner   *steprun.Runner
+	running  *running
+	fenced   metric.Int64Counter
+
+	violations *telemetry.Violations
+	panics     *telemetry.Panics
+}
+
+// New returns the server of an agent's steps, on the instance of an id.
+func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns steprun.Store) (*agentServer, error) {
+	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
+		metric.WithDescription("Steps that ended because a successor had their turn."))
+	if err != nil {
+		return nil, err
+	}
+	violations, err := t.Violations()
+	return &agentServer{
+		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, turns: turns, runner: steprun.New(a, id, turns),
+		running: newRunning(), fenced: fenced, violations: violations, panics: t.Panics,
+	}, err
+}
+
+// ExecuteStep implements troupev1.AgentServiceServer.
+func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+	if req.GetAgent() != s.agent {
+		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
+		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
+	}
+	ctx, stop := context.WithCancelCause(lifecycle.Traced(rpc.InRun(credited(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	defer stop(nil)
+	leave, err := s.running.enter(req, stop)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, end, err := s.instance.Admit(ctx)
+	if err != nil {
+		return err
+	}
+	failed := errUnfinished
+	defer func() { end(failed) }()
+	if err := stream.SendHeader(nil); err != nil { // tells the caller that the step is admitted
+		return err
+	}
+
+	out := &sender{stream: stream, sent: time.Now()}
+	result, err := s.hold(ctx, stop, req, out)
+	if err != nil {
+		if failure.Is(err, failure.Fenced) {
+			s.fenced.Add(ctx, 1)
+		}
+		s.panics.Note(ctx, err)
+		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
+		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err), Used: result.GetUsed()}
+	}
+	failed = err
+	return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+}
+
+// ReplayStep implements troupev1.AgentServiceServer.
+func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest) (_ *troupev1.ReplayStepResponse, err error) {
+	asked := req.GetStep()
+	if asked.GetAgent() != s.agent {
+		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent, asked.GetAgent())
+	}
+	ctx, end, err := s.instance.Admit(lifecycle.Traced(credited(ctx, asked), asked.GetTraceId()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	replayed, err := s.runner.Replay(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
+}
+
+// credited is the context of a step whose calls to the memory service show its credential, which
+// is nowhere else from here on.
+func credited(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
+	ctx = turnctx.WithCredential(ctx, req.GetCredential())
+	req.Credential = ""
+	return ctx
+}
+
+// errUnfinished is the failure of a step that ends without any other.
+var errUnfinished = errors.New("the step did not end")
+
+// hold runs a step while it shows that it is at work and keeps the lease of the turn, and
+// returns when nothing of it runs any more.
+func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	hold := memory.Hold{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
+	beside.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
+	beside.Go(func() {
+		panics.Guard("agent.ExecuteStep", stop, func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
+	})
+
+	journal, err := memory.NewRecorder(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	if err != nil {
+		return nil, failure.FromCause(ctx, err)
+	}
+	defer func() { end(); journal.Wait() }()
+	if req.GetRecorded() {
+		if g := steprun.Given(req); g != nil {
+			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
+		}
+	}
+	trespasses := s.trespasses(req, out)
+	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
+		s.blocked(req, e)
+		trespasses.note(ctx, e)
+		shown := wire.EventToProto(e)
+		if shown == nil {
+			return nil
+		}
+		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
+	})
+	trespasses.failed(ctx, err)
+	return result, err
+}
+
+// blocked makes an entry of the audit log of a tool call that did not run, or waits for somebody's
+// word, because of what the turn had read (S14). What it read is not in it.
+func (s *agentServer) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
+	w, ok := e.Payload.(event.Warning)
+	if !ok || w.Reason != loop.ReasonGuarded {
+		return
+	}
+	s.audit.Record(audit.Entry{
+		Kind: audit.Denied, Actor: s.agent, Action: "tool " + w.Tool, Object: req.GetSessionId(), Result: string(failure.PolicySecurity),
+		Facts: map[string]string{"trace": req.GetTraceId(), "turn": req.GetTurnId(), "agent": e.Author, "guard": w.Reason},
+	})
+}

@@ -1,0 +1,238 @@
+// Package worker is a process that hosts one agent: its ports, its registration in etcd, the start
+// and the end of its instance. The steps are in stepserver and steprun. Package pkg/worker is the
+// door for authors.
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/worker/lifecycleserver"
+	"github.com/troupe-dev/troupe/internal/worker/stepserver"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Worker is one process-to-be that hosts one agent.
+type Worker struct {
+	cfg       Config
+	telemetry *telemetry.Telemetry
+	agent     *agent.Agent
+	instance  *lifecycle.Instance
+	board     *probe.Board
+	grpc      *rpc.Server
+	grpcLis   net.Listener
+	httpLis   net.Listener
+	closers   process.Closers
+	registrar registry.Registrar
+	enrolment *enrolment
+	memory    probe.Dependency
+}
+
+// The conditions of a worker's readiness.
+const (
+	ConditionLifecycle = "lifecycle"
+	conditionRegistry  = "registry"
+	conditionMemory    = "memory"
+)
+
+// New opens the ports of a worker and connects nothing yet: a setting that cannot be is an
+// error here, and so is a port that is taken. Run must follow; it closes what New opened.
+func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
+	}
+	if cfg.InstanceID == "" {
+		cfg.InstanceID = a.Name() + "-" + uuid.NewString()[:8]
+	}
+	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(ConditionLifecycle, conditionRegistry, conditionMemory)}
+	w.instance = lifecycle.New(lifecycle.Config{
+		Capacity:       a.Capacity(),
+		StartupTimeout: a.StartTimeout(),
+		RetryOnFailure: a.StartRetries() > 0,
+		MaxRetries:     a.StartRetries(),
+		Drain:          cfg.Drain,
+		Start:          w.start,
+		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
+		Stop:           w.stop,
+		Log: func(step string, err error) {
+			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
+		},
+	})
+	if err := w.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
+	}
+	capabilities, err := registry.Capabilities(a.Capabilities(), cfg.Capabilities)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--capabilities: with those of agent %s: %w", a.Name(), err), w.Close())
+	}
+	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
+		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
+		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(), Config: a.Config().Protocol(),
+	})
+	w.memory.Back = func(context.Context) { w.enrolment.remembered() }
+	return w, nil
+}
+
+func (w *Worker) open() (err error) {
+	self, err := identity.Open(w.cfg.Identity, identity.Worker, w.agent.Name(), w.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit, w.cfg.advertised); err != nil {
+		return err
+	}
+	w.closers.Add(w.grpcLis)
+	if w.httpLis, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
+		return err
+	}
+	w.closers.Add(w.httpLis)
+	memory, err := rpc.DialWith(self.Client(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	if err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	w.closers.Add(memory)
+	w.memory = probe.Dependency{
+		Condition: conditionMemory, Address: w.cfg.Memory, Ask: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
+	}
+	tier := memoryrpc.New(memory)
+	w.agent.Config().Keep(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
+	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	etcd, err := etcdregistry.DialWith(creds, w.cfg.Etcd, w.telemetry.Log)
+	if err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	w.closers.Add(etcd)
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn()})
+	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
+		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
+	}); err != nil {
+		return err
+	}
+	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleserver.Server{
+		Instance: w.instance, ID: w.cfg.InstanceID, Agent: w.agent.Name(), Version: w.agent.Version(), Drain: w.cfg.Drain, State: w.agent.State(),
+	})
+	steps, err := stepserver.New(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, tier)
+	if err != nil {
+		return err
+	}
+	troupev1.RegisterAgentServiceServer(w.grpc, steps)
+	return nil
+}
+
+// letItselfIn makes the user of an agent that nobody declared to etcd. Only a CA for development
+// can do that: whoever has it can be anybody.
+func (w *Worker) letItselfIn() func(context.Context) error {
+	if w.cfg.Identity.DevCA == "" {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		return etcdauth.LetIn(ctx, w.cfg.Identity.DevCA, w.cfg.Etcd, w.agent.Name())
+	}
+}
+
+// Close closes what New opened, for a Worker that does not Run. It may be called again.
+func (w *Worker) Close() error { return w.closers.Close() }
+
+// address is where the orchestrator reaches this worker.
+func (w *Worker) address() string {
+	if w.cfg.AdvertiseAddr != "" {
+		return w.cfg.AdvertiseAddr
+	}
+	return w.grpcLis.Addr().String()
+}
+
+// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
+// ready once the instance is READY and registered. A failed start is an error, and so is a
+// registration that is refused (LC-16).
+func (w *Worker) Run(ctx context.Context, ready func()) error {
+	defer func() { _ = w.Close() }()
+	w.grpc.Follow(w.board)
+	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
+		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
+	return process.Run(ctx, w.telemetry.Log, ready,
+		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
+		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes
+		probe.DependencyPart(w.board, w.telemetry.Log, w.memory, false),
+		w.instancePart(),
+	)
+}
+
+// instancePart is the life of the instance: register, start, serve, drain.
+func (w *Worker) instancePart() process.Part {
+	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
+		ctx = lifecycleserver.WithTrace(ctx)
+		enrol, stop := context.WithCancel(context.WithoutCancel(ctx))
+		refused := make(chan error, 1)
+		go func() {
+			err := w.enrolment.run(enrol, ready)
+			if err != nil { // nobody would ever find it
+				w.end(ctx, "the registration was refused")
+			}
+			refused <- err
+		}()
+		err := w.live(ctx)
+		stop()
+		return cmp.Or(<-refused, err)
+	}}
+}
+
+// live takes the instance from its start to its end, which comes with ctx, or with a Shutdown
+// from elsewhere. It returns why the start failed.
+func (w *Worker) live(ctx context.Context) error {
+	err := w.instance.Startup(ctx)
+	w.record("startup", err)
+	if err != nil {
+		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
+		if ctx.Err() == nil {
+			return err
+		}
+		return nil // it was asked to stop while it started
+	}
+	w.enrolment.awaitTerminated(ctx)
+	w.end(ctx, "the process was asked to stop")
+	return nil
+}
+
+// end returns once the instance has ended. What goes wrong meanwhile is in the log.
+func (w *Worker) end(ctx context.Context, reason string) {
+	ended := w.instance.Status().State == lifecycle.Terminated // by who called, which is recorded
+	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
+	if !ended {
+		w.record("shutdown", err)
+	}
+}
+
+// record says in the audit log what the worker did with its instance by itself (S19).
+func (w *Worker) record(action string, err error) {
+	result := "ok"
+	if err != nil {
+		result = cmp.Or(string(failure.ModeOf(err)), "failed")
+	}
+	w.telemetry.Audit.Record(audit.Entry{Kind: audit.Lifecycle, Actor: "worker " + w.agent.Name(), Action: action, Object: w.cfg.InstanceID, Result: result})
+}
+
+// stopTime is what a shutdown may take beyond its drain: two hooks and the forced end.
+const stopTime = 15 * time.Second
