@@ -130,9 +130,9 @@ end`,
 		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", By: verify.Contiguous,
 		Program: planted.Orchestrator,
 		Changes: []planted.Change{{
-			File: "services/orchestrator/internal/trace/log.go",
-			Find: "\t\tl.sequence++\n",
-			Put:  "\t\tif l.sequence++; e.GetTextRetracted() != nil {\n\t\t\tl.sequence = 1\n\t\t}\n",
+			File: "services/orchestrator/internal/trace/history.go",
+			Find: "\t\th.sequence++\n",
+			Put:  "\t\tif h.sequence++; e.GetTextRetracted() != nil {\n\t\t\th.sequence = 1\n\t\t}\n",
 		}},
 	},
 	{

@@ -8,39 +8,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Erasures remove what the ORCHESTRATOR tier has of sessions and of users (docs/adr/0036). Each
-// is marked first, and the mark is durable: whoever finds one that has not ended may end it.
+// Erasures remove what the ORCHESTRATOR tier has of sessions and users (docs/adr/0036). Each begins with a
+// durable mark, and any replica that finds an unfinished one may complete it.
 type Erasures interface {
-	// Condemn marks a session, or a user, unless it is, and returns its erasure as far as it
-	// is. From then on no trace of the session can be claimed. Anew: a mark whose erasure has ended,
-	// which is its receipt, makes room for a new one. Others hear of one that has not ended when it
-	// was last condemned a while ago.
+	// Condemn marks a session or a user, unless it is marked, and returns the progress of its erasure.
+	// From then on no trace of the session can be claimed. With anew, a mark whose erasure has ended,
+	// which is its receipt, is replaced by a new one. Unfinished returns an erasure that was not
+	// continued for a while since it was last marked.
 	Condemn(ctx context.Context, s Subject, by string, anew bool) (memory.Erasure, error)
-	// Below fences all traces of a session that is condemned, and returns the sessions in which
-	// agents worked for it, as claims said and events tell, sorted. Claims will enter no others.
+	// Below fences all traces of a marked session. It returns the child sessions in which agents worked
+	// for it, as claims and events say, sorted. Later claims add no others.
 	Below(ctx context.Context, ref session.Ref) ([]string, error)
-	// Visited returns sessions in which a user had traces, none of them claimed later, at most
-	// so many: also those that the memory service has forgotten, and none that Removed has counted
-	// for the user.
+	// Visited returns at most limit sessions in which a user had traces, none of which was claimed later
+	// than until. It includes sessions that the memory service no longer has, and excludes those that
+	// Removed counted for the user.
 	Visited(ctx context.Context, tenant, user string, until time.Time, limit int) ([]string, error)
-	// EraseTraces removes all traces of a session that is condemned, with their events and
-	// whatever lists them. An owner that still writes to one gets session_deleted. It can be
-	// done again wherever it ended, and counts each trace once.
+	// EraseTraces removes all traces of a marked session, with their events and every list entry. An
+	// owner that still writes to one gets session_deleted. It can be repeated wherever it ended, and
+	// counts each trace once.
 	EraseTraces(ctx context.Context, ref session.Ref) error
-	// Removed adds to what a mark counts. A session that was counted for its user before
-	// changes nothing.
+	// Removed adds to the counts of a mark. A session that was already counted for its user changes
+	// nothing.
 	Removed(ctx context.Context, s Subject, of string, counts map[string]int64) error
-	// Erased ends an erasure, and returns it.
+	// Erased ends an erasure and returns it.
 	Erased(ctx context.Context, s Subject) (memory.Erasure, error)
-	// Unfinished returns erasures that nobody has gone on with for a while, at most so many,
-	// each to one caller.
+	// Unfinished returns at most limit erasures that were not continued for a while, each to one caller.
 	Unfinished(ctx context.Context, limit int) ([]Subject, error)
 }
 
-// Subject is who or what is erased: a session, or a user.
+// Subject is what is erased: a session or a user.
 type Subject struct {
 	Tenant        string
-	Session, User string // one of them
+	Session, User string // exactly one of them is set
 }
 
 // Ref names the session.

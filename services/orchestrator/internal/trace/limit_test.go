@@ -19,20 +19,20 @@ func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
 		event func() *troupev1.Event
 		most  int // of them that are kept
 	}{
-		"no text to speak of": {func() *troupev1.Event { return delta("x") }, maxPassing / eventBytes},
+		"no text to speak of": {func() *troupev1.Event { return delta("x") }, maxEphemeral / eventBytes},
 		"a long branch": {func() *troupev1.Event {
 			e := delta("x")
 			e.Branch = strings.Repeat("b", 1024)
 			return e
-		}, maxPassing / (eventBytes + 1024)},
+		}, maxEphemeral / (eventBytes + 1024)},
 		"a field that nobody knows": {func() *troupev1.Event {
 			e := delta("x")
 			e.GetTextDelta().ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), make([]byte, 1<<20)))
 			return e
-		}, maxPassing >> 20},
+		}, maxEphemeral >> 20},
 		"progress": {func() *troupev1.Event {
 			return &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{Message: "at it"}}}
-		}, maxPassing / eventBytes},
+		}, maxEphemeral / eventBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			traces, l := open(t, &ram{})

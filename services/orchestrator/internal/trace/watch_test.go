@@ -143,7 +143,7 @@ func TestTraces_WatchGivesUpATraceWhoseTimeIsOver(t *testing.T) {
 		synctest.Wait()
 		traces.Abandon(t.Context(), l)
 		store.mu.Lock()
-		store.terms = Terms{Fingerprint: "f", Timeout: -2 * ending}
+		store.terms = Terms{Fingerprint: "f", Timeout: -2 * endingTime}
 		store.mu.Unlock()
 		start := time.Now()
 		_, err := collect(t.Context(), traces, 0)
@@ -164,7 +164,7 @@ func TestLog_HoldsTextBackWhenItsReplicaWasNotHeard(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
-		shown := func() int { items, _, _ := l.from(0); return len(items) }
+		shown := func() int { items, _, _ := l.shownFrom(0); return len(items) }
 
 		require.NoError(t, l.Append(t.Context(), delta("true")))
 		require.Equal(t, 2, shown())

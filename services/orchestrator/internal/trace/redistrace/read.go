@@ -3,90 +3,103 @@ package redistrace
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
+//go:embed scripts/load.lua
+var loadSource string
+
+var loadScript = redis.NewScript(loadSource)
+
+// reader implements the reading part of trace.Store, and trace.Audit.
+type reader struct {
+	conn *conn
+}
+
 // Get implements trace.Store.
-func (s *Store) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error) {
+func (r *reader) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	const op = "trace.Get"
-	held, err := s.redis.HGetAll(ctx, keys(ref)[0]).Result()
+	fields, err := r.conn.HGetAll(ctx, recordKey(ref)).Result()
 	if err != nil {
-		return nil, s.redis.Fault(op, err)
+		return nil, r.conn.Fault(op, err)
 	}
-	if len(held) == 0 || held["erased"] != "" {
+	if len(fields) == 0 || fields["erased"] != "" {
 		return nil, notFound(op, ref)
 	}
-	return decode(held)
+	return decodeRecord(fields)
 }
 
 // Load implements trace.Store.
-func (s *Store) Load(ctx context.Context, ref trace.Ref) (trace.Running, error) {
+func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.Running, error) {
 	const op = "trace.Load"
-	reply, err := s.load.Run(ctx, s.redis, keys(ref)[:1]).StringSlice()
+	reply, err := loadScript.Run(ctx, r.conn, []string{recordKey(ref)}).StringSlice()
 	if err != nil {
-		return trace.Running{}, s.redis.Fault(op, err)
+		return trace.Running{}, r.conn.Fault(op, err)
 	}
 	if len(reply) < 2 {
 		return trace.Running{}, notFound(op, ref)
 	}
-	held := map[string]string{}
+	fields := map[string]string{}
 	for field := range slices.Chunk(reply[1:], 2) {
-		held[field[0]] = field[1]
+		fields[field[0]] = field[1]
 	}
-	if held["erased"] != "" {
+	if fields["erased"] != "" {
 		return trace.Running{}, notFound(op, ref)
 	}
-	record, err := decode(held)
+	record, err := decodeRecord(fields)
 	if err != nil {
 		return trace.Running{}, err
 	}
-	ran, err1 := strconv.ParseInt(reply[0], 10, 64)
-	timeout, err2 := number(held["timeout"])
-	epoch, err3 := number(held["turn_epoch"])
+	elapsed, err1 := strconv.ParseInt(reply[0], 10, 64)
+	timeout, err2 := number(fields["timeout"])
+	epoch, err3 := number(fields["turn_epoch"])
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return trace.Running{}, fmt.Errorf("%s: %s: %w", op, ref.Trace, err)
 	}
-	reason, stopped := held["stop"]
+	reason, stopped := fields["stop"]
 	return trace.Running{
-		Record: record, Stopped: stopped, Reason: reason, Left: time.Duration(timeout-ran) * time.Millisecond,
+		Record: record, Stopped: stopped, Reason: reason, Left: time.Duration(timeout-elapsed) * time.Millisecond,
 		Terms: trace.Terms{
-			User: held["user"], Fingerprint: held["fingerprint"], TurnEpoch: epoch,
-			Timeout: time.Duration(timeout) * time.Millisecond, Credentials: held["credentials"] == "1", Labels: held["labels"], Above: held["above"],
+			User: fields["user"], Fingerprint: fields["fingerprint"], TurnEpoch: epoch, Timeout: time.Duration(timeout) * time.Millisecond,
+			Credentials: fields["credentials"] == "1", Labels: fields["labels"], Above: fields["above"],
 		},
 	}, nil
 }
 
-// number is that of a field, 0 when it is not there.
+// number reads a field (0 when it is missing).
 func number(field string) (int64, error) {
 	return strconv.ParseInt(cmp.Or(field, "0"), 10, 64)
 }
 
-func decode(held map[string]string) (*troupev1.Trace, error) {
+// decodeRecord reads the hash of a record.
+func decodeRecord(fields map[string]string) (*troupev1.Trace, error) {
 	record := &troupev1.Trace{}
-	if err := proto.Unmarshal([]byte(held["record"]), record); err != nil {
+	if err := proto.Unmarshal([]byte(fields["record"]), record); err != nil {
 		return nil, fmt.Errorf("trace record: %w", err)
 	}
-	last, err1 := strconv.ParseUint(held["last"], 10, 64)
-	epoch, err2 := strconv.ParseInt(held["epoch"], 10, 64)
+	last, err1 := strconv.ParseUint(fields["last"], 10, 64)
+	epoch, err2 := strconv.ParseInt(fields["epoch"], 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("trace record %s: %w", record.GetTraceId(), err)
 	}
-	record.LastSequence, record.OwnerEpoch, record.Owner = last, epoch, held["owner"]
-	record.RootTraceId = cmp.Or(record.GetRootTraceId(), record.GetTraceId()) // one of before it was there began a run
+	record.LastSequence, record.OwnerEpoch, record.Owner = last, epoch, fields["owner"]
+	record.RootTraceId = cmp.Or(record.GetRootTraceId(), record.GetTraceId()) // an older record without a root began its run
 	record.State = troupev1.TraceState_TRACE_STATE_RUNNING
-	if held["ended"] != "" {
+	if fields["ended"] != "" {
 		record.State = troupev1.TraceState_TRACE_STATE_ENDED
 		record.Result = &troupev1.TurnResult{}
-		if err := proto.Unmarshal([]byte(held["result"]), record.Result); err != nil {
+		if err := proto.Unmarshal([]byte(fields["result"]), record.Result); err != nil {
 			return nil, fmt.Errorf("trace result %s: %w", record.GetTraceId(), err)
 		}
 		record.Quarantined = trace.Quarantined(record.GetResult())
@@ -95,20 +108,47 @@ func decode(held map[string]string) (*troupev1.Trace, error) {
 }
 
 // Events implements trace.Store.
-func (s *Store) Events(ctx context.Context, ref trace.Ref, after uint64, limit int) ([]*troupev1.Event, error) {
+func (r *reader) Events(ctx context.Context, ref trace.Ref, after uint64, limit int) ([]*troupev1.Event, error) {
 	const op = "trace.Events"
-	entries, err := s.redis.XRangeN(ctx, keys(ref)[1], strconv.FormatUint(after+1, 10)+"-0", "+", int64(limit)).Result()
+	entries, err := r.conn.XRangeN(ctx, eventsKey(ref), strconv.FormatUint(after+1, 10)+"-0", "+", int64(limit)).Result()
 	if err != nil {
-		return nil, s.redis.Fault(op, err)
+		return nil, r.conn.Fault(op, err)
 	}
 	events := make([]*troupev1.Event, 0, len(entries))
 	for _, entry := range entries {
-		body, _ := entry.Values["e"].(string)
-		e := &troupev1.Event{}
-		if err := proto.Unmarshal([]byte(body), e); err != nil {
-			return nil, fmt.Errorf("%s: %s of %s: %w", op, entry.ID, ref.Trace, err)
+		e, err := decodeEvent(op, entry)
+		if err != nil {
+			return nil, fmt.Errorf("trace %s: %w", ref.Trace, err)
 		}
 		events = append(events, e)
 	}
 	return events, nil
+}
+
+// decodeEvent reads an entry of the stream of events.
+func decodeEvent(op string, entry redis.XMessage) (*troupev1.Event, error) {
+	body, _ := entry.Values["e"].(string)
+	e := &troupev1.Event{}
+	if err := proto.Unmarshal([]byte(body), e); err != nil {
+		return nil, fmt.Errorf("%s: event %s: %w", op, entry.ID, err)
+	}
+	return e, nil
+}
+
+// pageSize is how many events or pointers are read at once.
+const pageSize = 200
+
+// eachPage calls do for the events of a trace, page by page.
+func (r *reader) eachPage(ctx context.Context, ref trace.Ref, do func([]*troupev1.Event)) error {
+	for after := uint64(0); ; {
+		page, err := r.Events(ctx, ref, after, pageSize)
+		if err != nil {
+			return err
+		}
+		do(page)
+		if len(page) < pageSize {
+			return nil
+		}
+		after = page[len(page)-1].GetSequence()
+	}
 }

@@ -1,0 +1,95 @@
+package trace
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Limits of one log (guarantees 2.5, F21).
+const (
+	MaxEvents    = 4096
+	MaxBytes     = 16 << 20 // of durable events
+	maxEphemeral = 16 << 20 // of ephemeral events, by what they take in memory; later ones are dropped
+	eventBytes   = 256      // what an event takes in memory besides its fields
+)
+
+// history holds the events of a log in memory, in the order in which they happened. The zero value is
+// empty. Its users hold the lock of the log.
+type history struct {
+	events    []*troupev1.Event // durable and ephemeral
+	earlier   int               // events[:earlier] belong to earlier epochs of the turn
+	shown     int               // events[:shown] are stored, or need not be
+	sequence  uint64            // of the last durable event
+	bytes     int               // of durable events
+	ephemeral int               // bytes that ephemeral events take
+}
+
+// load adds stored events.
+func (h *history) load(page []*troupev1.Event) {
+	h.events = append(h.events, page...)
+	for _, e := range page {
+		h.bytes += proto.Size(e)
+	}
+	h.sequence = page[len(page)-1].GetSequence()
+	h.shown = len(h.events)
+}
+
+// add adds an event, and numbers it when it is durable. It reports whether the event was kept: ephemeral
+// events that exceed the limit, or say nothing, are dropped.
+func (h *history) add(e *troupev1.Event) bool {
+	if size, ephemeral := ephemeralSize(e); ephemeral {
+		h.ephemeral += size
+		if size == 0 || h.ephemeral > maxEphemeral {
+			return false
+		}
+	} else {
+		h.sequence++
+		e.Sequence = h.sequence
+		h.bytes += proto.Size(e)
+	}
+	h.events = append(h.events, e)
+	return true
+}
+
+// full reports whether the history has as many durable events as a trace may have.
+func (h *history) full() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
+
+// pending returns the durable events that are not stored yet, and how many events can be shown once they
+// are.
+func (h *history) pending() (batch []*troupev1.Event, upto int) {
+	for _, e := range h.events[h.shown:] {
+		if e.GetSequence() > 0 {
+			batch = append(batch, e)
+		}
+	}
+	return batch, len(h.events)
+}
+
+// indexAfter returns the index of the first event after the given sequence.
+func (h *history) indexAfter(sequence uint64) (int, error) {
+	if err := checkRange(sequence, h.sequence); err != nil || sequence == 0 {
+		return 0, err
+	}
+	i := slices.IndexFunc(h.events, func(e *troupev1.Event) bool { return e.GetSequence() == sequence })
+	return i + 1, nil
+}
+
+// ephemeralSize reports whether an event is ephemeral, and how many bytes it takes in memory (0 when it
+// says nothing). The whole event is kept, so its size counts and not the size of its text.
+func ephemeralSize(e *troupev1.Event) (size int, ephemeral bool) {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_ToolProgress:
+		size = proto.Size(p.ToolProgress)
+	case *troupev1.Event_TextDelta:
+		size = len(p.TextDelta.GetText())
+	default:
+		return 0, false
+	}
+	if size == 0 {
+		return 0, true
+	}
+	return eventBytes + proto.Size(e), true
+}

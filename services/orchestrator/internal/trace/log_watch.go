@@ -1,0 +1,53 @@
+package trace
+
+import (
+	"context"
+	"iter"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Watch yields the events after the given sequence, as Traces.Watch does, and ephemeral events as they
+// come. A slow consumer delays no other.
+func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event, error] {
+	return func(yield func(*troupev1.Event, error) bool) {
+		l.mu.Lock()
+		next, err := l.history.indexAfter(after)
+		l.mu.Unlock()
+		for err == nil {
+			fresh, changed, done := l.shownFrom(next)
+			for _, e := range fresh {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			next += len(fresh)
+			switch {
+			case done:
+				if err = l.rejection(); err == nil {
+					return
+				}
+			case len(fresh) == 0:
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					err = ctx.Err()
+				}
+			}
+		}
+		yield(nil, err)
+	}
+}
+
+// shownFrom returns the events that can be shown from an index on, a channel that is closed at the next
+// change, and whether there will be no more events.
+func (l *Log) shownFrom(next int) (fresh []*troupev1.Event, changed <-chan struct{}, done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := &l.history
+	if next < h.shown {
+		fresh = h.events[next:h.shown:h.shown]
+	}
+	complete := l.ended && h.shown == len(h.events)
+	return fresh, l.changed, complete || l.writer.err != nil
+}

@@ -1,0 +1,109 @@
+package trace
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Times of the leases of open traces. From the death of an owner to the takeover by the next one, it takes
+// at most Vouch, plus Interval with its jitter, plus the time of the takeover. With more replicas it takes
+// less, because they ask independently.
+const (
+	Vouch    = 6 * time.Second // the duration of a lease, by the clock of the store
+	Interval = 2 * time.Second // about how long between two calls of Beat
+)
+
+// Roll is the list of all open traces, each with the end of its owner's lease. It is only a hint for
+// replicas that look for work: the record of a trace says who owns it, and the memory service says who
+// holds its turn.
+type Roll interface {
+	// Beat renews the leases of traces, removes traces that have ended, and takes over some whose lease
+	// expired: the caller has their leases from then on. It returns the stops that were requested since
+	// the last call.
+	Beat(ctx context.Context, b Beat) (Heard, error)
+	// Free ends the lease of a trace.
+	Free(ctx context.Context, ref Ref) error
+	// Stop asks the owner of a trace, now or later, to end it.
+	Stop(ctx context.Context, s Stop) error
+}
+
+// Beat is the heartbeat of a replica.
+type Beat struct {
+	Mine, Ended []Ref
+	Vouch       time.Duration // the duration of the leases
+	Take        int           // how many traces to take over at most
+	After       string        // Heard.Until of the last heartbeat (empty means that all stops are wanted)
+}
+
+// Heard is the reply to a heartbeat.
+type Heard struct {
+	Taken []Ref
+	Stops []Stop
+	Until string
+}
+
+// Stop is a request to end a trace.
+type Stop struct {
+	Ref    Ref
+	Reason string
+}
+
+// pulse says how reliably the heartbeats of this replica reach the store.
+type pulse struct {
+	since time.Time // of the first heartbeat after a failed one, or of the first at all
+	last  time.Time // of the last heartbeat that succeeded, or of the last lapse (zero means none yet)
+	terms uint64    // how often no heartbeat succeeded for the duration of a lease
+	until string
+}
+
+// Beat renews the leases of the traces that this replica drives. It returns the traces that the replica
+// must now continue, at most take, and the stops that were requested. It is called about every Interval.
+//
+// It takes over nothing until heartbeats have succeeded for the duration of a lease: while the store was
+// away no owner could renew a lease, and living owners come first.
+func (t *Traces) Beat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
+	began := time.Now()
+	t.mu.Lock()
+	if t.pulse.since.IsZero() || began.Sub(t.pulse.since) < Vouch {
+		take = 0
+	}
+	b := Beat{Mine: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, Vouch: Vouch, Take: take, After: t.pulse.until}
+	t.mu.Unlock()
+	heard, err := t.store.Beat(ctx, b)
+	t.term() // counts a lapse before the time of the last heartbeat is overwritten
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.pulse.since = time.Time{}
+		return nil, nil, err
+	}
+	if t.pulse.since.IsZero() {
+		t.pulse.since = time.Now()
+	}
+	t.pulse.last, t.pulse.until = began, heard.Until
+	t.ended = t.ended[len(b.Ended):]
+	return heard.Taken, heard.Stops, nil
+}
+
+// Dismiss removes a trace from the list of open traces with the next heartbeat.
+func (t *Traces) Dismiss(ref Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = append(t.ended, ref)
+}
+
+// term returns the number of the current term: a period in which heartbeats succeeded without a lapse.
+// After a lapse the traces of this replica may have other owners. So events that are not stored are held
+// back until the store has taken a write in the new term, which it does only from the owner. A replica
+// that sends no heartbeats has one term.
+func (t *Traces) term() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.pulse.last.IsZero() && time.Since(t.pulse.last) > Vouch {
+		t.pulse.terms++
+		t.pulse.last = time.Now()
+	}
+	return t.pulse.terms
+}

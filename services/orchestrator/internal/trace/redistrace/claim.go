@@ -1,0 +1,177 @@
+package redistrace
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+//go:embed scripts/claim.lua
+var claimSource string
+
+//go:embed scripts/enter.lua
+var enterSource string
+
+//go:embed scripts/below.lua
+var belowSource string
+
+var (
+	claimScript = redis.NewScript(claimSource)
+	enterScript = redis.NewScript(enterSource)
+	belowScript = redis.NewScript(belowSource)
+)
+
+// maxIndex is how many traces a list holds.
+const maxIndex = 10_000
+
+// writer implements the writing part of trace.Store.
+type writer struct {
+	conn   *conn
+	eraser *eraser
+}
+
+// Claim implements trace.Store.
+func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
+	const op = "trace.Claim"
+	body, err := proto.Marshal(c.Record)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", op, err)
+	}
+	args, err := appendEvents([]any{
+		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
+		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.Credentials,
+		c.Terms.Labels, c.Terms.Above,
+	}, c.Events)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", op, err)
+	}
+	reply, erased, err := w.claimAndList(ctx, c, args)
+	if err != nil {
+		return 0, 0, w.conn.Fault(op, err)
+	}
+	if erased { // this claim came too late, and so may be what the memory service has of the session
+		subject := sessionSubject(c.Tenant, c.Record.GetSessionId())
+		if _, err := w.eraser.Condemn(ctx, subject, "the erasure of the session above it", false); err != nil {
+			return 0, 0, err
+		}
+		if err := w.eraser.eraseTrace(ctx, subject, c.Ref()); err != nil {
+			return 0, 0, err
+		}
+		reply[0] = "ERASED"
+	}
+	switch reply[0] {
+	case "ERASED":
+		return 0, 0, traceErased(op, c.Ref())
+	case "ENDED":
+		return 0, 0, failure.New(failure.TurnNotOpen, op, "the trace has ended")
+	case "FENCED":
+		return 0, 0, failure.New(failure.Fenced, op, "another orchestrator drives the turn now").With("turn_epoch", reply[1])
+	}
+	epoch, err1 := strconv.ParseInt(reply[1], 10, 64)
+	last, err2 := strconv.ParseUint(reply[2], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, 0, fmt.Errorf("%s: reply %q: %w", op, reply, err)
+	}
+	return epoch, last, nil
+}
+
+// eval is EvalSha or Eval of a script.
+type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
+
+// claimAndList sends the claim, the entry in the tenant's list and the entry in the list of open traces in
+// one round trip. The tenant's list holds the newest maxIndex traces. A trace that did not enter the list
+// of open traces enters it with the next heartbeat of its owner.
+//
+// The trace first enters the list of its session, and the session enters the list of the parent trace. Both
+// scripts also say whether the session is erased.
+func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ []string, erased bool, _ error) {
+	pointers := decisionPointers(c.Ref(), c.Events)
+	lease := heartbeatArgs(trace.Beat{Mine: []trace.Ref{c.Ref()}, Vouch: trace.Vouch})
+	traces, mark := sessionKeys(sessionSubject(c.Tenant, c.Record.GetSessionId()))
+	send := func(enter, enterChild, claim, beat eval) ([]string, bool, error) {
+		var entered, child, claimed, leased *redis.Cmd
+		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
+			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longest().Milliseconds())
+			if c.Terms.Above != "" {
+				parent := trace.Ref{Tenant: c.Tenant, Trace: c.Terms.Above}
+				child = enterChild(ctx, p, []string{recordKey(parent), childrenKey(parent)}, c.Record.GetSessionId(), w.conn.longest().Milliseconds())
+			}
+			claimed = claim(ctx, p, traceKeys(c.Ref()), args...)
+			if c.Terms != (trace.Terms{}) {
+				leased = beat(ctx, p, openKeys, lease...)
+			}
+			w.list(ctx, p, c)
+			w.addPointers(ctx, p, pointers)
+			return nil
+		})
+		onlyLeaseFailed := leased != nil && leased.Err() != nil && entered.Err() == nil && (child == nil || child.Err() == nil) &&
+			claimed.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT")
+		if err != nil && !onlyLeaseFailed {
+			return nil, false, err
+		}
+		reply, err := claimed.StringSlice()
+		erased, _ := entered.Bool()
+		if child != nil {
+			parentErased, _ := child.Bool()
+			erased = erased || parentErased
+		}
+		return reply, erased, err
+	}
+	reply, erased, err := send(enterScript.EvalSha, belowScript.EvalSha, claimScript.EvalSha, beatScript.EvalSha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return send(enterScript.Eval, belowScript.Eval, claimScript.Eval, beatScript.Eval)
+	}
+	return reply, erased, err
+}
+
+// list enters a trace in the lists of its tenant, its run and its user.
+func (w *writer) list(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
+	id, started := c.Record.GetTraceId(), c.Record.GetStarted().AsTime()
+	p.ZAddNX(ctx, indexKey(c.Tenant), redis.Z{Score: float64(started.UnixMilli()), Member: id})
+	p.ZRemRangeByRank(ctx, indexKey(c.Tenant), 0, -maxIndex-1)
+	if root := c.Record.GetRootTraceId(); root != "" && root != id {
+		w.addExpiring(ctx, p, runKey(c.Tenant, root), id, started)
+	}
+	w.addUserSession(ctx, p, c)
+}
+
+// addExpiring enters a trace in a list that expires, unless it is there.
+func (w *writer) addExpiring(ctx context.Context, p redis.Pipeliner, key, id string, at time.Time) {
+	p.ZAddNX(ctx, key, redis.Z{Score: float64(at.UnixMilli()), Member: id})
+	p.ZRemRangeByRank(ctx, key, 0, -maxIndex-1)
+	p.PExpire(ctx, key, w.conn.longest())
+}
+
+// addUserSession enters the session of a trace in the list of its user. The list leads to traces of
+// sessions that the memory service no longer has.
+func (w *writer) addUserSession(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
+	if c.Terms.User == "" {
+		return
+	}
+	now, key := time.Now(), userSessionsKey(c.Tenant, c.Terms.User)
+	p.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: c.Record.GetSessionId()})
+	p.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-w.conn.longest()).UnixMilli(), 10))
+	p.PExpire(ctx, key, w.conn.longest())
+}
+
+// appendEvents adds the sequence and the encoding of each event to the arguments of a script.
+func appendEvents(args []any, events []*troupev1.Event) ([]any, error) {
+	for _, e := range events {
+		body, err := proto.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, e.GetSequence(), body)
+	}
+	return args, nil
+}

@@ -1,0 +1,121 @@
+package redistrace
+
+import (
+	"context"
+	_ "embed"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+//go:embed scripts/condemn.lua
+var condemnSource string
+
+//go:embed scripts/strike.lua
+var strikeSource string
+
+//go:embed scripts/erased.lua
+var erasedSource string
+
+//go:embed scripts/unfinished.lua
+var unfinishedSource string
+
+var (
+	condemnScript    = redis.NewScript(condemnSource)
+	strikeScript     = redis.NewScript(strikeSource)
+	erasedScript     = redis.NewScript(erasedSource)
+	unfinishedScript = redis.NewScript(unfinishedSource)
+)
+
+const (
+	markRetention = memory.Retention // as long as the memory service keeps the mark of the session
+	countPrefix   = "n:"             // begins the fields of a mark that count
+)
+
+// staleAfter is how long an erasure is left to the caller that works on it.
+const staleAfter = 30 * time.Second
+
+// Condemn implements trace.Erasures. The subject enters the list before it is marked, so that every marked
+// one is erased eventually.
+func (e *eraser) Condemn(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+	const op = "trace.Condemn"
+	again := -time.Now().Add(staleAfter).UnixMilli()
+	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
+		return memory.Erasure{}, e.conn.Fault(op, err)
+	}
+	reply, err := condemnScript.Run(ctx, e.conn, []string{markKey(subject)}, by, markRetention.Milliseconds(), anew).StringSlice()
+	if err != nil {
+		return memory.Erasure{}, e.conn.Fault(op, err)
+	}
+	return decodeMark(subject, reply), nil
+}
+
+// decodeMark reads the fields and values of a mark.
+func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
+	e := memory.Erasure{Session: subject.Session, User: subject.User}
+	for field := range slices.Chunk(reply, 2) {
+		n, _ := strconv.ParseInt(field[1], 10, 64)
+		switch name := field[0]; {
+		case name == "by":
+			e.By = field[1]
+		case name == "began":
+			e.Began = time.UnixMilli(n).UTC()
+		case name == "ended":
+			e.Ended = time.UnixMilli(n).UTC()
+		case strings.HasPrefix(name, countPrefix):
+			e.Add(map[string]int64{strings.TrimPrefix(name, countPrefix): n})
+		}
+	}
+	return e
+}
+
+// Removed implements trace.Erasures.
+func (e *eraser) Removed(ctx context.Context, subject trace.Subject, from string, counts map[string]int64) error {
+	args := []any{from}
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		args = append(args, kind, counts[kind])
+	}
+	err := strikeScript.Run(ctx, e.conn, []string{markKey(subject)}, args...).Err()
+	if err == nil && subject.User != "" {
+		err = e.conn.ZRem(ctx, userSessionsKey(subject.Tenant, subject.User), from).Err()
+	}
+	return e.conn.fault("trace.Removed", err)
+}
+
+// Erased implements trace.Erasures.
+func (e *eraser) Erased(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+	const op = "trace.Erased"
+	reply, err := erasedScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
+	if err != nil {
+		return memory.Erasure{}, e.conn.Fault(op, err)
+	}
+	err = e.conn.ZRem(ctx, erasingKey, erasingMember(subject)).Err()
+	return decodeMark(subject, reply), e.conn.fault(op, err)
+}
+
+// Unfinished implements trace.Erasures.
+func (e *eraser) Unfinished(ctx context.Context, limit int) (all []trace.Subject, _ error) {
+	found, err := unfinishedScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
+	if err != nil {
+		return nil, e.conn.Fault("trace.Unfinished", err)
+	}
+	for _, member := range found {
+		all = append(all, subjectFromMember(member))
+	}
+	return all, nil
+}
+
+// Visited implements trace.Erasures.
+func (e *eraser) Visited(ctx context.Context, tenant, user string, until time.Time, limit int) ([]string, error) {
+	ids, err := e.conn.ZRevRangeByScore(ctx, userSessionsKey(tenant, user), &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: int64(limit),
+	}).Result()
+	return ids, e.conn.fault("trace.Visited", err)
+}

@@ -1,0 +1,111 @@
+package redistrace
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+//go:embed scripts/beat.lua
+var beatSource string
+
+//go:embed scripts/stop.lua
+var stopSource string
+
+var (
+	beatScript = redis.NewScript(beatSource)
+	stopScript = redis.NewScript(stopSource)
+)
+
+// maxStops is about how many stop requests are kept for owners that have not read them yet.
+const maxStops = 1000
+
+// maxBatch is how many traces one script handles, so that it does not delay other callers of Redis.
+const maxBatch = 1000
+
+// openTraces implements trace.Roll.
+type openTraces struct {
+	conn *conn
+}
+
+// Beat implements trace.Roll.
+func (o *openTraces) Beat(ctx context.Context, b trace.Beat) (trace.Heard, error) {
+	heard := trace.Heard{Until: cmp.Or(b.After, "0-0")}
+	for {
+		part := b
+		part.Mine, part.Ended, part.After = b.Mine[:min(maxBatch, len(b.Mine))], b.Ended[:min(maxBatch, len(b.Ended))], heard.Until
+		b.Mine, b.Ended = b.Mine[len(part.Mine):], b.Ended[len(part.Ended):]
+		last := len(b.Mine)+len(b.Ended) == 0
+		if !last {
+			part.Take = 0 // the caller's own leases are renewed first
+		}
+		if err := o.sendBatch(ctx, part, &heard); err != nil || last {
+			return heard, err
+		}
+	}
+}
+
+// heartbeatArgs returns the arguments of beat.lua. Without After the script returns no stops.
+func heartbeatArgs(b trace.Beat) []any {
+	args := []any{b.Vouch.Milliseconds(), b.Take, b.After, len(b.Mine)}
+	for _, ref := range slices.Concat(b.Mine, b.Ended) {
+		args = append(args, openMember(ref))
+	}
+	return args
+}
+
+// sendBatch runs beat.lua once, and adds its reply to what was heard before.
+func (o *openTraces) sendBatch(ctx context.Context, b trace.Beat, heard *trace.Heard) error {
+	const op = "trace.Beat"
+	reply, err := beatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
+	if err != nil {
+		return o.conn.Fault(op, err)
+	}
+	if len(reply) != 2 {
+		return fmt.Errorf("%s: reply of %d parts", op, len(reply))
+	}
+	taken, _ := reply[0].([]any)
+	for _, t := range taken {
+		heard.Taken = append(heard.Taken, refFromMember(fmt.Sprint(t)))
+	}
+	stops, _ := reply[1].([]any)
+	for _, stop := range stops {
+		entry, _ := stop.([]any)
+		if len(entry) != 2 {
+			return fmt.Errorf("%s: a stop of %d parts", op, len(entry))
+		}
+		fields, _ := entry[1].([]any)
+		if len(fields) != 4 {
+			return fmt.Errorf("%s: a stop with %d fields", op, len(fields))
+		}
+		heard.Until = fmt.Sprint(entry[0])
+		heard.Stops = append(heard.Stops, trace.Stop{Ref: refFromMember(fmt.Sprint(fields[1])), Reason: fmt.Sprint(fields[3])})
+	}
+	return nil
+}
+
+// Free implements trace.Roll.
+func (o *openTraces) Free(ctx context.Context, ref trace.Ref) error {
+	err := o.conn.ZAdd(ctx, openKey, redis.Z{Score: 0, Member: openMember(ref)}).Err()
+	return o.conn.fault("trace.Free", err)
+}
+
+// Stop implements trace.Roll. The request is stored with the trace, for its next owner, and sent to the
+// current one. A trace that is not kept needs no stop.
+func (o *openTraces) Stop(ctx context.Context, stop trace.Stop) error {
+	const op = "trace.Stop"
+	exists, err := stopScript.Run(ctx, o.conn, []string{recordKey(stop.Ref)}, stop.Reason).Bool()
+	if err != nil || !exists {
+		return o.conn.fault(op, err)
+	}
+	err = o.conn.XAdd(ctx, &redis.XAddArgs{
+		Stream: stopsKey, MaxLen: maxStops, Approx: true, Values: []any{"trace", openMember(stop.Ref), "reason", stop.Reason},
+	}).Err()
+	return o.conn.fault(op, err)
+}

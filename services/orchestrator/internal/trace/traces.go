@@ -1,0 +1,159 @@
+package trace
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Traces are the traces that this replica drives, and a view of all others. It is safe for concurrent
+// use.
+type Traces struct {
+	store Store
+	log   *zap.Logger
+
+	mu     sync.Mutex
+	driven map[Ref]*Log
+	ended  []Ref // to be removed from the list of open traces with the next heartbeat
+	pulse  pulse
+}
+
+// New returns an empty set of traces over the store.
+func New(store Store, log *zap.Logger) *Traces {
+	return &Traces{store: store, log: log, driven: map[Ref]*Log{}}
+}
+
+// Store returns the store of all traces.
+func (t *Traces) Store() Store { return t.store }
+
+// Open begins the log of a trace that this replica drives from now on. The record is made with the first
+// write, while the caller works. When the turn was taken over, the trace may have events already: then
+// Open claims it first and reads them.
+func (t *Traces) Open(ctx context.Context, c Claim, takenOver bool) (*Log, error) {
+	l := newLog(t, c)
+	if takenOver {
+		if err := l.takeOver(ctx); err != nil {
+			return nil, err
+		}
+	}
+	t.mu.Lock()
+	t.driven[l.Ref()] = l
+	t.mu.Unlock()
+	return l, nil
+}
+
+// Close ends the log of a trace with its last event. It returns once that event is stored, or ctx ends,
+// or the store rejects it: then watchers learn that the trace is orphaned.
+func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error {
+	err := l.finish(ctx, last)
+	if err != nil {
+		level := zap.ErrorLevel
+		if failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.SessionDeleted) {
+			level = zap.WarnLevel // another owner ends it, or it is erased
+		}
+		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.Ref().Trace), zap.String("root_trace_id", l.root), zap.Error(err))
+	} else {
+		t.Dismiss(l.Ref())
+	}
+	t.forget(l)
+	return err
+}
+
+// forget drops a log, unless a successor on this replica has taken its place.
+func (t *Traces) forget(l *Log) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.driven[l.Ref()] == l {
+		delete(t.driven, l.Ref())
+	}
+}
+
+// ownerTime is how long an owner may take to end the trace of a closed turn before another owner does,
+// and firstTime how long it may take to store its first event. An owner that needs longer is fenced.
+const (
+	ownerTime = 5 * time.Second
+	firstTime = time.Second
+)
+
+// Orphaned reports whether another owner must end the trace of a closed turn: its owner died before it
+// stored the last event, or any event, or so long ago that the trace is no longer kept. It waits first,
+// because the owner may be about to store it. A trace that this replica drives, or that has ended, is not
+// orphaned.
+func (t *Traces) Orphaned(ctx context.Context, ref Ref) (bool, error) {
+	patience, first := time.NewTimer(ownerTime), time.Now().Add(firstTime)
+	defer patience.Stop()
+	poll := time.NewTicker(ownerTime / 50)
+	defer poll.Stop()
+	for {
+		if t.logOf(ref) != nil {
+			return false, nil
+		}
+		stored, err := t.store.Get(ctx, ref)
+		switch {
+		case failure.Is(err, failure.NotFound):
+			if !time.Now().Before(first) {
+				return true, nil
+			}
+		case err != nil || stored.GetState() == troupev1.TraceState_TRACE_STATE_ENDED:
+			return false, err
+		}
+		select {
+		case <-poll.C:
+		case <-patience.C:
+			return true, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// logOf returns the log of a trace that this replica drives, or nil.
+func (t *Traces) logOf(ref Ref) *Log {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.driven[ref]
+}
+
+// Abandon gives up the log of a trace without an end. The orchestrator that takes the turn over continues
+// the trace, and watchers see what it stores. ctx bounds the wait for a write in progress.
+func (t *Traces) Abandon(ctx context.Context, l *Log) {
+	l.abandon(ctx)
+	t.forget(l)
+}
+
+// Stored returns the events of a trace up to the given sequence, as far as they are still kept.
+func (t *Traces) Stored(ctx context.Context, ref Ref, last uint64) (all []*troupev1.Event, err error) {
+	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
+		page, err := t.store.Events(ctx, ref, after, pageSize)
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		all = append(all, page...)
+	}
+	return all, nil
+}
+
+// checkRange returns an error when a trace does not reach the given sequence.
+func checkRange(after, last uint64) error {
+	if after <= last {
+		return nil
+	}
+	return failure.Newf(failure.UserInvalidInput, "trace.Watch",
+		"after_sequence: the trace has %d events so far, and %d was asked for", last, after)
+}
+
+// eventsExpired returns the error for a trace whose events are no longer kept.
+func eventsExpired(ref Ref) error {
+	return failure.Newf(failure.NotFound, "trace.Watch", "the events of trace %s are no longer kept", ref.Trace)
+}
+
+// orphaned returns the error for a trace that no replica drives.
+func orphaned(ref Ref) error {
+	return failure.New(failure.TraceOrphaned, "trace.Watch",
+		"no orchestrator drives this trace any more; send the request again with its session_id and request_id to continue").With("trace_id", ref.Trace)
+}
