@@ -40,7 +40,7 @@ type ExecuteStepRequest struct {
 	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// epoch is the fence of the turn; the worker hands it on with its commit.
 	Epoch int64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// agent is the name of the agent that shall run.
+	// agent is the name of the agent to run.
 	Agent string `protobuf:"bytes,8,opt,name=agent,proto3" json:"agent,omitempty"`
 	// history is the window of the session that the agent may see, oldest first; the
 	// user's message of this turn is in it.
@@ -49,23 +49,23 @@ type ExecuteStepRequest struct {
 	BaseSequence int64 `protobuf:"varint,10,opt,name=base_sequence,json=baseSequence,proto3" json:"base_sequence,omitempty"`
 	// prior are the results of the steps of this turn that came before, in order.
 	Prior []*StepResult `protobuf:"bytes,11,rep,name=prior,proto3" json:"prior,omitempty"`
-	// routes are the agents to which the step may ask to hand on. When there are any, the
-	// agent decides between them and its text is not added to the session.
+	// routes are the agents to which the step may request to hand on. If there are any, the agent
+	// chooses among them and its text is not added to the session.
 	Routes []string `protobuf:"bytes,12,rep,name=routes,proto3" json:"routes,omitempty"`
 	// last is set when the turn ends with this step; its commit closes the turn.
 	Last bool `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
 	// auth of the turn, for the tools and models of this step; absent when the turn brought
 	// none. A worker keeps it in RAM until the step ends, and writes it nowhere.
 	Auth *Auth `protobuf:"bytes,14,opt,name=auth,proto3" json:"auth,omitempty"`
-	// user_id is whose session it is; empty: nobody's. A worker asks the memory service for
-	// this user's past only.
+	// user_id is the user of the session (empty if it has none). A worker asks the memory service
+	// only for the past of this user.
 	UserId string `protobuf:"bytes,15,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// answers to calls that wait since the turn before this one, which this turn goes on with.
+	// answers are the answers to calls of an earlier turn that this turn continues.
 	Answers []*CallAnswer `protobuf:"bytes,16,rep,name=answers,proto3" json:"answers,omitempty"`
-	// silent is set for a step in a branch of a fork, beside which others run: what it says is
-	// for the steps behind it, in their prior, and is not added to the session. It must not end
-	// the turn: one that asks the user, has calls that wait, or was stopped fails with
-	// AGENT_CONTRACT, and commits nothing.
+	// silent is set for a step in a branch of a fork, which runs in parallel with others. Its text is
+	// not added to the session; later steps read it in prior. A silent step must not end the turn: if
+	// it asks the user, has calls that wait, or is stopped, it fails with AGENT_CONTRACT and commits
+	// nothing.
 	Silent bool `protobuf:"varint,17,opt,name=silent,proto3" json:"silent,omitempty"`
 	// profile of the request, for the agent and its tools. Empty: "default".
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
@@ -73,17 +73,17 @@ type ExecuteStepRequest struct {
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// request_id of the request that began the turn.
 	RequestId string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// tools are those that the step may use, by the orchestrator's decision (contract OC-13): the
-	// model is offered no others of the agent's, and a call for another one is not run; the model is
-	// told so. Absent: all tools of the agent. With no names in it: none.
+	// tools are the tools that the step may use, as the orchestrator decided (contract OC-13). The
+	// model is offered only these; a call of another tool does not run, and the model reads why
+	// (absent: all tools of the agent; without names: none).
 	Tools *AllowedTools `protobuf:"bytes,30,opt,name=tools,proto3" json:"tools,omitempty"`
-	// goal is what the user wants of the turn, cut to 200 characters; history has all of it. Required
-	// (contract OC-28).
+	// goal is what the user wants of the turn, cut to 200 characters; history has the whole text.
+	// Required (contract OC-28).
 	Goal string `protobuf:"bytes,32,opt,name=goal,proto3" json:"goal,omitempty"`
-	// task is what this step is asked to do, at most 4 KiB: what its workflow declares, or a planner
-	// wants of it, or else the goal. Required (contract OC-28).
+	// task is what this step must do, at most 4 KiB: the task in its workflow or from a planner,
+	// otherwise the goal. Required (contract OC-28).
 	Task string `protobuf:"bytes,33,opt,name=task,proto3" json:"task,omitempty"`
-	// expected_output says in words what the result shall be; empty: nobody said.
+	// expected_output describes the expected result in words (may be empty).
 	ExpectedOutput string `protobuf:"bytes,34,opt,name=expected_output,json=expectedOutput,proto3" json:"expected_output,omitempty"`
 	// constraints are what the agent has to keep to, in words.
 	Constraints []string `protobuf:"bytes,35,rep,name=constraints,proto3" json:"constraints,omitempty"`
@@ -91,36 +91,36 @@ type ExecuteStepRequest struct {
 	Priority *int32 `protobuf:"varint,36,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// tags of the request, for the agent and its tools.
 	Tags []string `protobuf:"bytes,37,rep,name=tags,proto3" json:"tags,omitempty"`
-	// timeout is what was left of the time of the turn when the step was given away. The deadline of
-	// the call says the same; this is for the agent to read. Absent: nobody said.
+	// timeout is the time that the turn had left when the step was dispatched, for the agent to read.
+	// The deadline of the call is the same (absent if unknown).
 	Timeout *durationpb.Duration `protobuf:"bytes,38,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// plan is set when the step shall say who does what next: its result may have tasks then.
+	// plan is set when the step plans: its result may then have tasks.
 	Plan *PlanRequest `protobuf:"bytes,39,opt,name=plan,proto3" json:"plan,omitempty"`
-	// budget is what this attempt may use, remote turns included: its part of what is left of the
-	// trace. A worker refuses a call before it goes beyond, with POLICY_BUDGET and the facts
-	// budget, limit, used and asked (OC-29). Calls that the journal knows use nothing. Absent:
-	// nothing is bounded.
+	// budget is what this attempt may use, remote turns included: its share of what the trace has
+	// left. A worker refuses a call that would exceed it, with POLICY_BUDGET and the facts budget,
+	// limit, used and asked (OC-29). Calls that the journal already has use nothing (absent: no
+	// limit).
 	Budget *Budget `protobuf:"bytes,40,opt,name=budget,proto3" json:"budget,omitempty"`
-	// origin_turn_id is the turn that did this step first and failed in it, when turn_id goes on in
-	// its place: idempotency keys of tools are made of it, so that a tool that ran for it knows the
-	// call again (contract OC-27). Empty: turn_id.
+	// origin_turn_id is the turn in which this step first failed, when turn_id resumes it.
+	// Idempotency keys of tools are derived from it, so a tool that already ran recognises the call
+	// (contract OC-27; empty: turn_id).
 	OriginTurnId string `protobuf:"bytes,46,opt,name=origin_turn_id,json=originTurnId,proto3" json:"origin_turn_id,omitempty"`
 	// root_trace_id is the trace with which the run began to which the turn belongs, 32
 	// lower-case hex digits. Agents and tools see it, and turns that they ask for belong to the
 	// same run (contract OC-10). Empty: trace_id.
 	RootTraceId string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
-	// recorded is set when what the step does is kept for a replay: its worker journals also the
-	// last reply, the arguments of tools, and what the step was given.
+	// recorded is set when the step is recorded for a replay: its worker also journals the last
+	// reply, the arguments of tools, and the input of the step.
 	Recorded bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
-	// tenant whose session it is. The memory service does not believe it: it takes the tenant from
-	// the credential. Empty: "default".
+	// tenant of the session, for information. The memory service reads the tenant from the credential
+	// (empty: "default").
 	Tenant string `protobuf:"bytes,49,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// credential of this attempt, at most 8 KiB: it proves to the memory service that the worker acts
-	// in this turn. The worker sends it as it is, as the metadata "troupe-turn", with each call to the
-	// memory service that it makes for the step, and with none to anybody else but the orchestrator.
-	// It keeps it in RAM until the step ends, and writes it nowhere. It holds for one agent, tenant,
-	// session, turn and epoch, and ends a minute after the turn must, at most after 15 minutes. Empty:
-	// the mesh has no identities, and nothing is sent (guarantees S6).
+	// credential of this attempt, at most 8 KiB. It proves to the memory service that the worker acts
+	// in this turn. The worker sends it unchanged, as the metadata "troupe-turn", with each call that
+	// it makes for the step to the memory service or the orchestrator, and to no one else. It keeps
+	// it in RAM until the step ends. The credential is valid for one agent, tenant, session, turn,
+	// step and epoch, until a minute after the turn must end and at most 15 minutes (guarantee S6;
+	// empty if the mesh has no identities).
 	Credential    string `protobuf:"bytes,50,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -404,8 +404,7 @@ func (x *ExecuteStepRequest) GetCredential() string {
 // AllowedTools are the tools that a step may use.
 type AllowedTools struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// names of tools, those that fit best first, each once. One that the agent does not have is
-	// passed over.
+	// names of tools, best match first, each once. Names that the agent does not have are ignored.
 	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -518,7 +517,7 @@ type PlanAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the agent.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// description is one line from its author, as a document beside the workflow has it; empty without one.
+	// description is one line from its author, from the document next to the workflow (may be empty).
 	Description   string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -701,7 +700,7 @@ type ExecuteStepResponse_Result struct {
 }
 
 type ExecuteStepResponse_Heartbeat struct {
-	// heartbeat is sent when there is nothing else to send.
+	// heartbeat shows that the step is alive; sent when there is nothing else to send.
 	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
 }
 
@@ -714,9 +713,9 @@ func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
 // ReplayStepRequest is a step that is over.
 type ReplayStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// step as it was given; its epoch is not looked at.
+	// step as it was dispatched; its epoch is ignored.
 	Step *ExecuteStepRequest `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
-	// result that it led to then; with a failure it is one that failed.
+	// result is the recorded result; it has a failure if the step failed.
 	Result        *StepResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,20 +29,20 @@ const (
 //
 // AgentService is how the orchestrator gives work to a worker.
 type AgentServiceClient interface {
-	// ExecuteStep runs the agent once. Before admission it fails with a gRPC status and
-	// nothing happened, so that another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
-	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and
-	// when the agent is not the one that this worker hosts; the caller's view of the registry
-	// is behind then. After admission, which the response header announces, it streams events
-	// and ends with exactly one result, also when the step failed, and the status OK. The result is sent after the step's messages and result
-	// are committed to the memory service under the epoch. Cancelling the call cancels
-	// the step; nothing of it is committed then, unless the commit was on its way.
+	// ExecuteStep runs the agent once. A step that is refused before admission fails with a gRPC
+	// status and has had no effect, so another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
+	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and for an
+	// agent that this worker does not host. The response header announces admission. From then on the
+	// call streams events and ends with exactly one result and status OK, even if the step failed.
+	// The worker sends the result after the memory service has committed the step's messages and
+	// result under the epoch. Cancelling the call cancels the step. Nothing of a cancelled step is
+	// committed, unless the commit was already on its way.
 	ExecuteStep(ctx context.Context, in *ExecuteStepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStepResponse], error)
-	// ReplayStep runs the agent again as it is now, over the recording of a step that is over, which
-	// the worker reads from the memory service: models and tools are not called but answer as they
-	// did, and nothing is stored. It returns the first difference to what was recorded, if there is
-	// one; that is no error. Fails as ExecuteStep does before admission, with NOT_FOUND when there is
-	// no recording. A worker that cannot replay does not have the method.
+	// ReplayStep runs the agent as it is now over the recording of a finished step, which the worker
+	// reads from the memory service. Models and tools are not called: they answer as recorded, and
+	// nothing is stored. It returns the first difference, if any; a difference is not an error. It
+	// fails as ExecuteStep does before admission, and with NOT_FOUND if there is no recording. A
+	// worker that cannot replay does not implement the method.
 	ReplayStep(ctx context.Context, in *ReplayStepRequest, opts ...grpc.CallOption) (*ReplayStepResponse, error)
 }
 
@@ -89,20 +89,20 @@ func (c *agentServiceClient) ReplayStep(ctx context.Context, in *ReplayStepReque
 //
 // AgentService is how the orchestrator gives work to a worker.
 type AgentServiceServer interface {
-	// ExecuteStep runs the agent once. Before admission it fails with a gRPC status and
-	// nothing happened, so that another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
-	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and
-	// when the agent is not the one that this worker hosts; the caller's view of the registry
-	// is behind then. After admission, which the response header announces, it streams events
-	// and ends with exactly one result, also when the step failed, and the status OK. The result is sent after the step's messages and result
-	// are committed to the memory service under the epoch. Cancelling the call cancels
-	// the step; nothing of it is committed then, unless the commit was on its way.
+	// ExecuteStep runs the agent once. A step that is refused before admission fails with a gRPC
+	// status and has had no effect, so another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
+	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and for an
+	// agent that this worker does not host. The response header announces admission. From then on the
+	// call streams events and ends with exactly one result and status OK, even if the step failed.
+	// The worker sends the result after the memory service has committed the step's messages and
+	// result under the epoch. Cancelling the call cancels the step. Nothing of a cancelled step is
+	// committed, unless the commit was already on its way.
 	ExecuteStep(*ExecuteStepRequest, grpc.ServerStreamingServer[ExecuteStepResponse]) error
-	// ReplayStep runs the agent again as it is now, over the recording of a step that is over, which
-	// the worker reads from the memory service: models and tools are not called but answer as they
-	// did, and nothing is stored. It returns the first difference to what was recorded, if there is
-	// one; that is no error. Fails as ExecuteStep does before admission, with NOT_FOUND when there is
-	// no recording. A worker that cannot replay does not have the method.
+	// ReplayStep runs the agent as it is now over the recording of a finished step, which the worker
+	// reads from the memory service. Models and tools are not called: they answer as recorded, and
+	// nothing is stored. It returns the first difference, if any; a difference is not an error. It
+	// fails as ExecuteStep does before admission, and with NOT_FOUND if there is no recording. A
+	// worker that cannot replay does not implement the method.
 	ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }

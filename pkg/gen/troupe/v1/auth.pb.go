@@ -22,18 +22,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Auth is in whose name a turn acts, and with which credentials. It is of one turn only:
-// processes keep it in RAM while the turn runs, and it is in no session, no event, no trace
-// record, no journal, no log and no span. What a tool says is stored as any other text: a
-// tool must not tell what it was given. An error about this message names no credential, and
-// quotes none.
+// Auth says in whose name a turn acts, and with which credentials. It belongs to one turn:
+// processes keep it in RAM while the turn runs, and it is in no session, event, trace record,
+// journal, log or span. Text of a tool is stored like any text, so a tool must not reveal its
+// credentials. Errors about this message never quote a credential.
 type Auth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// actor is the person or program in whose name the turn acts, at most 256 bytes. It is
-	// handed on as it is; the mesh decides nothing by it.
+	// actor is the person or program in whose name the turn acts, at most 256 bytes. It is passed on
+	// unchanged; the mesh decides nothing by it.
 	Actor string `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	// credentials, at most 16 by name: 1 to 64 of A-Z a-z 0-9 _ . -, and at most 16 KiB of
-	// UTF-8 each. Which names there are is between the caller and the tools.
+	// credentials, at most 16 by name: 1 to 64 of A-Z a-z 0-9 _ . -, and at most 16 KiB of UTF-8
+	// each. Caller and tools agree on the names.
 	Credentials   map[string]string `protobuf:"bytes,2,rep,name=credentials,proto3" json:"credentials,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

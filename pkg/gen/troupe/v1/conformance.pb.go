@@ -103,8 +103,8 @@ type MakeInstanceRequest struct {
 	Shutdown HookBehavior `protobuf:"varint,3,opt,name=shutdown,proto3,enum=troupe.v1.HookBehavior" json:"shutdown,omitempty"`
 	// startup_timeout bounds the startup, all tries together. Absent: 30 seconds.
 	StartupTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`
-	// max_retries is how often a failed startup is tried again, 0 to 10. The shutdown hook
-	// runs after each try that failed; when it fails too, there is no other try.
+	// max_retries is how many times a failed startup is retried, 0 to 10. The shutdown hook runs
+	// after each failed try; if it fails too, there is no further try.
 	MaxRetries int32 `protobuf:"varint,5,opt,name=max_retries,json=maxRetries,proto3" json:"max_retries,omitempty"`
 	// keep_failed leaves an instance whose startup failed in INITIALIZING until a Shutdown,
 	// instead of ending it (cleanup_on_error = false).

@@ -42,7 +42,7 @@ const (
 //
 // Any other text is answered with itself.
 type ConformanceServiceClient interface {
-	// MakeInstance makes an instance in UNINITIALIZED and serves it on an address of its own.
+	// MakeInstance makes an instance in UNINITIALIZED and serves it on its own address.
 	MakeInstance(ctx context.Context, in *MakeInstanceRequest, opts ...grpc.CallOption) (*MakeInstanceResponse, error)
 	// DropInstance ends an instance at once, in whatever state it is, and closes its address.
 	// An instance that is not known is OK.
@@ -96,7 +96,7 @@ func (c *conformanceServiceClient) DropInstance(ctx context.Context, in *DropIns
 //
 // Any other text is answered with itself.
 type ConformanceServiceServer interface {
-	// MakeInstance makes an instance in UNINITIALIZED and serves it on an address of its own.
+	// MakeInstance makes an instance in UNINITIALIZED and serves it on its own address.
 	MakeInstance(context.Context, *MakeInstanceRequest) (*MakeInstanceResponse, error)
 	// DropInstance ends an instance at once, in whatever state it is, and closes its address.
 	// An instance that is not known is OK.

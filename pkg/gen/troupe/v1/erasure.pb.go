@@ -22,24 +22,24 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ErasureReceipt says what an erasure removed, and what is still there and why (S24). That of a
-// session is kept with its mark: the same call within a week answers with the same. A user may
-// come again, and is then erased again.
+// ErasureReceipt says what an erasure removed, what remains, and why (S24). The receipt of a
+// session is kept with its tombstone: repeating the call within a week returns the same receipt. A
+// user may come back, and is then erased again.
 type ErasureReceipt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// session_id of the conversation that was erased; empty in the receipt of a user.
+	// session_id is the erased conversation (empty in the receipt of a user).
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// user_id of the user who was erased; empty in the receipt of a session.
+	// user_id is the erased user (empty in the receipt of a session).
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// removed are the kinds of which there was something, by name.
 	Removed []*ErasedItems `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
-	// remains is what the erasure left, or could not reach.
+	// remains lists what the erasure left or could not reach.
 	Remains []*ErasureRemainder `protobuf:"bytes,4,rep,name=remains,proto3" json:"remains,omitempty"`
 	// by is who asked for it first, as proven.
 	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
-	// began is when it was asked for first; nothing new came to it since.
+	// began is when the erasure was first requested; nothing was added after it.
 	Began *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=began,proto3" json:"began,omitempty"`
-	// ended is when nothing was left but what remains says; not set while there is.
+	// ended is when only the items in remains were left (absent until then).
 	Ended         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -127,8 +127,8 @@ func (x *ErasureReceipt) GetEnded() *timestamppb.Timestamp {
 // ErasedItems says how many items of a kind were removed.
 type ErasedItems struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// kind: sessions, messages, turns, state_keys, artifacts, artifact_bytes, waiting_calls,
-	// traces, events or decisions; those of a user's own end with _of_user.
+	// kind: sessions, messages, turns, state_keys, artifacts, artifact_bytes, waiting_calls, traces,
+	// events or decisions. Kinds that belong to the user, not to a session, end with _of_user.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// count of them, above 0.
 	Count         int64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
@@ -180,12 +180,12 @@ func (x *ErasedItems) GetCount() int64 {
 	return 0
 }
 
-// ErasureRemainder is something that is there behind an erasure.
+// ErasureRemainder is something that remains after an erasure.
 type ErasureRemainder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// what it is.
 	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
-	// why it is left, and what ends it when until is not set.
+	// why it remains, and what removes it if until is not set.
 	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	// until when; not set: that is not the mesh's to know.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`

@@ -114,17 +114,17 @@ const (
 	RoutingStrategy_ROUTING_STRATEGY_UNSPECIFIED RoutingStrategy = 0
 	// The workflow, or the call, leaves one possibility.
 	RoutingStrategy_ROUTING_STRATEGY_FIXED RoutingStrategy = 1
-	// A rule of the workflow matched what was said; no model was asked.
+	// A rule of the workflow matched the conversation; no model was asked.
 	RoutingStrategy_ROUTING_STRATEGY_RULE RoutingStrategy = 2
 	// An agent chose among the routes of its step.
 	RoutingStrategy_ROUTING_STRATEGY_LEARNED RoutingStrategy = 3
 	// The agent that should choose named no route, or failed: the step's default.
 	RoutingStrategy_ROUTING_STRATEGY_DEFAULT RoutingStrategy = 4
-	// The one that has most of what is needed (contract OC-16).
+	// The candidate with most of the needed capabilities (contract OC-16).
 	RoutingStrategy_ROUTING_STRATEGY_CAPABILITY RoutingStrategy = 5
 	// In turn.
 	RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN RoutingStrategy = 6
-	// The one with the smallest part of its places taken.
+	// The candidate with the smallest used fraction of its slots.
 	RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED RoutingStrategy = 7
 	// The one with the highest priority.
 	RoutingStrategy_ROUTING_STRATEGY_PRIORITY RoutingStrategy = 8
@@ -201,7 +201,7 @@ const (
 	DecisionType_DECISION_TYPE_TOOL_SELECTION DecisionType = 3
 	// Which part of a workflow. None is made yet.
 	DecisionType_DECISION_TYPE_SUBGRAPH_SELECTION DecisionType = 4
-	// Who stands in for the one that should have had it, be it an agent or an instance.
+	// A substitute was chosen for a preferred agent or instance.
 	DecisionType_DECISION_TYPE_FALLBACK DecisionType = 5
 )
 
@@ -321,14 +321,14 @@ const (
 	ToolStatus_TOOL_STATUS_UNSPECIFIED ToolStatus = 0
 	// The tool gave a result.
 	ToolStatus_TOOL_STATUS_SUCCESS ToolStatus = 1
-	// The tool failed; the model was told.
+	// The tool failed; the model reads that.
 	ToolStatus_TOOL_STATUS_ERROR ToolStatus = 2
-	// There is no such tool; the model was told.
+	// There is no such tool; the model reads that.
 	ToolStatus_TOOL_STATUS_NOT_FOUND ToolStatus = 3
-	// Nobody knows whether the tool did its work before its worker was lost. It may run once,
-	// so it was not run again; the model was told.
+	// In doubt: the worker was lost while the tool ran. A tool that may run once does not run again;
+	// the model reads that.
 	ToolStatus_TOOL_STATUS_UNKNOWN_OUTCOME ToolStatus = 4
-	// The turn was stopped while the tool ran; the model was told.
+	// The turn was stopped while the tool ran; the model reads that.
 	ToolStatus_TOOL_STATUS_INTERRUPTED ToolStatus = 5
 	// The tool asks the user; the turn ends with its question.
 	ToolStatus_TOOL_STATUS_INPUT_REQUIRED ToolStatus = 6
@@ -436,17 +436,17 @@ func (Topic) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
-// RecoveryStrategy is what is best done about a turn that failed (contract OC-26).
+// RecoveryStrategy is the recommended way to recover a failed turn (contract OC-26).
 type RecoveryStrategy int32
 
 const (
 	// Not set.
 	RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED RecoveryStrategy = 0
-	// Somebody has to look: the failure is terminal, or not one that passes.
+	// A person must look: the failure is terminal or permanent.
 	RecoveryStrategy_RECOVERY_STRATEGY_MANUAL RecoveryStrategy = 1
-	// The failed steps are to be retried: at least 0.75 of the steps are done.
+	// Retry the failed steps: at least 0.75 of the steps are completed.
 	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS RecoveryStrategy = 2
-	// It is to be retried from what is done, at least 0.25 of the steps.
+	// Retry from what is completed: at least 0.25 of the steps.
 	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT RecoveryStrategy = 3
 	// All is to be retried.
 	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL RecoveryStrategy = 4
@@ -497,10 +497,9 @@ func (RecoveryStrategy) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
-// Event is one ordered record on a trace; what clients see. Durable events are stored
-// before they are sent, and their sequence is 1, 2, 3, … without a hole; the last one is
-// the turn result. Text deltas and the progress of tools are ephemeral: their sequence is 0
-// and they are not stored.
+// Event is one ordered record on a trace; what clients see. Durable events are stored before they
+// are sent, and their sequence is 1, 2, 3, … without a gap; the last one is the turn result. Text
+// deltas and the progress of tools are ephemeral: their sequence is 0 and they are not stored.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sequence is the position on the trace, from 1; 0 on an ephemeral event.
@@ -524,12 +523,12 @@ type Event struct {
 	Time *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=time,proto3" json:"time,omitempty"`
 	// stage is where the trace stands with this event.
 	Stage Stage `protobuf:"varint,10,opt,name=stage,proto3,enum=troupe.v1.Stage" json:"stage,omitempty"`
-	// branch says which agent of a flow it is from: the agents above it and itself, with dots
-	// between them. Empty when the step's agent runs alone.
+	// branch is the path of agents in a flow, from the outermost agent to the one that sent the
+	// event, separated by dots (empty if the step's agent runs alone).
 	Branch string `protobuf:"bytes,11,opt,name=branch,proto3" json:"branch,omitempty"`
-	// root_trace_id is the trace with which the run began, 32 lower-case hex digits: trace_id
-	// itself, unless the turn was asked for by another turn, or goes on with one that waited. It
-	// never changes on the way (contract OC-10). Empty on events of before it was there.
+	// root_trace_id is the first trace of the run, 32 lower-case hex digits. It equals trace_id
+	// unless another turn asked for this one or this one continues another, and never changes
+	// (contract OC-10; empty on events from before the field existed).
 	RootTraceId string `protobuf:"bytes,12,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// payload is what happened.
 	//
@@ -886,7 +885,7 @@ type Event_TextDelta struct {
 }
 
 type Event_TextRetracted struct {
-	// text_retracted says that the text deltas of the step so far are void.
+	// text_retracted says that all text deltas of the step before it are void.
 	TextRetracted *TextRetracted `protobuf:"bytes,26,opt,name=text_retracted,json=textRetracted,proto3,oneof"`
 }
 
@@ -906,7 +905,7 @@ type Event_ToolCallFinished struct {
 }
 
 type Event_AgentMessage struct {
-	// agent_message is what an agent says or changes beside the words of its model.
+	// agent_message is what an agent says or changes next to the text of its model.
 	AgentMessage *AgentMessage `protobuf:"bytes,30,opt,name=agent_message,json=agentMessage,proto3,oneof"`
 }
 
@@ -916,12 +915,13 @@ type Event_Thinking struct {
 }
 
 type Event_ToolCallPending struct {
-	// tool_call_pending says that a tool call waits for somebody, and the turn with it.
+	// tool_call_pending says that a tool call waits for an answer from outside; the turn ends with
+	// it.
 	ToolCallPending *ToolCallPending `protobuf:"bytes,32,opt,name=tool_call_pending,json=toolCallPending,proto3,oneof"`
 }
 
 type Event_Warning struct {
-	// warning is something a person should know; the turn goes on.
+	// warning is something that a person should know; the turn continues.
 	Warning *Warning `protobuf:"bytes,35,opt,name=warning,proto3,oneof"`
 }
 
@@ -936,18 +936,18 @@ type Event_TurnResult struct {
 }
 
 type Event_ToolProgress struct {
-	// tool_progress says how far a tool call is. Ephemeral.
+	// tool_progress is the progress of a running tool call. Ephemeral.
 	ToolProgress *ToolProgress `protobuf:"bytes,33,opt,name=tool_progress,json=toolProgress,proto3,oneof"`
 }
 
 type Event_SubtaskStarted struct {
-	// subtask_started says that a turn of its own began for this step: that of a remote agent.
+	// subtask_started says that a remote agent began a turn of its own for this step.
 	SubtaskStarted *SubtaskStarted `protobuf:"bytes,34,opt,name=subtask_started,json=subtaskStarted,proto3,oneof"`
 }
 
 type Event_OwnershipViolation struct {
-	// ownership_violation says that somebody tried to write state that is not its own. Nothing
-	// changed; the step goes on, or fails with STATE_VIOLATION.
+	// ownership_violation is a refused write to state of another owner. Nothing changed; the step
+	// continues, or fails with STATE_VIOLATION.
 	OwnershipViolation *OwnershipViolation `protobuf:"bytes,41,opt,name=ownership_violation,json=ownershipViolation,proto3,oneof"`
 }
 
@@ -989,7 +989,7 @@ func (*Event_SubtaskStarted) isEvent_Payload() {}
 
 func (*Event_OwnershipViolation) isEvent_Payload() {}
 
-// TurnStarted says what was asked and under which ids it can be asked for again.
+// TurnStarted repeats the request and the ids under which it can be repeated.
 type TurnStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// text is what the user said, cut to 200 characters.
@@ -1002,17 +1002,17 @@ type TurnStarted struct {
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// instances_ready is how many instances could take a step when the turn began.
 	InstancesReady int32 `protobuf:"varint,5,opt,name=instances_ready,json=instancesReady,proto3" json:"instances_ready,omitempty"`
-	// continues_turn_id is the turn whose calls waited, when this one goes on with them.
+	// continues_turn_id is the turn with waiting calls that this one continues (empty if none).
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers are those that it brings.
 	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
-	// parent is the call that asked for the turn, when that was an agent; absent otherwise.
+	// parent is the call of an agent that asked for the turn (absent otherwise).
 	Parent *Parent `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
 	// attachments are the files that the user sent, as artifacts and without their bytes.
 	Attachments []*Blob `protobuf:"bytes,9,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	// profile is the one under which the turn runs; "default" when the request names none.
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
-	// from is the trace that the turn goes on from; absent when it begins anew.
+	// from is the earlier trace that the turn continues (absent if it starts anew).
 	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1125,16 +1125,16 @@ func (x *TurnStarted) GetFrom() *From {
 	return nil
 }
 
-// From is an earlier trace from which a turn goes on (contract OC-27).
+// From is an earlier trace that a turn continues (contract OC-27).
 type From struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the earlier trace, 32 lower-case hex digits.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// step is the first one that is done anew, with fork; those below are taken over. 0 without
-	// fork: it follows from what failed.
+	// step is the first step that a fork runs again; it inherits the results of earlier steps (0
+	// without fork: the failed steps run again).
 	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	// fork goes on in a session of its own, which begins as the earlier one was. Without it the
-	// turn takes the place of the one that failed, in its session.
+	// fork continues in a new session that begins as the earlier one was. Without it the turn takes
+	// the place of the failed turn in its session.
 	Fork          bool `protobuf:"varint,3,opt,name=fork,proto3" json:"fork,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1191,29 +1191,27 @@ func (x *From) GetFork() bool {
 	return false
 }
 
-// Parent is the place in another turn from which a turn was asked for: that of an agent which
-// has an agent of the mesh do its work (LP-29). It is what the caller says; nothing is decided
-// by it.
+// Parent is the place in another turn from which an agent asked for this turn (LP-29). The caller
+// fills it in; the mesh decides nothing by it.
 type Parent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the trace above, 32 lower-case hex digits.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// turn_id is its turn; empty when it is not known.
+	// turn_id is its turn (empty if unknown).
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// step is the number of the step in that turn, from 1.
 	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
-	// call is the number of the call among those of the step, from 1; those of agents that run
-	// beside each other are numbered apart.
+	// call is the number of the call among those of the step, from 1. Agents that run in parallel
+	// number their calls separately.
 	Call int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
-	// depth is how deep the turn that is asked for lies below the one that nobody's agent asked
-	// for: 1 for a turn that an agent of that one asks for. Deeper than a budget allows is
-	// POLICY_BUDGET, and nothing is admitted (S17). 0 when it is not known.
+	// depth is the number of ancestors of the requested turn: 1 for a direct child of a turn that no
+	// agent asked for. A depth beyond a budget fails with POLICY_BUDGET and admits nothing (S17; 0 if
+	// unknown).
 	Depth int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
 	// root_trace_id is the trace with which the run above began, 32 lower-case hex digits; the
 	// turn belongs to that run (contract OC-10). Empty: trace_id is where it began.
 	RootTraceId string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
-	// untrusted is as in Message, of what the step has read that asks: it counts for what the turn
-	// is asked (S14).
+	// untrusted is as in Message, for everything that the asking step has read (S14).
 	Untrusted     string `protobuf:"bytes,12,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1313,9 +1311,9 @@ type Plan struct {
 	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
 	// budget is what the turn may use.
 	Budget *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
-	// agents are those of the steps, in their order; empty for a fork that runs nothing itself.
+	// agents of the steps, in the same order (empty for a fork that runs nothing itself).
 	Agents []string `protobuf:"bytes,20,rep,name=agents,proto3" json:"agents,omitempty"`
-	// inherited are the steps that an earlier turn did, with which this one goes on.
+	// inherited are the steps of an earlier turn whose results this turn starts with.
 	Inherited     []*InheritedStep `protobuf:"bytes,21,rep,name=inherited,proto3" json:"inherited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1478,9 +1476,9 @@ type TurnBudget struct {
 	Steps int32 `protobuf:"varint,1,opt,name=steps,proto3" json:"steps,omitempty"`
 	// time is what it has from its admission to its result.
 	Time *durationpb.Duration `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// limits are the other kinds (OC-29). Absent on traces of before they were there.
+	// limits are the other kinds (OC-29; absent on traces from before the field existed).
 	Limits *Budget `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
-	// carried is what was used before this trace: by the turns that it goes on with.
+	// carried is what the turns that this one continues had used.
 	Carried       *BudgetUse `protobuf:"bytes,4,opt,name=carried,proto3" json:"carried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1547,8 +1545,8 @@ func (x *TurnBudget) GetCarried() *BudgetUse {
 // RoutingDecision says who works next. Only the orchestrator makes it.
 type RoutingDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// target is the agent that was chosen; with TOOL_SELECTION the tool that fits best, and "none"
-	// when nobody could be chosen.
+	// target is the chosen agent; with TOOL_SELECTION the best matching tool, and "none" if no
+	// candidate was available.
 	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// reason is one sentence for a person.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1566,21 +1564,21 @@ type RoutingDecision struct {
 	// type is AGENT_SELECTION; FALLBACK when the target is the step's default, or stands in for one
 	// that is not available; TOOL_SELECTION for which tools of its agent a step may use.
 	Type DecisionType `protobuf:"varint,8,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
-	// fallback is the agent that comes when the target is not the one: the default of the step
-	// that chose. Empty when there is none, or when it is the target.
+	// fallback is the agent that runs if the target is unsuitable: the default of the step that chose
+	// (empty if there is none, or if it is the target).
 	Fallback string `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// rejected are the candidates that could not be chosen, 8 at most, and why.
 	Rejected []*RejectedCandidate `protobuf:"bytes,30,rep,name=rejected,proto3" json:"rejected,omitempty"`
-	// input is what the decision was made of, when that is more than the workflow and the results
-	// of steps: whoever replays it gets the same decision (contract OC-14, OC-18). Absent otherwise.
+	// input is what the decision was computed from, if that is more than the workflow and the results
+	// of steps. Replaying it gives the same decision (contract OC-14, OC-18).
 	Input *RoutingInput `protobuf:"bytes,31,opt,name=input,proto3" json:"input,omitempty"`
-	// choice is which one of the choices among agents by strategy it is, from 1 in the order of the
-	// turn; 0 for any other decision. An owner that takes the turn over finds it by this number, and
-	// does not choose again.
+	// choice numbers the choices among agents by strategy within the turn, from 1 (0 for any other
+	// decision). After a takeover the new owner finds the choice by this number and does not choose
+	// again.
 	Choice int32 `protobuf:"varint,32,opt,name=choice,proto3" json:"choice,omitempty"`
 	// number of the step in the turn, from 1.
 	Number int32 `protobuf:"varint,45,opt,name=number,proto3" json:"number,omitempty"`
-	// task is what the step is asked to do, cut to 200 characters; empty: the goal of the turn.
+	// task is what the step must do, cut to 200 characters (empty: the goal of the turn).
 	Task          string `protobuf:"bytes,46,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1714,15 +1712,15 @@ func (x *RoutingDecision) GetTask() string {
 	return ""
 }
 
-// RoutingInput is what a choice among agents or tools was made of. The rest of what the authority
-// is given is told with the turn: its goal, its profile and its parent.
+// RoutingInput is the input of a choice among agents or tools. Goal, profile and parent, which the
+// authority sees too, are published with the turn.
 type RoutingInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// task is the step for which it was decided.
 	Task string `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// constraints are the capabilities that were needed: those of the step and those of the call.
+	// constraints are the needed capabilities: those of the step and those of the call.
 	Constraints []string `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
-	// counter is how many such decisions there were before, which makes taking turns repeatable.
+	// counter is how many such decisions were made before; it makes round robin repeatable.
 	Counter uint64 `protobuf:"varint,3,opt,name=counter,proto3" json:"counter,omitempty"`
 	// names are the candidates that the workflow names, with the strategy MANUAL.
 	Names []string `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
@@ -1808,15 +1806,15 @@ type RoutingCandidate struct {
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
 	// capabilities that it has.
 	Capabilities []string `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// metadata says more of it: of an agent, how many instances could take the step.
+	// metadata describes it further: for an agent, how many instances could take the step.
 	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// available says whether it could be chosen at all.
 	Available bool `protobuf:"varint,6,opt,name=available,proto3" json:"available,omitempty"`
-	// why not, one of the words of docs/routing.md; empty when it is available.
+	// why is one of the reasons in docs/routing.md (empty if it is available).
 	Why string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
-	// load is the part of its places that is taken, 0 to 1.
+	// load is the used fraction of its slots, 0 to 1.
 	Load float64 `protobuf:"fixed64,8,opt,name=load,proto3" json:"load,omitempty"`
-	// priority of it, the higher the earlier; with the strategy PRIORITY.
+	// priority, higher first; with the strategy PRIORITY.
 	Priority      int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1918,7 +1916,7 @@ func (x *RoutingCandidate) GetPriority() int32 {
 // RejectedCandidate is one that was not chosen.
 type RejectedCandidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is that of the candidate: a step, or a tool.
+	// id of the candidate: a step or a tool.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// why is one of the words of docs/routing.md, such as unfit, paused or absent.
 	Why           string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
@@ -2037,13 +2035,13 @@ func (x *StepStarted) GetChoice() *InstanceChoice {
 // InstanceChoice is why an instance got a step. Only the orchestrator chooses.
 type InstanceChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// strategy is that of the step, as its workflow declares it.
+	// strategy of the step, as its workflow declares it.
 	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	// reason is one sentence for a person.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// confidence in the choice, 0 to 1.
 	Confidence float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	// fallback is who would have been asked next; empty when there is nobody.
+	// fallback is the instance that would have been asked next (empty if none).
 	Fallback string `protobuf:"bytes,4,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// alternatives are instances in the order in which they would have been asked, 3 at most.
 	Alternatives []string `protobuf:"bytes,5,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
@@ -2052,7 +2050,7 @@ type InstanceChoice struct {
 	// type is WORKER_SELECTION, or FALLBACK when the strategy would rather have had one that
 	// was rejected.
 	Type DecisionType `protobuf:"varint,7,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
-	// counter is how many such decisions there were before, which makes taking turns repeatable.
+	// counter is how many such decisions were made before; it makes round robin repeatable.
 	Counter       uint64 `protobuf:"varint,8,opt,name=counter,proto3" json:"counter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2152,7 +2150,7 @@ type RejectedInstance struct {
 	// why is one of the words of docs/routing.md: full, lost, refused, silent, starting, paused,
 	// draining, not_ready, missing, no_share, not_named.
 	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	// detail is for a person; empty when there is nothing to add.
+	// detail for a person (may be empty).
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2214,8 +2212,7 @@ type StepFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// result is what the step led to; it holds the failure when it failed.
 	Result *StepResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
-	// duration from dispatch to result; absent when an orchestrator tells it that did not see the
-	// step begin.
+	// duration from dispatch to result (absent if the orchestrator did not see the step begin).
 	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2311,12 +2308,12 @@ func (x *TextDelta) GetText() string {
 	return ""
 }
 
-// TextRetracted says that an attempt of a step was lost. The next one begins, and does not do again
-// what the lost one had journaled; or, if the lost one had committed the step, its whole text
-// follows as one delta, because its end may have been lost on the way.
+// TextRetracted says that an attempt of a step was lost. The next attempt begins and does not
+// repeat what the lost one had journaled. If the lost attempt had committed the step, the whole
+// text follows as one delta, because its end may have been lost on the way.
 type TextRetracted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// failure is what became of the attempt that was lost.
+	// failure is how the lost attempt ended.
 	Failure *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
 	// used is what the attempt took of the budget, when it ended with a result.
 	Used          *BudgetUse `protobuf:"bytes,2,opt,name=used,proto3" json:"used,omitempty"`
@@ -2459,15 +2456,15 @@ func (x *ModelCall) GetFinish() FinishReason {
 	return FinishReason_FINISH_REASON_UNSPECIFIED
 }
 
-// ToolProgress says how far a tool call is that runs. At most 10 a second of a call are told,
-// and none is stored.
+// ToolProgress is the progress of a running tool call, at most 10 a second for each call. It is not
+// stored.
 type ToolProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// call_id is that of the start.
+	// call_id is the id from the start event.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// tool is the tool's name, as the model gave it.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// message is what the tool says, at most 240 characters; empty when it gives a number alone.
+	// message is what the tool says, at most 240 characters (may be empty).
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// fraction that is done, 0 to 1; absent when the tool does not know.
 	Fraction      *float64 `protobuf:"fixed64,4,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
@@ -2533,9 +2530,9 @@ func (x *ToolProgress) GetFraction() float64 {
 	return 0
 }
 
-// SubtaskStarted says that a turn of its own began for the step (LP-29): an agent has an agent
-// of the mesh do its work. The turn names this one as its parent. It is told again by a
-// successor, as the events of the remote agent are.
+// SubtaskStarted says that an agent asked a remote agent for work, in a turn of its own (LP-29).
+// That turn names this one as its parent. A successor of the worker sends it again, like the events
+// of the remote agent.
 type SubtaskStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// target is the agent or workflow that was asked.
@@ -2548,7 +2545,7 @@ type SubtaskStarted struct {
 	TraceId string `protobuf:"bytes,4,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// turn_id identifies it in its session.
 	TurnId string `protobuf:"bytes,5,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// call_id is that of the tool call that it is for; empty when the agent is no tool.
+	// call_id is the tool call that it serves (empty if the agent is not a tool).
 	CallId        string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2693,7 +2690,7 @@ func (x *ToolCallStarted) GetArguments() string {
 // ToolCallFinished says how a tool call ended.
 type ToolCallFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// call_id is that of the start.
+	// call_id is the id from the start event.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// tool is the tool's name, as the model gave it.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
@@ -2772,8 +2769,8 @@ func (x *ToolCallFinished) GetDuration() *durationpb.Duration {
 	return nil
 }
 
-// ToolCallPending says that a tool call waits for somebody. It did not run, and has no start
-// or end until it is answered.
+// ToolCallPending says that a tool call waits for an answer. It did not run, and has no start or
+// end event until it is answered.
 type ToolCallPending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// call that waits.
@@ -2819,11 +2816,11 @@ func (x *ToolCallPending) GetCall() *PendingCall {
 	return nil
 }
 
-// AgentMessage is what an agent says or changes beside the words of its model. The values of
-// state and the bytes of artifacts are with the session.
+// AgentMessage is what an agent says or changes next to the text of its model. Values of state and
+// bytes of artifacts are in the session.
 type AgentMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// text is said by a handler of the agent; empty when only state or artifacts changed.
+	// text of a handler of the agent (empty if only state or artifacts changed).
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// state_keys are the keys that change with the step's commit.
 	StateKeys []string `protobuf:"bytes,2,rep,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
@@ -3093,18 +3090,18 @@ type TurnResult struct {
 	Duration *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
 	// failure says why there is no answer; set when the turn failed or was cancelled.
 	Failure *Failure `protobuf:"bytes,7,opt,name=failure,proto3" json:"failure,omitempty"`
-	// pending are the calls that wait, when input is required for them. Orchestrate with
-	// answers goes on.
+	// pending are the waiting calls, if input is required for them. Orchestrate with answers
+	// continues the turn.
 	Pending []*PendingCall `protobuf:"bytes,8,rep,name=pending,proto3" json:"pending,omitempty"`
-	// metrics say what the turn took. Absent on traces of before it was there.
+	// metrics say what the turn took (absent on traces from before the field existed).
 	Metrics *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
-	// used is what the turn took of its budget, with remote turns and lost attempts, and with the
-	// turns that it goes on with.
+	// used is what the turn used of its budget, including remote turns, lost attempts and the turns
+	// that it continues.
 	Used *BudgetUse `protobuf:"bytes,30,opt,name=used,proto3" json:"used,omitempty"`
-	// partial is what there is of a turn that failed, when at least one of its steps was completed
-	// (contract OC-26).
+	// partial holds the completed steps of a failed turn, if there are any (contract OC-26).
 	Partial *PartialResult `protobuf:"bytes,31,opt,name=partial,proto3" json:"partial,omitempty"`
-	// coordination is where the turn stood with its end. Absent on traces of before it was there.
+	// coordination is the final coordination state of the turn (absent on traces from before the
+	// field existed).
 	Coordination  *Coordination `protobuf:"bytes,32,opt,name=coordination,proto3" json:"coordination,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3227,8 +3224,8 @@ func (x *TurnResult) GetCoordination() *Coordination {
 // PartialResult is what a turn had when it failed.
 type PartialResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// completed_steps are the numbers of the steps that were committed, by this turn or by one
-	// whose place it took.
+	// completed_steps are the numbers of the steps that this turn, or the turn that it resumes,
+	// committed.
 	CompletedSteps []int32 `protobuf:"varint,1,rep,packed,name=completed_steps,json=completedSteps,proto3" json:"completed_steps,omitempty"`
 	// failed_steps are those that failed, or were not ended.
 	FailedSteps []int32 `protobuf:"varint,2,rep,packed,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
@@ -3241,17 +3238,17 @@ type PartialResult struct {
 	RecoveryStrategy RecoveryStrategy `protobuf:"varint,5,opt,name=recovery_strategy,json=recoveryStrategy,proto3,enum=troupe.v1.RecoveryStrategy" json:"recovery_strategy,omitempty"`
 	// step_results are the steps with a result, by number. Their texts are cut to 500 characters.
 	StepResults []*PartialStep `protobuf:"bytes,6,rep,name=step_results,json=stepResults,proto3" json:"step_results,omitempty"`
-	// step_timestamps are when steps ended that this trace tells of, by number.
+	// step_timestamps are the end times of the steps of this trace, by number.
 	StepTimestamps map[int32]*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=step_timestamps,json=stepTimestamps,proto3" json:"step_timestamps,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// total_steps is how many the plan has, or were begun if that is more.
+	// total_steps is the number of planned steps, or of begun steps if that is larger.
 	TotalSteps int32 `protobuf:"varint,8,opt,name=total_steps,json=totalSteps,proto3" json:"total_steps,omitempty"`
-	// failure_point is the number of the step in which the turn failed; 0: between steps.
+	// failure_point is the number of the step in which the turn failed (0: between steps).
 	FailurePoint int32 `protobuf:"varint,9,opt,name=failure_point,json=failurePoint,proto3" json:"failure_point,omitempty"`
 	// trace_id is the trace of the turn.
 	TraceId string `protobuf:"bytes,10,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// completion_ratio is the part of the steps that is completed, 0 to 1.
+	// completion_ratio is the completed fraction of the steps, 0 to 1.
 	CompletionRatio float64 `protobuf:"fixed64,11,opt,name=completion_ratio,json=completionRatio,proto3" json:"completion_ratio,omitempty"`
-	// recoverable is set when Orchestrate with from goes on with it.
+	// recoverable is set if Orchestrate with from can resume the turn.
 	Recoverable bool `protobuf:"varint,12,opt,name=recoverable,proto3" json:"recoverable,omitempty"`
 	// remaining_steps is how many are not completed.
 	RemainingSteps int32 `protobuf:"varint,13,opt,name=remaining_steps,json=remainingSteps,proto3" json:"remaining_steps,omitempty"`
@@ -3460,17 +3457,17 @@ type Coordination struct {
 	// next_agent is who works next; END when the turn has an answer or a question, and who should
 	// have worked when it failed.
 	NextAgent string `protobuf:"bytes,1,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
-	// last_agent is who worked last; empty when nobody has.
+	// last_agent is the agent that worked last (empty if none did).
 	LastAgent string `protobuf:"bytes,2,opt,name=last_agent,json=lastAgent,proto3" json:"last_agent,omitempty"`
 	// clarification_needed is set when the turn ended with a question of an agent.
 	ClarificationNeeded bool `protobuf:"varint,3,opt,name=clarification_needed,json=clarificationNeeded,proto3" json:"clarification_needed,omitempty"`
 	// clarification_count is how many questions of the same agent came one after the other, the
 	// turns before included.
 	ClarificationCount int32 `protobuf:"varint,4,opt,name=clarification_count,json=clarificationCount,proto3" json:"clarification_count,omitempty"`
-	// iteration is how many agents worked, one that works again included. A rule that decides in
-	// the place of the first agent counts as that.
+	// iteration counts the agents that worked, repeats included. A rule that replaces the first agent
+	// counts as one.
 	Iteration int32 `protobuf:"varint,5,opt,name=iteration,proto3" json:"iteration,omitempty"`
-	// messages is how many of the session the turn could see, its own included.
+	// messages counts the messages of the session that the turn could see, its own included.
 	Messages int32 `protobuf:"varint,6,opt,name=messages,proto3" json:"messages,omitempty"`
 	// observations is how many its agents made.
 	Observations int32 `protobuf:"varint,7,opt,name=observations,proto3" json:"observations,omitempty"`
@@ -3583,7 +3580,7 @@ type TurnMetrics struct {
 	SuccessfulSteps int32 `protobuf:"varint,6,opt,name=successful_steps,json=successfulSteps,proto3" json:"successful_steps,omitempty"`
 	// failed_steps are the others.
 	FailedSteps int32 `protobuf:"varint,7,opt,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
-	// retries is how many attempts were begun in the place of one that was lost.
+	// retries counts the attempts that replaced a lost one.
 	Retries int32 `protobuf:"varint,8,opt,name=retries,proto3" json:"retries,omitempty"`
 	// routing_decisions is how many there were about agents.
 	RoutingDecisions int32 `protobuf:"varint,9,opt,name=routing_decisions,json=routingDecisions,proto3" json:"routing_decisions,omitempty"`
@@ -3697,13 +3694,13 @@ func (x *TurnMetrics) GetAverageStepDuration() *durationpb.Duration {
 // SO-6, SO-7, SO-12). It changed nothing.
 type OwnershipViolation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// key of the state, cut to 128 bytes; of a whole method or of a field, the key that a rule has
-	// for it, such as history or trace_id.
+	// key of the state, cut to 128 bytes. For a whole method or field, the key that a rule assigns to
+	// it, such as history or trace_id.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// owner of the key: agent, memory, orchestrator or shared.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// actor is who tried: the agent where its own process refused, and else the role and the name
-	// that the caller's certificate proves.
+	// actor is the agent, if its own process refused; otherwise the role and name that the caller's
+	// certificate proves.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	// operation that was refused, such as "ownership.set" or "memory.CommitStep".
 	Operation     string `protobuf:"bytes,4,opt,name=operation,proto3" json:"operation,omitempty"`

@@ -28,7 +28,7 @@ const (
 type FailureMode int32
 
 const (
-	// The cause is not known, or may not be told.
+	// The cause is unknown or may not be shown.
 	FailureMode_FAILURE_MODE_UNSPECIFIED FailureMode = 0
 	// An agent's configuration or output is not valid.
 	FailureMode_FAILURE_MODE_AGENT_VALIDATION FailureMode = 1
@@ -64,7 +64,7 @@ const (
 	FailureMode_FAILURE_MODE_POLICY_SECURITY FailureMode = 30
 	// A budget is used up. Terminal.
 	FailureMode_FAILURE_MODE_POLICY_BUDGET FailureMode = 31
-	// It is not on the list of what is allowed. Terminal.
+	// It is not on an allow list. Terminal.
 	FailureMode_FAILURE_MODE_POLICY_ALLOWLIST FailureMode = 32
 	// Too many calls in a short time. Retryable.
 	FailureMode_FAILURE_MODE_POLICY_RATE_LIMIT FailureMode = 33
@@ -74,7 +74,7 @@ const (
 	FailureMode_FAILURE_MODE_USER_CANCELLED FailureMode = 41
 	// The caller may not do this.
 	FailureMode_FAILURE_MODE_USER_PERMISSION FailureMode = 42
-	// The call comes without a proof of who sends it, or with one that does not hold.
+	// The caller proved no identity: its token is missing, unknown or expired.
 	FailureMode_FAILURE_MODE_USER_UNAUTHENTICATED FailureMode = 43
 	// Some tools of a step failed. Retryable.
 	FailureMode_FAILURE_MODE_PARTIAL_TOOL_FAILURES FailureMode = 50
@@ -106,29 +106,28 @@ const (
 	FailureMode_FAILURE_MODE_INSTANCE_PAUSED FailureMode = 70
 	// The instance is draining or gone. Retryable elsewhere.
 	FailureMode_FAILURE_MODE_INSTANCE_DRAINING FailureMode = 71
-	// Nobody drives the trace at the moment: its orchestrator went away. Sending the
-	// request again with its request_id goes on with it. Retryable.
+	// No orchestrator drives the trace at the moment. Sending the request again with its request_id
+	// continues it. Retryable.
 	FailureMode_FAILURE_MODE_TRACE_ORPHANED FailureMode = 72
-	// A step that was taken over did not do what its journal says that it did. The agent's
-	// code or configuration changed under a running step.
+	// A repeated step differs from its journal, or the workflow no longer leads to what was done. The
+	// agent's code or configuration changed under a running step.
 	FailureMode_FAILURE_MODE_NONDETERMINISM FailureMode = 73
-	// A tool that may run once was running when its worker was lost: nobody knows whether it
-	// did its work, and it was not run again.
+	// A tool that may run once is in doubt: its worker was lost while it ran, so it was not run
+	// again.
 	FailureMode_FAILURE_MODE_UNKNOWN_OUTCOME FailureMode = 74
 	// The session is closed; resume it first.
 	FailureMode_FAILURE_MODE_SESSION_CLOSED FailureMode = 75
 	// The session was deleted; its id cannot be used for a week.
 	FailureMode_FAILURE_MODE_SESSION_DELETED FailureMode = 76
-	// What the caller wants to change has changed since it was read.
+	// The changed object has another revision by now.
 	FailureMode_FAILURE_MODE_REVISION_MISMATCH FailureMode = 77
-	// The caller reads too slowly; the fact resume_after says where to go on. Nothing else
-	// is affected. Retryable.
+	// The caller reads too slowly; the fact resume_after says where to resume. Nothing else is
+	// affected. Retryable.
 	FailureMode_FAILURE_MODE_SLOW_CONSUMER FailureMode = 78
 	// Every attempt of a step was lost with its worker.
 	FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED FailureMode = 79
-	// The orchestrator has as many turns as it may have, and so does its queue: nothing was
-	// begun. The fact retry_after says when to ask again, as does google.rpc.RetryInfo.
-	// Retryable.
+	// The orchestrator runs as many turns as it may, and its queue is full: nothing was begun. The
+	// fact retry_after and google.rpc.RetryInfo say when to try again. Retryable.
 	FailureMode_FAILURE_MODE_OVERLOADED FailureMode = 80
 )
 
@@ -274,8 +273,8 @@ type Failure struct {
 	// message is one sentence for a person: what is wrong and the way out. It holds no
 	// secrets and no internals.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// facts are details that a caller may act on, for example the limit that was hit. Of a failure
-	// that a worker tells with more or longer ones the orchestrator keeps what fits.
+	// facts are details that a caller may act on, for example the limit that was hit. The
+	// orchestrator truncates the facts of a worker's failure to these bounds.
 	Facts         map[string]string `protobuf:"bytes,4,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,16 +338,16 @@ func (x *Failure) GetFacts() map[string]string {
 	return nil
 }
 
-// StateViolation is a detail of the status of a write to state of another owner, beside Failure
-// (contract SO-7). The code is PERMISSION_DENIED, and nothing changed.
+// StateViolation is a detail of the status of a refused write to state of another owner, in
+// addition to Failure (contract SO-7). The code is PERMISSION_DENIED, and nothing changed.
 type StateViolation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// key that was to be written; of a whole method the key that a rule has for what it writes,
-	// such as history.
+	// key of the refused write; for a whole method, the key that a rule assigns to it, such as
+	// history.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// owner of the key: agent, memory, orchestrator or shared.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// actor is who tried, as far as it is proven: the role of its certificate and the name in it.
+	// actor is the proven caller: the role and name in its certificate.
 	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -105,10 +105,10 @@ const (
 	LeaseState_LEASE_STATE_UNSPECIFIED LeaseState = 0
 	// The lease is kept alive.
 	LeaseState_LEASE_STATE_OK LeaseState = 1
-	// The registry does not answer. The worker goes on and takes steps.
+	// The registry does not answer. The worker continues and takes steps.
 	LeaseState_LEASE_STATE_UNKNOWN LeaseState = 2
-	// The registry says that the lease is gone. The worker takes no steps until it is
-	// registered anew; those that run go on.
+	// The registry says that the lease is gone. The worker takes no steps until it is registered
+	// again; running steps continue.
 	LeaseState_LEASE_STATE_EXPIRED LeaseState = 3
 )
 
@@ -216,7 +216,7 @@ func (Owner) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
 }
 
-// InstanceStatus is the state of an instance with the facts beside it.
+// InstanceStatus is the state of an instance and related facts.
 type InstanceStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// state is where the instance stands.
@@ -452,8 +452,8 @@ func (x *Transition) GetTraceId() string {
 	return ""
 }
 
-// StartupRequest asks for the start of the instance. Its deadline bounds the start; the
-// agent's own startup timeout does too, whichever is shorter.
+// StartupRequest asks for the start of the instance. Its deadline and the agent's own startup
+// timeout bound the start, whichever is shorter.
 type StartupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -597,8 +597,8 @@ type ShutdownResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// status after the call.
 	Status *InstanceStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
-	// errors are the steps of the shutdown that failed, one line each. The instance is
-	// TERMINATED all the same.
+	// errors are the failed steps of the shutdown, one line each. The instance is TERMINATED
+	// nevertheless.
 	Errors        []string `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1096,7 +1096,7 @@ type OwnsStateResponse struct {
 	Owner Owner `protobuf:"varint,1,opt,name=owner,proto3,enum=troupe.v1.Owner" json:"owner,omitempty"`
 	// owns is whether this agent may write the key: only when the owner is AGENT.
 	Owns bool `protobuf:"varint,2,opt,name=owns,proto3" json:"owns,omitempty"`
-	// declared is whether a rule names the key. One that no rule names is AGENT's.
+	// declared is whether a rule names the key. A key without a rule belongs to AGENT.
 	Declared      bool `protobuf:"varint,3,opt,name=declared,proto3" json:"declared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1156,8 +1156,8 @@ func (x *OwnsStateResponse) GetDeclared() bool {
 // WatchStateRequest asks for the transitions of an instance.
 type WatchStateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// after_version is the state_version of the last transition that is known; 0 for all.
-	// Above the current one it is an error.
+	// after_version is the state_version of the last known transition (0: all). A version above the
+	// current one is an error.
 	AfterVersion  uint64 `protobuf:"varint,1,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,18 +37,18 @@ const (
 // drained and ended. The table of states and verbs is in docs/lifecycle.md. A repeated
 // verb is OK and changes nothing.
 type LifecycleServiceClient interface {
-	// Startup takes the instance from UNINITIALIZED to READY and returns when it is there.
-	// Concurrent calls join the one that runs; a caller who goes away does not end it, only
-	// the deadline of the call that began it does. Fails with AGENT_STATE after Shutdown, and
-	// with the cause when a startup hook fails; then the instance is TERMINATED.
+	// Startup takes the instance from UNINITIALIZED to READY and returns when it is there. Concurrent
+	// calls join the running startup. A caller that disconnects does not end it; the deadline of its
+	// first caller does. It fails with AGENT_STATE after Shutdown, and with the cause if a startup
+	// hook fails; then the instance is TERMINATED.
 	Startup(ctx context.Context, in *StartupRequest, opts ...grpc.CallOption) (*StartupResponse, error)
 	// Shutdown closes admission, lets running steps end within the drain time, cancels
 	// those that do not, releases everything and returns when the instance is TERMINATED.
 	// It never fails for what a hook does; a deadline may only shrink.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownResponse, error)
-	// Pause closes admission and returns when no step runs and the state is PAUSED. When
-	// the caller's deadline passes first, the call fails with AGENT_TIMEOUT, and admission
-	// opens again unless another Pause still waits. Before READY it is a no-op.
+	// Pause closes admission and returns when no step runs and the state is PAUSED. If the caller's
+	// deadline passes first, the call fails with AGENT_TIMEOUT, and admission opens again unless
+	// another Pause still waits. Before READY it is a no-op.
 	Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error)
 	// Resume opens admission again, also when a Pause is still waiting.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
@@ -59,11 +59,10 @@ type LifecycleServiceClient interface {
 	// OwnsState says which tier owns a key of state, and whether this agent may write it. It
 	// answers within 50 ms in every state.
 	OwnsState(ctx context.Context, in *OwnsStateRequest, opts ...grpc.CallOption) (*OwnsStateResponse, error)
-	// WatchState streams the transitions above after_version, those that happened and then
-	// those that come, in order and without a gap. The first item has the status now and no
-	// transition. The stream ends with the transition to TERMINATED. Fails with RESOURCE_QUOTA
-	// when the transitions after after_version are no longer known: the instance remembers its
-	// latest 1,024.
+	// WatchState streams the transitions after after_version, past ones and then new ones, in order
+	// and without a gap. The first item has the current status and no transition. The stream ends
+	// with the transition to TERMINATED. It fails with RESOURCE_QUOTA if the instance, which
+	// remembers its latest 1,024 transitions, no longer has them all.
 	WatchState(ctx context.Context, in *WatchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStateResponse], error)
 }
 
@@ -172,18 +171,18 @@ type LifecycleService_WatchStateClient = grpc.ServerStreamingClient[WatchStateRe
 // drained and ended. The table of states and verbs is in docs/lifecycle.md. A repeated
 // verb is OK and changes nothing.
 type LifecycleServiceServer interface {
-	// Startup takes the instance from UNINITIALIZED to READY and returns when it is there.
-	// Concurrent calls join the one that runs; a caller who goes away does not end it, only
-	// the deadline of the call that began it does. Fails with AGENT_STATE after Shutdown, and
-	// with the cause when a startup hook fails; then the instance is TERMINATED.
+	// Startup takes the instance from UNINITIALIZED to READY and returns when it is there. Concurrent
+	// calls join the running startup. A caller that disconnects does not end it; the deadline of its
+	// first caller does. It fails with AGENT_STATE after Shutdown, and with the cause if a startup
+	// hook fails; then the instance is TERMINATED.
 	Startup(context.Context, *StartupRequest) (*StartupResponse, error)
 	// Shutdown closes admission, lets running steps end within the drain time, cancels
 	// those that do not, releases everything and returns when the instance is TERMINATED.
 	// It never fails for what a hook does; a deadline may only shrink.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownResponse, error)
-	// Pause closes admission and returns when no step runs and the state is PAUSED. When
-	// the caller's deadline passes first, the call fails with AGENT_TIMEOUT, and admission
-	// opens again unless another Pause still waits. Before READY it is a no-op.
+	// Pause closes admission and returns when no step runs and the state is PAUSED. If the caller's
+	// deadline passes first, the call fails with AGENT_TIMEOUT, and admission opens again unless
+	// another Pause still waits. Before READY it is a no-op.
 	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
 	// Resume opens admission again, also when a Pause is still waiting.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
@@ -194,11 +193,10 @@ type LifecycleServiceServer interface {
 	// OwnsState says which tier owns a key of state, and whether this agent may write it. It
 	// answers within 50 ms in every state.
 	OwnsState(context.Context, *OwnsStateRequest) (*OwnsStateResponse, error)
-	// WatchState streams the transitions above after_version, those that happened and then
-	// those that come, in order and without a gap. The first item has the status now and no
-	// transition. The stream ends with the transition to TERMINATED. Fails with RESOURCE_QUOTA
-	// when the transitions after after_version are no longer known: the instance remembers its
-	// latest 1,024.
+	// WatchState streams the transitions after after_version, past ones and then new ones, in order
+	// and without a gap. The first item has the current status and no transition. The stream ends
+	// with the transition to TERMINATED. It fails with RESOURCE_QUOTA if the instance, which
+	// remembers its latest 1,024 transitions, no longer has them all.
 	WatchState(*WatchStateRequest, grpc.ServerStreamingServer[WatchStateResponse]) error
 	mustEmbedUnimplementedLifecycleServiceServer()
 }

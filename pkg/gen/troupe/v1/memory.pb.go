@@ -40,7 +40,7 @@ const (
 	SessionState_SESSION_STATE_FAILED SessionState = 4
 	// It was made and had no turn yet.
 	SessionState_SESSION_STATE_CREATED SessionState = 5
-	// The last turn ended for want of an authorization; the next turn brings it.
+	// The last turn needs a credential; the next turn brings it.
 	SessionState_SESSION_STATE_AUTH_REQUIRED SessionState = 6
 	// Set aside; the next turn resumes it.
 	SessionState_SESSION_STATE_PAUSED SessionState = 7
@@ -109,7 +109,7 @@ const (
 	BeginOutcome_BEGIN_OUTCOME_UNSPECIFIED BeginOutcome = 0
 	// The turn is the caller's: new, or taken over (attempt is above 1).
 	BeginOutcome_BEGIN_OUTCOME_BEGUN BeginOutcome = 1
-	// The turn is open under somebody's lease.
+	// The turn is open under the lease of another caller.
 	BeginOutcome_BEGIN_OUTCOME_OPEN BeginOutcome = 2
 	// The turn was closed before.
 	BeginOutcome_BEGIN_OUTCOME_CLOSED BeginOutcome = 3
@@ -166,9 +166,9 @@ const (
 	ToolEffect_TOOL_EFFECT_UNSPECIFIED ToolEffect = 0
 	// Nothing; it may run any number of times.
 	ToolEffect_TOOL_EFFECT_READ ToolEffect = 1
-	// Nothing new when it is given the same idempotency key.
+	// No further effect with the same idempotency key.
 	ToolEffect_TOOL_EFFECT_IDEMPOTENT ToolEffect = 2
-	// Harm; it runs once, and when it is in doubt whether it ran it is not run again.
+	// A further effect: it runs once, and does not run again when it is in doubt.
 	ToolEffect_TOOL_EFFECT_AT_MOST_ONCE ToolEffect = 3
 )
 
@@ -215,7 +215,7 @@ func (ToolEffect) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{2}
 }
 
-// JournalPhase says whether an entry is about what is to be done, or what came of it.
+// JournalPhase says whether an entry is an intent or an outcome.
 type JournalPhase int32
 
 const (
@@ -268,7 +268,7 @@ func (JournalPhase) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{3}
 }
 
-// SessionVerb is what can be done to a session beside its turns.
+// SessionVerb is an operation on a session outside of its turns.
 type SessionVerb int32
 
 const (
@@ -403,7 +403,7 @@ type Session struct {
 	OpenTurnId string `protobuf:"bytes,8,opt,name=open_turn_id,json=openTurnId,proto3" json:"open_turn_id,omitempty"`
 	// last_trace_id is the trace of the latest turn.
 	LastTraceId string `protobuf:"bytes,9,opt,name=last_trace_id,json=lastTraceId,proto3" json:"last_trace_id,omitempty"`
-	// user_id is whose session it is; empty when its first turn named none.
+	// user_id is the user of the session (empty if its first turn named none).
 	UserId string `protobuf:"bytes,10,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// metadata are labels of the caller.
 	Metadata map[string]string `protobuf:"bytes,11,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -411,13 +411,11 @@ type Session struct {
 	Revision int64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
 	// last_sequence is the sequence of its last message, removed ones included.
 	LastSequence int64 `protobuf:"varint,13,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// summarized is the sequence of the last message that the summary stands for; 0 when there
-	// is no summary.
+	// summarized is the sequence of the last message that the summary replaces (0 without a summary).
 	Summarized int64 `protobuf:"varint,14,opt,name=summarized,proto3" json:"summarized,omitempty"`
 	// artifact_bytes is the size of its artifacts.
 	ArtifactBytes int64 `protobuf:"varint,15,opt,name=artifact_bytes,json=artifactBytes,proto3" json:"artifact_bytes,omitempty"`
-	// waiting_turn_id is the turn that ended with calls that wait for an answer; empty when
-	// nothing waits.
+	// waiting_turn_id is the turn whose calls wait for an answer (empty if none wait).
 	WaitingTurnId string `protobuf:"bytes,16,opt,name=waiting_turn_id,json=waitingTurnId,proto3" json:"waiting_turn_id,omitempty"`
 	// pending are these calls; a list of sessions leaves them out.
 	Pending       []*PendingCall `protobuf:"bytes,17,rep,name=pending,proto3" json:"pending,omitempty"`
@@ -587,7 +585,7 @@ type Turn struct {
 	Outcome TurnOutcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=troupe.v1.TurnOutcome" json:"outcome,omitempty"`
 	// epoch is its fence: writes with another epoch are refused.
 	Epoch int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// attempt counts how often it was begun or taken over, from 1.
+	// attempt counts how many times it was begun or taken over, from 1.
 	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// steps are the results of the steps that were committed, in order.
 	Steps []*StepResult `protobuf:"bytes,7,rep,name=steps,proto3" json:"steps,omitempty"`
@@ -595,12 +593,12 @@ type Turn struct {
 	Failure *Failure `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
 	// last_sequence is the last message of the session that the turn has seen or written.
 	LastSequence int64 `protobuf:"varint,9,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// continues_turn_id is the turn with calls that waited, whose place this one took.
+	// continues_turn_id is the turn with waiting calls that this one replaced (empty if none).
 	ContinuesTurnId string `protobuf:"bytes,10,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers to these calls.
 	Answers []*CallAnswer `protobuf:"bytes,11,rep,name=answers,proto3" json:"answers,omitempty"`
-	// origin_turn_id is the first of the turns that failed one after the other and whose place this
-	// one took; tools know their calls by it. Empty: it took no place.
+	// origin_turn_id is the first of the failed turns that this one resumes; tools recognise their
+	// calls by it (empty if it resumes none).
 	OriginTurnId  string `protobuf:"bytes,31,opt,name=origin_turn_id,json=originTurnId,proto3" json:"origin_turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -723,53 +721,52 @@ func (x *Turn) GetOriginTurnId() string {
 // BeginTurnRequest opens a turn.
 type BeginTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// session_id is the conversation; made when it is not known.
+	// session_id is the conversation; an unknown one is created.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// turn_id is the idempotency key of the turn.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// trace_id is the trace that drives the turn. A turn that is known keeps its own.
+	// trace_id is the trace that drives the turn. A known turn keeps its own.
 	TraceId string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// fingerprint is a digest of what was asked; a turn_id stands for one fingerprint.
 	Fingerprint string `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// message is what the user says. A turn without one goes on where the one before it ended.
+	// message is what the user says. A turn without one continues where the previous turn ended.
 	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// lease is how long the turn stays with the caller, 1 second to 15 minutes, by the
 	// clock of the store.
 	Lease *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
-	// history_limit is how many of the latest messages to return, 1 to 1,000; at most 3 MiB
-	// of them are.
+	// history_limit is how many of the latest messages to return, 1 to 1,000, and at most 3 MiB.
 	HistoryLimit int32 `protobuf:"varint,7,opt,name=history_limit,json=historyLimit,proto3" json:"history_limit,omitempty"`
-	// known_only asks for a turn that is known, and changes nothing: one that is not known is
-	// NOT_FOUND, and none is taken over.
+	// known_only looks a turn up and changes nothing: an unknown turn is NOT_FOUND, and no turn is
+	// taken over.
 	KnownOnly bool `protobuf:"varint,8,opt,name=known_only,json=knownOnly,proto3" json:"known_only,omitempty"`
-	// user_id is whose session it is, at most 128 bytes of printable text without spaces. The
+	// user_id is the user of the session, at most 128 bytes of printable text without spaces. The
 	// first turn decides; a turn that names another user gets NOT_FOUND.
 	UserId string `protobuf:"bytes,9,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// history_tokens limits the window too, at about 4 bytes a token; 0 does not.
+	// history_tokens limits the window too, at about 4 bytes a token (0: no limit).
 	HistoryTokens int32 `protobuf:"varint,10,opt,name=history_tokens,json=historyTokens,proto3" json:"history_tokens,omitempty"`
-	// lost_epoch is the epoch of an attempt that the turn's holder has given up on. The
-	// holder, known by trace_id, takes its own turn over at once.
+	// lost_epoch is the epoch of a lost attempt. The holder of the turn, known by trace_id, takes its
+	// own turn over at once.
 	LostEpoch int64 `protobuf:"varint,11,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
-	// continues_turn_id is a turn that ended with calls that wait. The new turn, which has no
-	// message, takes its place: it gets its window, its steps but for the last, and the journal
-	// of the last. TURN_NOT_OPEN when that turn does not wait any more.
+	// continues_turn_id is a turn with waiting calls. The new turn, which has no message, replaces
+	// it: it gets its window, its steps but for the last, and the journal of the last. TURN_NOT_OPEN
+	// if that turn no longer waits.
 	ContinuesTurnId string `protobuf:"bytes,12,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers to the calls, stored with the turn; only with continues_turn_id.
 	Answers []*CallAnswer `protobuf:"bytes,13,rep,name=answers,proto3" json:"answers,omitempty"`
 	// resumes_turn_id is the last turn of the session, which failed. The new turn, which has no
-	// message, takes its place: it gets its window, and the journals of the steps that are not
-	// inherited. TURN_NOT_OPEN when that turn is not the last any more, did not fail, or is
-	// forgotten (contract OC-27).
+	// message, replaces it: it gets its window, and the journals of the steps that are not inherited.
+	// TURN_NOT_OPEN if that turn is no longer the last, did not fail, or has expired (contract
+	// OC-27).
 	ResumesTurnId string `protobuf:"bytes,30,opt,name=resumes_turn_id,json=resumesTurnId,proto3" json:"resumes_turn_id,omitempty"`
-	// inherited are the results of steps that an earlier turn is through with, by their numbers.
-	// They are stored with the turn, and not run again. Only with resumes_turn_id or copy.
+	// inherited are the results of steps that an earlier turn completed, by their numbers. They are
+	// stored with the turn and do not run again. Only with resumes_turn_id or copy.
 	Inherited []*StepResult `protobuf:"bytes,31,rep,name=inherited,proto3" json:"inherited,omitempty"`
-	// copy is with what a session begins that is made with this turn. KEY_REUSED when the session
-	// is known.
+	// copy is the initial content of a session that this turn creates. KEY_REUSED if the session is
+	// known.
 	Copy *SessionCopy `protobuf:"bytes,32,opt,name=copy,proto3" json:"copy,omitempty"`
-	// reserve is for how long an open turn of another id is left to who takes it over, once its lease
-	// has run out, at most 15 minutes: until then the call fails with SESSION_BUSY. Absent: not at all,
-	// and that turn makes room at once.
+	// reserve is how long an open turn of another id stays reserved for a takeover after its lease
+	// expired, at most 15 minutes: until then the call fails with SESSION_BUSY (absent: that turn
+	// makes room at once).
 	Reserve       *durationpb.Duration `protobuf:"bytes,33,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -930,7 +927,7 @@ type SessionCopy struct {
 	// history are the messages before the turn's own, oldest first; a summary may come first. They
 	// are numbered anew from 1 and belong to no turn of the session.
 	History []*Message `protobuf:"bytes,1,rep,name=history,proto3" json:"history,omitempty"`
-	// step_messages are the messages of the inherited steps, which come behind the turn's own.
+	// step_messages are the messages of the inherited steps, which follow the turn's own.
 	StepMessages []*Message `protobuf:"bytes,2,rep,name=step_messages,json=stepMessages,proto3" json:"step_messages,omitempty"`
 	// state are keys of the session's own scope; a value is JSON.
 	State         map[string]string `protobuf:"bytes,3,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -996,13 +993,13 @@ type BeginTurnResponse struct {
 	Outcome BeginOutcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=troupe.v1.BeginOutcome" json:"outcome,omitempty"`
 	// turn as it is stored.
 	Turn *Turn `protobuf:"bytes,2,opt,name=turn,proto3" json:"turn,omitempty"`
-	// history is the window, oldest first; only with BEGUN. When the session had read untrusted words
-	// before the turn, and no message of the window says so, the first names their source.
+	// history is the window, oldest first; only with BEGUN. If the session had read untrusted words
+	// before the turn and no message of the window shows it, the first message names their source.
 	History []*Message `protobuf:"bytes,3,rep,name=history,proto3" json:"history,omitempty"`
 	// lease_left is how long an OPEN turn stays with its holder.
 	LeaseLeft *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
-	// recorded is set when journals are kept for a while behind their commits, so that the steps
-	// of the turn shall leave in them what a replay needs; only with BEGUN.
+	// recorded is set if journals are kept after their commits, so the steps of the turn must journal
+	// what a replay needs; only with BEGUN.
 	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1082,8 +1079,7 @@ type CommitStepRequest struct {
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// epoch is the fence that BeginTurn gave.
 	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// base_sequence is the last message of the session that the writer knows; 0 when it has
-	// none.
+	// base_sequence is the last message of the session that the writer knows (0 if none).
 	BaseSequence int64 `protobuf:"varint,4,opt,name=base_sequence,json=baseSequence,proto3" json:"base_sequence,omitempty"`
 	// messages are appended in order; a step may have none.
 	Messages []*Message `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
@@ -1096,9 +1092,8 @@ type CommitStepRequest struct {
 	// applied with the commit; those of app: and user: right after it, exactly once. A value
 	// is JSON; an empty one removes the key.
 	State map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// journal are entries of the step that are not stored yet, at most 1 MiB: only of a turn that is
-	// recorded. They are kept with the others of the step, and are no part of what makes a commit
-	// the same.
+	// journal are entries of the step that are not stored yet, at most 1 MiB; only for a recorded
+	// turn. They do not affect whether two commits are the same.
 	Journal       []*JournalEntry `protobuf:"bytes,48,rep,name=journal,proto3" json:"journal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1573,7 +1568,7 @@ func (x *MemoryServiceGetSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// RenewTurnRequest lets the lease of a turn run anew.
+// RenewTurnRequest renews the lease of a turn.
 type RenewTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_id is the conversation.
@@ -1646,7 +1641,7 @@ func (x *RenewTurnRequest) GetLease() *durationpb.Duration {
 	return nil
 }
 
-// RenewTurnResponse says that the lease runs anew.
+// RenewTurnResponse says that the lease is renewed.
 type RenewTurnResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1747,7 +1742,7 @@ func (x *ReleaseTurnRequest) GetEpoch() int64 {
 	return 0
 }
 
-// ReleaseTurnResponse says that the turn is free to be taken over.
+// ReleaseTurnResponse says that the turn can be taken over.
 type ReleaseTurnResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1787,13 +1782,13 @@ func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
 // JournalEntry is one thing that happened inside a step.
 type JournalEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// number within the step, from 1: each model call and each tool call has its own. 0 is what
-	// the step was given.
+	// number within the step, from 1: each model call and each tool call has its own (0: the input of
+	// the step).
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// phase says whether it is about to happen, or happened.
+	// phase says whether it is an intent or an outcome.
 	Phase JournalPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=troupe.v1.JournalPhase" json:"phase,omitempty"`
-	// digest of what was asked of the tool. For a model it is empty, or, in a step that is recorded,
-	// that of its instructions, messages and tools, each apart.
+	// digest of the tool's name and arguments. For a model it is empty or, in a recorded step, holds
+	// separate digests of its instructions, messages and tools.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// effect of the tool.
 	Effect ToolEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=troupe.v1.ToolEffect" json:"effect,omitempty"`
@@ -1807,14 +1802,14 @@ type JournalEntry struct {
 	Status ToolStatus `protobuf:"varint,8,opt,name=status,proto3,enum=troupe.v1.ToolStatus" json:"status,omitempty"`
 	// text is what the tool gave back, at most 256 KiB.
 	Text string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
-	// side_call is set when the model was asked beside the conversation: what it said is no part of
-	// what the step said.
+	// side_call is set if the model was asked outside of the conversation: its reply is no part of
+	// the step's text.
 	SideCall bool `protobuf:"varint,10,opt,name=side_call,json=sideCall,proto3" json:"side_call,omitempty"`
 	// mode is the failure mode of a tool or a model that failed, such as resource_api.
 	Mode string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
-	// step_input is what the step was given: only of number 0, whose phase is INTENT, and which a later
-	// attempt of the step replaces. An encoded ExecuteStepRequest, where messages of the session and
-	// results of steps are named and not repeated, and without anything that is secret.
+	// step_input is the input of the step: only for number 0, whose phase is INTENT, and which a
+	// later attempt replaces. It is an encoded ExecuteStepRequest that names messages and results
+	// instead of repeating them, and holds no secret.
 	StepInput []byte `protobuf:"bytes,12,opt,name=step_input,json=stepInput,proto3" json:"step_input,omitempty"`
 	// arguments with which the tool was called; only in a step that is recorded.
 	Arguments     string `protobuf:"bytes,13,opt,name=arguments,proto3" json:"arguments,omitempty"`
@@ -2197,7 +2192,7 @@ type MemoryServiceListSessionsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// page_size is how many to return at most, 1 to 200.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// page_token goes on where the answer that gave it stopped; empty begins at the latest.
+	// page_token continues after an earlier answer (empty: from the latest).
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2259,7 +2254,7 @@ type MemoryServiceListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sessions, those made last first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// next_page_token goes on behind them; empty: there are no more.
+	// next_page_token continues after them (empty: there are no more).
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2319,7 +2314,7 @@ type UpdateSessionRequest struct {
 	// metadata are labels to set; an empty value removes one. In all at most 64 of them and
 	// 16 KiB.
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// if_revision is the revision that the session must have; 0: any.
+	// if_revision is the revision that the session must have (0: any).
 	IfRevision int64 `protobuf:"varint,4,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
 	// create makes a session that is not known.
 	Create bool `protobuf:"varint,5,opt,name=create,proto3" json:"create,omitempty"`
@@ -2454,11 +2449,11 @@ type MemoryServiceCompactSessionRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// strategy is how.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// keep_recent is how many of the latest messages stay, 1 to 10,000; 0 means 50. More stay
-	// where a tool call would be parted from its result.
+	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0: 50). More stay if a tool
+	// call would be separated from its result.
 	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
-	// summary is what to say of the messages that go, at most 64 KiB; empty: the memory
-	// service makes one by rule.
+	// summary replaces the removed messages, at most 64 KiB (empty: the memory service makes one by
+	// rule).
 	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2568,12 +2563,12 @@ func (x *MemoryServiceCompactSessionResponse) GetCompaction() *Compaction {
 	return nil
 }
 
-// Compaction is what became of the oldest messages of a session.
+// Compaction describes what a compaction removed.
 type Compaction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// first is the sequence of the first message that went; 0 when there was nothing to do.
+	// first is the sequence of the first removed message (0 if there was nothing to do).
 	First int64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
-	// last is that of the last one.
+	// last is the sequence of the last removed message.
 	Last int64 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	// messages is how many went.
 	Messages int64 `protobuf:"varint,3,opt,name=messages,proto3" json:"messages,omitempty"`
@@ -3052,8 +3047,8 @@ type MemoryServiceGetStateResponse struct {
 	Values map[string]string `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// revisions of the scopes: "session", "user", "app". A scope without a change is at 0.
 	Revisions map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// untrusted names the source of untrusted words that came into the session, as in Message: they
-	// may be in the values (S14). Empty: none did.
+	// untrusted names the source of untrusted words that the session has read, as in Message; the
+	// values may contain them (S14; empty: none).
 	Untrusted     string `protobuf:"bytes,3,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3113,7 +3108,7 @@ func (x *MemoryServiceGetStateResponse) GetUntrusted() string {
 // UpdateStateRequest changes keys of one scope.
 type UpdateStateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// session_id is the conversation; its user is whose user: keys are meant.
+	// session_id is the conversation; user: keys are those of its user.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// request_id makes the call repeatable.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -3123,8 +3118,8 @@ type UpdateStateRequest struct {
 	Delta map[string]string `protobuf:"bytes,3,rep,name=delta,proto3" json:"delta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// if_revision is the revision that the scope must have; absent: any.
 	IfRevision *int64 `protobuf:"varint,4,opt,name=if_revision,json=ifRevision,proto3,oneof" json:"if_revision,omitempty"`
-	// turn_id is the open turn in whose name the caller writes; empty: none, for the
-	// orchestrator and operators.
+	// turn_id is the open turn for which the caller writes (empty for the orchestrator and
+	// operators).
 	TurnId string `protobuf:"bytes,5,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// epoch is the fence that BeginTurn gave; needed with turn_id.
 	Epoch         int64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -3253,7 +3248,7 @@ func (x *UpdateStateResponse) GetRevision() int64 {
 // Artifact is a version of something that a turn made.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// name within the session, or with user: in front among those of its user: no / and no \.
+	// name within the session, or with the prefix user: among those of its user: no / and no \.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// version of the name, from 1. Assigned by the memory service.
 	Version int32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -3437,7 +3432,7 @@ func (*PutArtifactRequest_Header) isPutArtifactRequest_Item() {}
 
 func (*PutArtifactRequest_Chunk) isPutArtifactRequest_Item() {}
 
-// PutArtifactHeader says what is stored, and in whose name.
+// PutArtifactHeader describes the artifact and its turn.
 type PutArtifactHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_id is the conversation.
@@ -3854,7 +3849,7 @@ type DeleteArtifactRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_id is the conversation.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// turn_id is the open turn in whose name the caller removes it.
+	// turn_id is the open turn for which the caller removes it.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// epoch is the fence that BeginTurn gave.
 	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -3931,7 +3926,7 @@ func (x *DeleteArtifactRequest) GetVersion() int32 {
 	return 0
 }
 
-// DeleteArtifactResponse says that it is not there any more.
+// DeleteArtifactResponse says that it is removed.
 type DeleteArtifactResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3968,7 +3963,7 @@ func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
 }
 
-// GetRecordingRequest asks for what a step did that is over.
+// GetRecordingRequest asks for the recording of a finished step.
 type GetRecordingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_id is the conversation.
@@ -3977,7 +3972,7 @@ type GetRecordingRequest struct {
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// step is the number of the step within the turn, from 1.
 	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
-	// from is the first number to return; 0 begins with what the step was given.
+	// from is the first number to return (0: the input of the step).
 	From          int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4041,11 +4036,11 @@ func (x *GetRecordingRequest) GetFrom() int32 {
 	return 0
 }
 
-// GetRecordingResponse holds entries of a step that is over.
+// GetRecordingResponse holds entries of a finished step.
 type GetRecordingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// entries, by number, intents before results, at most 3 MiB of them; none: there are no more.
-	// The entries of a number come together.
+	// entries, by number, intents before outcomes, at most 3 MiB (empty: there are no more). Entries
+	// of one number arrive together.
 	Entries       []*JournalEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4091,11 +4086,11 @@ func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
 // Config is the configuration of an agent, of the SHARED tier.
 type Config struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// version grows with each change; 0: there never was any.
+	// version grows with each change (0: never written).
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// values by key, each JSON.
 	Values map[string]string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// protocol of who changed it last; unspecified with version 0.
+	// protocol of the last writer; unspecified with version 0.
 	Protocol      ConfigProtocol `protobuf:"varint,3,opt,name=protocol,proto3,enum=troupe.v1.ConfigProtocol" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4155,7 +4150,7 @@ func (x *Config) GetProtocol() ConfigProtocol {
 // GetConfigRequest names a configuration.
 type GetConfigRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// agent whose configuration it is; one that nobody knows has none.
+	// agent of the configuration; an unknown agent has an empty one.
 	Agent         string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4247,9 +4242,9 @@ func (x *GetConfigResponse) GetConfig() *Config {
 // PutConfigRequest changes a configuration.
 type PutConfigRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// agent whose configuration it is: the caller's own.
+	// agent of the configuration: the caller's own.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// base is the version that the changes were made to; 0: there was none.
+	// base is the version that the changes apply to (0: none).
 	Base int64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
 	// protocol that the agent declared.
 	Protocol ConfigProtocol `protobuf:"varint,3,opt,name=protocol,proto3,enum=troupe.v1.ConfigProtocol" json:"protocol,omitempty"`
@@ -4321,7 +4316,7 @@ func (x *PutConfigRequest) GetDelta() map[string]string {
 // PutConfigResponse says where the configuration stands.
 type PutConfigResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// config behind the change, with what others changed.
+	// config after the change, including the changes of others.
 	Config        *Config `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4413,10 +4408,10 @@ func (x *MemoryServiceEraseUserRequest) GetUserId() string {
 // MemoryServiceEraseUserResponse says what is left to do.
 type MemoryServiceEraseUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// session_ids are sessions that the user still has, at most 200: delete them, and call
-	// again. None: nothing of the user is left.
+	// session_ids are sessions that the user still has, at most 200: delete them, and call again
+	// (empty: nothing of the user is left).
 	SessionIds []string `protobuf:"bytes,1,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
-	// receipt of what the user's sessions shared; only when none of them is left.
+	// receipt of what the user's sessions shared; only if no session is left.
 	Receipt       *ErasureReceipt `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -51,23 +51,22 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // MemoryService owns the MEMORY tier: sessions and their turns, journals, scoped state and
-// artifacts. Every write is durable when it is answered, is atomic, may be repeated, and is
-// refused when its epoch is not the session's latest. It is for the orchestrator and for
-// workers, not for clients. A session that was deleted answers SESSION_DELETED for a week.
+// artifacts. Every write is durable when it is answered, atomic, safe to repeat, and refused if its
+// epoch is not the session's latest. It serves the orchestrator and workers, not clients. For a
+// week, calls on a deleted session fail with SESSION_DELETED.
 type MemoryServiceClient interface {
-	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
-	// the window of the history, in one durable write. A turn_id that is known gets its
-	// turn back and nothing is written, unless its lease has run out while it was open:
-	// then the caller takes it over with a higher epoch and the next attempt. Fails with
-	// KEY_REUSED when the fingerprint differs, SESSION_BUSY while another turn is open
-	// under a lease, SESSION_CLOSED, NOT_FOUND when the session is another user's,
-	// SESSION_FULL at 10,000 messages or 64 MiB.
+	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns the window
+	// of the history, in one durable write. A known turn_id returns its turn and writes nothing,
+	// unless that turn is open and its lease has expired: then the caller takes it over with a higher
+	// epoch and the next attempt. It fails with KEY_REUSED if the fingerprint differs, SESSION_BUSY
+	// while another turn is open under a lease, SESSION_CLOSED, NOT_FOUND if the session is another
+	// user's, and SESSION_FULL at 10,000 messages or 64 MiB.
 	BeginTurn(ctx context.Context, in *BeginTurnRequest, opts ...grpc.CallOption) (*BeginTurnResponse, error)
-	// RenewTurn lets the lease of a turn run anew. Fails with FENCED, TURN_NOT_OPEN or
-	// NOT_FOUND; then the caller stops its work on the turn.
+	// RenewTurn renews the lease of a turn. It fails with FENCED, TURN_NOT_OPEN or NOT_FOUND; then
+	// the caller must stop its work on the turn.
 	RenewTurn(ctx context.Context, in *RenewTurnRequest, opts ...grpc.CallOption) (*RenewTurnResponse, error)
-	// ReleaseTurn gives the lease of a turn up: the next who begins it takes it over at
-	// once. The turn stays open. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
+	// ReleaseTurn gives up the lease of a turn, so that the next BeginTurn takes it over at once. The
+	// turn stays open. It fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error)
 	// Journal stores what happened inside a running step, for a successor of its worker:
 	// all entries or none. Each phase of a number is written once; the same again is OK and
@@ -78,43 +77,42 @@ type MemoryServiceClient interface {
 	// at most 3 MiB of them. None means that there are no more. A step that was committed has
 	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	LoadJournal(ctx context.Context, in *LoadJournalRequest, opts ...grpc.CallOption) (*LoadJournalResponse, error)
-	// GetRecording returns entries of the journal of a step that is over, as LoadJournal does, and
-	// before them what the step was given, under the number 0. The memory service keeps them only
-	// with --keep-journals; no entry at all means that it did not, or does not any more. It is for
-	// a replay and needs no epoch. Fails with NOT_FOUND.
+	// GetRecording returns journal entries of a finished step, as LoadJournal does, preceded by the
+	// input of the step under the number 0. The memory service keeps them only with --keep-journals;
+	// no entries means that there is no recording. It serves a replay and needs no epoch. It fails
+	// with NOT_FOUND.
 	GetRecording(ctx context.Context, in *GetRecordingRequest, opts ...grpc.CallOption) (*GetRecordingResponse, error)
-	// CommitStep makes the messages of one step visible, applies its changes of state and
-	// stores its result, all or nothing; the last step closes the turn in the same write.
-	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
-	// SESSION_FULL, NOT_FOUND; for its state with STATE_VIOLATION, USER_INVALID_INPUT, or
-	// RESOURCE_QUOTA when that of the session is full.
+	// CommitStep makes the messages of one step visible, applies its changes of state and stores its
+	// result, all or nothing; the last step closes the turn in the same write. Repeating the same
+	// commit succeeds. It fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH, SESSION_FULL or NOT_FOUND;
+	// for its state with STATE_VIOLATION, USER_INVALID_INPUT, or RESOURCE_QUOTA if the session's
+	// state is full.
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
-	// FailTurn closes a turn without an answer. What its running step had said so far becomes
-	// a message that is marked partial. A turn that is closed already stays as it is and is
-	// returned, so that the caller learns how it really ended. Fails with FENCED or NOT_FOUND.
+	// FailTurn closes a turn without an answer. The text of its running step becomes a message marked
+	// partial. A turn that is already closed stays unchanged and is returned, so the caller learns
+	// how it ended. It fails with FENCED or NOT_FOUND.
 	FailTurn(ctx context.Context, in *FailTurnRequest, opts ...grpc.CallOption) (*FailTurnResponse, error)
-	// LoadHistory returns messages of a session, oldest first, at most 3 MiB of them. None
-	// means that there are no more. What a compaction took out is one message of the role
-	// SUMMARY at the sequence of the last one that it stands for. Fails with NOT_FOUND.
+	// LoadHistory returns messages of a session, oldest first, at most 3 MiB; an empty answer means
+	// that there are no more. Compacted messages appear as one message of the role SUMMARY, at the
+	// sequence of the last message that it replaces. It fails with NOT_FOUND.
 	LoadHistory(ctx context.Context, in *LoadHistoryRequest, opts ...grpc.CallOption) (*LoadHistoryResponse, error)
-	// GetSession returns what is known of a session. Fails with NOT_FOUND.
+	// GetSession returns a session. It fails with NOT_FOUND.
 	GetSession(ctx context.Context, in *MemoryServiceGetSessionRequest, opts ...grpc.CallOption) (*MemoryServiceGetSessionResponse, error)
 	// ListSessions returns sessions, those made last first, a page at a time.
 	ListSessions(ctx context.Context, in *MemoryServiceListSessionsRequest, opts ...grpc.CallOption) (*MemoryServiceListSessionsResponse, error)
-	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb that
-	// has nothing to change is OK. Fails with SESSION_BUSY when a turn is open and the verb
-	// is PAUSE or CLOSE, REVISION_MISMATCH, NOT_FOUND.
+	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb without
+	// effect succeeds. It fails with SESSION_BUSY if a turn is open and the verb is PAUSE or CLOSE,
+	// with REVISION_MISMATCH, and with NOT_FOUND.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
-	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
-	// from its result. Fails with SESSION_BUSY while a turn is
-	// open, NOT_FOUND.
+	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
+	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest, opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error)
-	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session, but not what is its user's. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
-	// is open, NOT_FOUND.
+	// ClearSession removes the messages, the summary, the state and the artifacts of a session, but
+	// nothing that belongs to its user. The session stays usable and its sequence continues. It fails
+	// with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	ClearSession(ctx context.Context, in *MemoryServiceClearSessionRequest, opts ...grpc.CallOption) (*MemoryServiceClearSessionResponse, error)
-	// DeleteSession removes everything of a session but the mark that it is deleted. An open
-	// turn is fenced. Deleting it again is OK. Fails with NOT_FOUND when it never was.
+	// DeleteSession removes everything of a session except its tombstone. An open turn is fenced.
+	// Deleting it again succeeds. It fails with NOT_FOUND if it never existed.
 	DeleteSession(ctx context.Context, in *MemoryServiceDeleteSessionRequest, opts ...grpc.CallOption) (*MemoryServiceDeleteSessionResponse, error)
 	// SearchMemory finds messages in a user's sessions that hold words of the query: those
 	// with the most of them first, and then the latest.
@@ -126,13 +124,13 @@ type MemoryServiceClient interface {
 	// FENCED, STATE_VIOLATION for a key that is not of the MEMORY tier, RESOURCE_QUOTA above
 	// 1,000 keys or 1 MiB a scope, NOT_FOUND.
 	UpdateState(ctx context.Context, in *UpdateStateRequest, opts ...grpc.CallOption) (*UpdateStateResponse, error)
-	// PutArtifact stores a new version of an artifact. The first request says what it is; the
-	// first response says how many of its bytes are stored already; the caller sends the
-	// bytes from there on, and closes; the last response is the artifact. Content is known by
-	// its digest: what is there is not sent again. Fails with FENCED, RESOURCE_QUOTA above 64
-	// MiB, 1,000 versions or 256 MiB a session, USER_INVALID_INPUT when the bytes do not have
-	// the digest, NOT_FOUND. One whose name begins with user: is the session's user's (AD-23),
-	// under the same limits for the user; without a user that is USER_INVALID_INPUT.
+	// PutArtifact stores a new version of an artifact. The first request is the header; the first
+	// response says how many of its bytes are already stored; the caller sends the remaining bytes
+	// and closes; the last response is the artifact. Content is addressed by its digest, so known
+	// content is not sent again. It fails with FENCED, RESOURCE_QUOTA above 64 MiB, 1,000 versions or
+	// 256 MiB a session, USER_INVALID_INPUT if the bytes do not match the digest, and NOT_FOUND. A
+	// name that begins with user: belongs to the session's user (AD-23), under the same limits for
+	// the user; without a user it is USER_INVALID_INPUT.
 	PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse], error)
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
 	// Fails with NOT_FOUND.
@@ -141,26 +139,25 @@ type MemoryServiceClient interface {
 	// of its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
 	ListArtifacts(ctx context.Context, in *MemoryServiceListArtifactsRequest, opts ...grpc.CallOption) (*MemoryServiceListArtifactsResponse, error)
-	// DeleteArtifact removes a version, or all of them. Removing what is not there is OK.
-	// Fails with NOT_FOUND when there is no such session, FENCED, USER_INVALID_INPUT for a
+	// DeleteArtifact removes a version, or all versions. Removing a missing one succeeds. It fails
+	// with NOT_FOUND if there is no such session, with FENCED, and with USER_INVALID_INPUT for a
 	// user: name in a session without a user.
 	DeleteArtifact(ctx context.Context, in *DeleteArtifactRequest, opts ...grpc.CallOption) (*DeleteArtifactResponse, error)
-	// GetConfig returns the configuration of an agent, for all processes of the mesh (contract
-	// SO-11, C-25). It belongs to no turn: the certificate of the caller is enough. One that was
+	// GetConfig returns the configuration of an agent, to all processes of the mesh (contract SO-11,
+	// C-25). It belongs to no turn: the certificate of the caller suffices. A configuration that was
 	// never written is empty, with version 0.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
-	// PutConfig changes the configuration of an agent, all changes or none. Only workers of the
-	// agent may, by their certificates; it belongs to no turn. Changes that
-	// are there already are OK whatever the base, so the call may be repeated.
-	// Fails with STATE_VIOLATION for the configuration of another agent, REVISION_MISMATCH when
-	// the configuration changed behind base and the protocol does not settle it, with the facts
-	// revision and, under merge, key; RESOURCE_QUOTA above 128 keys or 256 KiB of keys and values;
-	// USER_INVALID_INPUT for a value that is not JSON.
+	// PutConfig changes the configuration of an agent, all changes or none. Only workers of the agent
+	// may call it, by their certificates; it belongs to no turn. Changes that are already present
+	// succeed whatever the base, so the call may be repeated. It fails with STATE_VIOLATION for the
+	// configuration of another agent; REVISION_MISMATCH if the configuration changed since base and
+	// the protocol cannot merge, with the facts revision and, under merge, key; RESOURCE_QUOTA above
+	// 128 keys or 256 KiB of keys and values; USER_INVALID_INPUT for a value that is not JSON.
 	PutConfig(ctx context.Context, in *PutConfigRequest, opts ...grpc.CallOption) (*PutConfigResponse, error)
-	// EraseUser erases what a user's sessions share, once the user has none: as long as the
-	// answer names sessions, delete these and call again. From the first call on until the
-	// one that names none the user's new sessions are refused with SESSION_DELETED. It can be
-	// repeated, also when there is nothing of the user.
+	// EraseUser erases what a user's sessions share, once the user has no sessions: while the answer
+	// names sessions, delete them and call again. From the first call until an answer without
+	// sessions, new sessions of the user fail with SESSION_DELETED. It may be repeated, even if
+	// nothing of the user exists.
 	EraseUser(ctx context.Context, in *MemoryServiceEraseUserRequest, opts ...grpc.CallOption) (*MemoryServiceEraseUserResponse, error)
 }
 
@@ -439,23 +436,22 @@ func (c *memoryServiceClient) EraseUser(ctx context.Context, in *MemoryServiceEr
 // for forward compatibility.
 //
 // MemoryService owns the MEMORY tier: sessions and their turns, journals, scoped state and
-// artifacts. Every write is durable when it is answered, is atomic, may be repeated, and is
-// refused when its epoch is not the session's latest. It is for the orchestrator and for
-// workers, not for clients. A session that was deleted answers SESSION_DELETED for a week.
+// artifacts. Every write is durable when it is answered, atomic, safe to repeat, and refused if its
+// epoch is not the session's latest. It serves the orchestrator and workers, not clients. For a
+// week, calls on a deleted session fail with SESSION_DELETED.
 type MemoryServiceServer interface {
-	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
-	// the window of the history, in one durable write. A turn_id that is known gets its
-	// turn back and nothing is written, unless its lease has run out while it was open:
-	// then the caller takes it over with a higher epoch and the next attempt. Fails with
-	// KEY_REUSED when the fingerprint differs, SESSION_BUSY while another turn is open
-	// under a lease, SESSION_CLOSED, NOT_FOUND when the session is another user's,
-	// SESSION_FULL at 10,000 messages or 64 MiB.
+	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns the window
+	// of the history, in one durable write. A known turn_id returns its turn and writes nothing,
+	// unless that turn is open and its lease has expired: then the caller takes it over with a higher
+	// epoch and the next attempt. It fails with KEY_REUSED if the fingerprint differs, SESSION_BUSY
+	// while another turn is open under a lease, SESSION_CLOSED, NOT_FOUND if the session is another
+	// user's, and SESSION_FULL at 10,000 messages or 64 MiB.
 	BeginTurn(context.Context, *BeginTurnRequest) (*BeginTurnResponse, error)
-	// RenewTurn lets the lease of a turn run anew. Fails with FENCED, TURN_NOT_OPEN or
-	// NOT_FOUND; then the caller stops its work on the turn.
+	// RenewTurn renews the lease of a turn. It fails with FENCED, TURN_NOT_OPEN or NOT_FOUND; then
+	// the caller must stop its work on the turn.
 	RenewTurn(context.Context, *RenewTurnRequest) (*RenewTurnResponse, error)
-	// ReleaseTurn gives the lease of a turn up: the next who begins it takes it over at
-	// once. The turn stays open. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
+	// ReleaseTurn gives up the lease of a turn, so that the next BeginTurn takes it over at once. The
+	// turn stays open. It fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error)
 	// Journal stores what happened inside a running step, for a successor of its worker:
 	// all entries or none. Each phase of a number is written once; the same again is OK and
@@ -466,43 +462,42 @@ type MemoryServiceServer interface {
 	// at most 3 MiB of them. None means that there are no more. A step that was committed has
 	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error)
-	// GetRecording returns entries of the journal of a step that is over, as LoadJournal does, and
-	// before them what the step was given, under the number 0. The memory service keeps them only
-	// with --keep-journals; no entry at all means that it did not, or does not any more. It is for
-	// a replay and needs no epoch. Fails with NOT_FOUND.
+	// GetRecording returns journal entries of a finished step, as LoadJournal does, preceded by the
+	// input of the step under the number 0. The memory service keeps them only with --keep-journals;
+	// no entries means that there is no recording. It serves a replay and needs no epoch. It fails
+	// with NOT_FOUND.
 	GetRecording(context.Context, *GetRecordingRequest) (*GetRecordingResponse, error)
-	// CommitStep makes the messages of one step visible, applies its changes of state and
-	// stores its result, all or nothing; the last step closes the turn in the same write.
-	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
-	// SESSION_FULL, NOT_FOUND; for its state with STATE_VIOLATION, USER_INVALID_INPUT, or
-	// RESOURCE_QUOTA when that of the session is full.
+	// CommitStep makes the messages of one step visible, applies its changes of state and stores its
+	// result, all or nothing; the last step closes the turn in the same write. Repeating the same
+	// commit succeeds. It fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH, SESSION_FULL or NOT_FOUND;
+	// for its state with STATE_VIOLATION, USER_INVALID_INPUT, or RESOURCE_QUOTA if the session's
+	// state is full.
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
-	// FailTurn closes a turn without an answer. What its running step had said so far becomes
-	// a message that is marked partial. A turn that is closed already stays as it is and is
-	// returned, so that the caller learns how it really ended. Fails with FENCED or NOT_FOUND.
+	// FailTurn closes a turn without an answer. The text of its running step becomes a message marked
+	// partial. A turn that is already closed stays unchanged and is returned, so the caller learns
+	// how it ended. It fails with FENCED or NOT_FOUND.
 	FailTurn(context.Context, *FailTurnRequest) (*FailTurnResponse, error)
-	// LoadHistory returns messages of a session, oldest first, at most 3 MiB of them. None
-	// means that there are no more. What a compaction took out is one message of the role
-	// SUMMARY at the sequence of the last one that it stands for. Fails with NOT_FOUND.
+	// LoadHistory returns messages of a session, oldest first, at most 3 MiB; an empty answer means
+	// that there are no more. Compacted messages appear as one message of the role SUMMARY, at the
+	// sequence of the last message that it replaces. It fails with NOT_FOUND.
 	LoadHistory(context.Context, *LoadHistoryRequest) (*LoadHistoryResponse, error)
-	// GetSession returns what is known of a session. Fails with NOT_FOUND.
+	// GetSession returns a session. It fails with NOT_FOUND.
 	GetSession(context.Context, *MemoryServiceGetSessionRequest) (*MemoryServiceGetSessionResponse, error)
 	// ListSessions returns sessions, those made last first, a page at a time.
 	ListSessions(context.Context, *MemoryServiceListSessionsRequest) (*MemoryServiceListSessionsResponse, error)
-	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb that
-	// has nothing to change is OK. Fails with SESSION_BUSY when a turn is open and the verb
-	// is PAUSE or CLOSE, REVISION_MISMATCH, NOT_FOUND.
+	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb without
+	// effect succeeds. It fails with SESSION_BUSY if a turn is open and the verb is PAUSE or CLOSE,
+	// with REVISION_MISMATCH, and with NOT_FOUND.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
-	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
-	// from its result. Fails with SESSION_BUSY while a turn is
-	// open, NOT_FOUND.
+	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
+	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	CompactSession(context.Context, *MemoryServiceCompactSessionRequest) (*MemoryServiceCompactSessionResponse, error)
-	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session, but not what is its user's. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
-	// is open, NOT_FOUND.
+	// ClearSession removes the messages, the summary, the state and the artifacts of a session, but
+	// nothing that belongs to its user. The session stays usable and its sequence continues. It fails
+	// with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	ClearSession(context.Context, *MemoryServiceClearSessionRequest) (*MemoryServiceClearSessionResponse, error)
-	// DeleteSession removes everything of a session but the mark that it is deleted. An open
-	// turn is fenced. Deleting it again is OK. Fails with NOT_FOUND when it never was.
+	// DeleteSession removes everything of a session except its tombstone. An open turn is fenced.
+	// Deleting it again succeeds. It fails with NOT_FOUND if it never existed.
 	DeleteSession(context.Context, *MemoryServiceDeleteSessionRequest) (*MemoryServiceDeleteSessionResponse, error)
 	// SearchMemory finds messages in a user's sessions that hold words of the query: those
 	// with the most of them first, and then the latest.
@@ -514,13 +509,13 @@ type MemoryServiceServer interface {
 	// FENCED, STATE_VIOLATION for a key that is not of the MEMORY tier, RESOURCE_QUOTA above
 	// 1,000 keys or 1 MiB a scope, NOT_FOUND.
 	UpdateState(context.Context, *UpdateStateRequest) (*UpdateStateResponse, error)
-	// PutArtifact stores a new version of an artifact. The first request says what it is; the
-	// first response says how many of its bytes are stored already; the caller sends the
-	// bytes from there on, and closes; the last response is the artifact. Content is known by
-	// its digest: what is there is not sent again. Fails with FENCED, RESOURCE_QUOTA above 64
-	// MiB, 1,000 versions or 256 MiB a session, USER_INVALID_INPUT when the bytes do not have
-	// the digest, NOT_FOUND. One whose name begins with user: is the session's user's (AD-23),
-	// under the same limits for the user; without a user that is USER_INVALID_INPUT.
+	// PutArtifact stores a new version of an artifact. The first request is the header; the first
+	// response says how many of its bytes are already stored; the caller sends the remaining bytes
+	// and closes; the last response is the artifact. Content is addressed by its digest, so known
+	// content is not sent again. It fails with FENCED, RESOURCE_QUOTA above 64 MiB, 1,000 versions or
+	// 256 MiB a session, USER_INVALID_INPUT if the bytes do not match the digest, and NOT_FOUND. A
+	// name that begins with user: belongs to the session's user (AD-23), under the same limits for
+	// the user; without a user it is USER_INVALID_INPUT.
 	PutArtifact(grpc.BidiStreamingServer[PutArtifactRequest, PutArtifactResponse]) error
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
 	// Fails with NOT_FOUND.
@@ -529,26 +524,25 @@ type MemoryServiceServer interface {
 	// of its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
 	ListArtifacts(context.Context, *MemoryServiceListArtifactsRequest) (*MemoryServiceListArtifactsResponse, error)
-	// DeleteArtifact removes a version, or all of them. Removing what is not there is OK.
-	// Fails with NOT_FOUND when there is no such session, FENCED, USER_INVALID_INPUT for a
+	// DeleteArtifact removes a version, or all versions. Removing a missing one succeeds. It fails
+	// with NOT_FOUND if there is no such session, with FENCED, and with USER_INVALID_INPUT for a
 	// user: name in a session without a user.
 	DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error)
-	// GetConfig returns the configuration of an agent, for all processes of the mesh (contract
-	// SO-11, C-25). It belongs to no turn: the certificate of the caller is enough. One that was
+	// GetConfig returns the configuration of an agent, to all processes of the mesh (contract SO-11,
+	// C-25). It belongs to no turn: the certificate of the caller suffices. A configuration that was
 	// never written is empty, with version 0.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
-	// PutConfig changes the configuration of an agent, all changes or none. Only workers of the
-	// agent may, by their certificates; it belongs to no turn. Changes that
-	// are there already are OK whatever the base, so the call may be repeated.
-	// Fails with STATE_VIOLATION for the configuration of another agent, REVISION_MISMATCH when
-	// the configuration changed behind base and the protocol does not settle it, with the facts
-	// revision and, under merge, key; RESOURCE_QUOTA above 128 keys or 256 KiB of keys and values;
-	// USER_INVALID_INPUT for a value that is not JSON.
+	// PutConfig changes the configuration of an agent, all changes or none. Only workers of the agent
+	// may call it, by their certificates; it belongs to no turn. Changes that are already present
+	// succeed whatever the base, so the call may be repeated. It fails with STATE_VIOLATION for the
+	// configuration of another agent; REVISION_MISMATCH if the configuration changed since base and
+	// the protocol cannot merge, with the facts revision and, under merge, key; RESOURCE_QUOTA above
+	// 128 keys or 256 KiB of keys and values; USER_INVALID_INPUT for a value that is not JSON.
 	PutConfig(context.Context, *PutConfigRequest) (*PutConfigResponse, error)
-	// EraseUser erases what a user's sessions share, once the user has none: as long as the
-	// answer names sessions, delete these and call again. From the first call on until the
-	// one that names none the user's new sessions are refused with SESSION_DELETED. It can be
-	// repeated, also when there is nothing of the user.
+	// EraseUser erases what a user's sessions share, once the user has no sessions: while the answer
+	// names sessions, delete them and call again. From the first call until an answer without
+	// sessions, new sessions of the user fail with SESSION_DELETED. It may be repeated, even if
+	// nothing of the user exists.
 	EraseUser(context.Context, *MemoryServiceEraseUserRequest) (*MemoryServiceEraseUserResponse, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }

@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// OnBusy says what becomes of a turn while another one of its session is open.
+// OnBusy says what happens to a turn while another one of its session is open.
 type OnBusy int32
 
 const (
@@ -32,8 +32,8 @@ const (
 	OnBusy_ON_BUSY_UNSPECIFIED OnBusy = 0
 	// It fails with SESSION_BUSY.
 	OnBusy_ON_BUSY_REJECT OnBusy = 1
-	// It waits for its turn, first come first served, at most 8 of a session; one more fails
-	// with SESSION_BUSY. It gives up when its timeout ends or its caller goes away.
+	// It waits, first come first served, at most 8 of a session; the next fails with SESSION_BUSY. It
+	// gives up when its timeout ends or its caller disconnects.
 	OnBusy_ON_BUSY_ENQUEUE OnBusy = 2
 	// The open turn is cancelled, and this one begins.
 	OnBusy_ON_BUSY_INTERRUPT OnBusy = 3
@@ -135,8 +135,8 @@ func (TraceState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
 }
 
-// PlanState is how far a step of a plan is. It goes from one to the next, and ends with one of the
-// last three; cancelled can follow on each of the first three.
+// PlanState is the progress of a step. It moves down this list and ends with one of the last three;
+// cancelled can follow each of the first three.
 type PlanState int32
 
 const (
@@ -342,72 +342,70 @@ func (WorkflowEdgeKind) EnumDescriptor() ([]byte, []int) {
 // OrchestrateRequest is one user input.
 type OrchestrateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// input is what the user says. It may be left out when there are parts.
+	// input is what the user says. It may be omitted if there are parts.
 	//
 	// Types that are valid to be assigned to Input:
 	//
 	//	*OrchestrateRequest_Text
 	//	*OrchestrateRequest_Answers
 	Input isOrchestrateRequest_Input `protobuf_oneof:"input"`
-	// session_id continues a conversation: 1 to 64 of A-Z a-z 0-9 _ -. One that is not
-	// known starts a conversation under this id. Empty: one is made; it is in every event.
+	// session_id continues a conversation: 1 to 64 of A-Z a-z 0-9 _ -. An unknown one starts a
+	// conversation with this id (empty: one is made; every event has it).
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// request_id makes the call repeatable, at most 128 of A-Z a-z 0-9 _ . : -. The same
-	// session_id and request_id stand for the same turn. Empty: one is made; it is in the
-	// first event.
+	// request_id makes the call repeatable, at most 128 of A-Z a-z 0-9 _ . : -. The same session_id
+	// and request_id stand for the same turn (empty: one is made; the first event has it).
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// target is the workflow or the agent that shall handle the input. Empty: the default
-	// workflow. Unknown: NOT_FOUND, and nothing is admitted.
+	// target is the workflow or agent that handles the input (empty: the default workflow). An
+	// unknown one is NOT_FOUND, and nothing is admitted.
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
-	// timeout of the turn, 1 second to 10 minutes. Absent: that of the workflow, or else the orchestrator's default.
+	// timeout of the turn, 1 second to 10 minutes (absent: the timeout of the workflow, otherwise the
+	// orchestrator's default).
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// on_busy says what to do while another turn of the session is open.
 	OnBusy OnBusy `protobuf:"varint,6,opt,name=on_busy,json=onBusy,proto3,enum=troupe.v1.OnBusy" json:"on_busy,omitempty"`
-	// user_id is whose session it is, at most 128 of A-Z a-z 0-9 _ . : @ + -. The first turn
-	// of a session decides; a turn that names another user gets NOT_FOUND.
+	// user_id is the user of the session, at most 128 of A-Z a-z 0-9 _ . : @ + -. The first turn of a
+	// session decides; a turn that names another user gets NOT_FOUND.
 	UserId string `protobuf:"bytes,7,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// auth is for the tools and models of this turn only, and is never stored. It is no part
-	// of what request_id stands for: a repeated request that attaches to its turn leaves the
-	// turn the auth that it has. One that takes its turn over, after the orchestrator went
-	// away, brings its own; without one the steps that are left run without credentials.
+	// auth is for the tools and models of this turn only, and is never stored. It is not part of what
+	// request_id stands for: a repeated request that attaches to its turn does not change the turn's
+	// auth. A request that takes its turn over brings its own; without one the remaining steps run
+	// without credentials.
 	Auth *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
-	// parts are files beside the text, at most 8 of 1 MiB each and 3 MiB together, each with a
-	// name of its own. Each is stored as an artifact of the session before any agent runs, with
-	// the turn or not at all. They count to what request_id stands for. Not with answers.
+	// parts are files next to the text, at most 8 of 1 MiB and 3 MiB together, each with its own
+	// name. Each becomes an artifact of the session before any agent runs, together with the turn.
+	// They are part of what request_id stands for. Not with answers.
 	Parts []*Part `protobuf:"bytes,10,rep,name=parts,proto3" json:"parts,omitempty"`
-	// parent is the place in another turn that asks, when an agent does; it is told and stored
-	// with the trace. It is no part of what request_id stands for.
+	// parent is the place in another turn from which an agent asks; it is published and stored with
+	// the trace. It is not part of what request_id stands for.
 	Parent *Parent `protobuf:"bytes,11,opt,name=parent,proto3" json:"parent,omitempty"`
-	// profile says how the turn shall be handled, at most 63 of a-z 0-9 -, a letter first. Agents
-	// and tools read it; the mesh itself makes nothing of it. Empty: "default", or, with answers, that
-	// of the turn that they go on with.
+	// profile is a name for agents and tools to read, at most 63 of a-z 0-9 -, a letter first (empty:
+	// "default" or, with answers, as in the continued turn).
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
-	// metadata are labels of the caller for agents and tools, at most 32, with keys of 1 to 64
-	// bytes and values of at most 1 KiB. They are stored with the trace: secrets belong into auth.
-	// Absent with answers: those of the turn that they go on with.
+	// metadata are labels for agents and tools, at most 32, with keys of 1 to 64 bytes and values of
+	// at most 1 KiB. They are stored with the trace: secrets belong in auth (absent with answers:
+	// as in the continued turn).
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// needs are capabilities that whoever is chosen for the turn shall have: where a step chooses
-	// among agents by strategy, they count beside those of the step (contract OC-14, OC-16). At most
-	// 16, each 1 to 63 of a-z, 0-9, dot and hyphen. They are stored with the trace. Absent with
-	// answers: those of the turn that they go on with.
+	// needs are capabilities that a chosen agent must have, in addition to those of the step, where a
+	// step chooses among agents by strategy (contract OC-14, OC-16). At most 16, each 1 to 63 of a-z,
+	// 0-9, dot and hyphen. They are stored with the trace (absent with answers: as in the
+	// continued turn).
 	Needs []string `protobuf:"bytes,30,rep,name=needs,proto3" json:"needs,omitempty"`
-	// priority is where the turn's steps stand in the line for a place at an instance: 0 to 10,
-	// higher ones first among steps of the same kind (docs/turn.md). It changes nothing else.
-	// Absent: 5, or, with answers, that of the turn that they go on with.
+	// priority orders the turn's steps among those that wait for a slot: 0 to 10, higher first among
+	// steps of the same kind (docs/turn.md). It changes nothing else (absent: 5 or, with answers,
+	// as in the continued turn).
 	Priority *int32 `protobuf:"varint,31,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
-	// tags are words of the caller for agents and tools, at most 32 of 1 to 64 bytes. They are stored
-	// with the trace. Absent with answers: those of the turn that they go on with.
+	// tags are words for agents and tools, at most 32 of 1 to 64 bytes. They are stored with the
+	// trace (absent with answers: as in the continued turn).
 	Tags []string `protobuf:"bytes,32,rep,name=tags,proto3" json:"tags,omitempty"`
 	// budget lowers what the turn may use below what its workflow allows, at least 1 of each kind.
-	// More than that is USER_INVALID_INPUT, but for a turn with a parent, which gets the lesser of
-	// both. level is ignored. It is no part of what request_id stands for (OC-29).
+	// More is USER_INVALID_INPUT, except for a turn with a parent, which gets the lesser of both.
+	// level is ignored. It is not part of what request_id stands for (OC-29).
 	Budget *Budget `protobuf:"bytes,35,opt,name=budget,proto3" json:"budget,omitempty"`
-	// from goes on from an earlier trace: without fork with the turn that failed, in its session
-	// and without an input; with fork from a step of it, in a session that is not known yet, with
-	// its text or the one given here. NOT_FOUND when the trace is not kept or another user's;
-	// TURN_NOT_OPEN when its turn did not fail, is not to be recovered, or is not the last of its
-	// session; KEY_REUSED when a fork names a session that is known. target must be empty. Absent
-	// session_id without fork: that of the trace.
+	// from continues an earlier trace: without fork, the failed turn, in its session and without an
+	// input; with fork, from a step of it, in a new session, with its text or the one given here.
+	// NOT_FOUND if the trace is not stored or belongs to another user; TURN_NOT_OPEN if its turn did
+	// not fail, is not recoverable, or is not the last of its session; KEY_REUSED if a fork names a
+	// known session. target must be empty (absent session_id without fork: the session of the trace).
 	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -590,11 +588,11 @@ type OrchestrateRequest_Text struct {
 }
 
 type OrchestrateRequest_Answers struct {
-	// answers go on with the turn of the session that ended with calls that wait: by the
-	// same workflow, at the step that stopped, without doing again what was done. Calls that
-	// are not answered wait on. The turn has the auth of this call, and not of the one that
-	// asked. USER_INVALID_INPUT when an answer names no call that waits,
-	// or does not fit; TURN_NOT_OPEN when nothing waits any more. target must be empty.
+	// answers continue the turn of the session that ended with waiting calls: with the same
+	// workflow, at the step that stopped, without repeating finished work. Calls without an answer
+	// wait on. The turn has the auth of this call, not of the earlier one. USER_INVALID_INPUT if an
+	// answer names no waiting call or does not fit; TURN_NOT_OPEN if nothing waits any more. target
+	// must be empty.
 	Answers *Answers `protobuf:"bytes,9,opt,name=answers,proto3,oneof"`
 }
 
@@ -602,7 +600,7 @@ func (*OrchestrateRequest_Text) isOrchestrateRequest_Input() {}
 
 func (*OrchestrateRequest_Answers) isOrchestrateRequest_Input() {}
 
-// Answers are those to calls that wait.
+// Answers holds answers to waiting calls.
 type Answers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// answers, at most one for each call.
@@ -826,19 +824,17 @@ type Trace struct {
 	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
 	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
 	Parent *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
-	// plan is how far the steps of the turn are, as its events tell: those that have a number in its
-	// order, and behind them those that the turn did not come to. Only GetTrace fills it in, when it
-	// is asked to.
+	// plan is the progress of the steps of the turn, computed from its events: numbered steps in
+	// order, then the steps that the turn did not reach. Only GetTrace fills it in, on request.
 	Plan []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
-	// forked_from is the trace that its turn goes on from: in the same session, or with fork in one
-	// of its own; absent when it began anew.
+	// forked_from is the trace that its turn continues: in the same session, or with fork in a new
+	// one (absent if it started anew).
 	ForkedFrom *From `protobuf:"bytes,20,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
-	// root_trace_id is the trace with which the run began; trace_id itself when nobody else asked
-	// for the turn, and it goes on with none (contract OC-10).
+	// root_trace_id is the first trace of the run; trace_id itself unless another turn asked for this
+	// one or this one continues another (contract OC-10).
 	RootTraceId string `protobuf:"bytes,21,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
-	// quarantined is set when the turn failed with ATTEMPTS_EXHAUSTED: it took down each worker,
-	// or orchestrator, that it was given to, and is given to no more (guarantee F22). It is kept
-	// for a week at least.
+	// quarantined is set if the turn failed with ATTEMPTS_EXHAUSTED: it took down each worker or
+	// orchestrator that ran it, and runs no more (guarantee F22). It is kept for at least a week.
 	Quarantined   bool `protobuf:"varint,22,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1006,8 +1002,8 @@ type PlanStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// number of the step in the turn, from 1; 0 until it is routed.
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// step is its name in the workflow; that of a task of a planner is the planner's, with the
-	// number of the task behind it: plan[1].
+	// step is its name in the workflow. A task of a planner has the planner's name and the number of
+	// the task: plan[1].
 	Step string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
 	// agent that runs it.
 	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -1276,7 +1272,7 @@ func (x *CancelTraceRequest) GetReason() string {
 	return ""
 }
 
-// CancelTraceResponse is the trace behind the call.
+// CancelTraceResponse is the trace after the call.
 type CancelTraceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace as it is stored.
@@ -1327,8 +1323,8 @@ type ListTracesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// page_size is how many to return at most, up to 200; 0 means 20.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// root_trace_id limits them to those of the run that began with this trace, 32 lower-case hex
-	// digits, the trace itself included; empty: of all runs. A run that is not known has none.
+	// root_trace_id limits them to the run that began with this trace, 32 lower-case hex digits,
+	// including the trace itself (empty: all runs). An unknown run has none.
 	RootTraceId string `protobuf:"bytes,2,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// quarantined limits them to those that are.
 	Quarantined   bool `protobuf:"varint,3,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
@@ -1390,8 +1386,8 @@ func (x *ListTracesRequest) GetQuarantined() bool {
 // ListTracesResponse holds the latest traces.
 type ListTracesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// traces, newest first. Of their results the texts, the pending calls, what single steps led to and
-	// the names of tools are left out: GetTrace has them.
+	// traces, newest first, without texts, pending calls, results of single steps and names of tools
+	// in their results: GetTrace has them.
 	Traces        []*Trace `protobuf:"bytes,1,rep,name=traces,proto3" json:"traces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1638,12 +1634,12 @@ type Instance struct {
 	Incarnation int64 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// started is when the process registered.
 	Started *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=started,proto3" json:"started,omitempty"`
-	// desired is what operators want of it. Only one that shall run gets steps.
+	// desired is what operators want of it. Only an instance in RUN gets steps.
 	Desired DesiredState `protobuf:"varint,10,opt,name=desired,proto3,enum=troupe.v1.DesiredState" json:"desired,omitempty"`
 	// desired_reason is why, as the operator gave it.
 	DesiredReason string `protobuf:"bytes,11,opt,name=desired_reason,json=desiredReason,proto3" json:"desired_reason,omitempty"`
-	// missing is set while its registration is gone and it is kept all the same: its worker
-	// still answers, or too many instances went missing at once.
+	// missing is set while its registration is gone but it is kept: its worker still answers, or too
+	// many instances went missing at once.
 	Missing bool `protobuf:"varint,12,opt,name=missing,proto3" json:"missing,omitempty"`
 	// status is what the worker says of itself; absent when it was not asked, or did not
 	// answer.
@@ -1653,14 +1649,13 @@ type Instance struct {
 	Capabilities []string `protobuf:"bytes,20,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// tools of its agent, in order, with what each can do; a step may use those that it needs.
 	Tools []*InstanceTool `protobuf:"bytes,30,rep,name=tools,proto3" json:"tools,omitempty"`
-	// config is what becomes of changes of the agent's configuration that meet others; unspecified
-	// when the agent does not own one (contract SO-11, C-25).
+	// config is the protocol for conflicting changes of the agent's configuration; unspecified if the
+	// agent does not own one (contract SO-11, C-25).
 	Config ConfigProtocol `protobuf:"varint,31,opt,name=config,proto3,enum=troupe.v1.ConfigProtocol" json:"config,omitempty"`
 	// quarantine is set while its agent is shut out: it gets no steps, whatever desired says.
 	Quarantine *Quarantine `protobuf:"bytes,32,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
-	// unproven is why it gets no steps from the orchestrator that answers: whoever is at its address
-	// does not prove to be a worker of its agent (guarantees S16). Empty: nothing is wrong, or
-	// nobody has connected to it since it was registered.
+	// unproven is why the answering orchestrator gives it no steps: the process at its address does
+	// not prove to be a worker of its agent (guarantee S16; empty: no problem, or never connected).
 	Unproven      string `protobuf:"bytes,33,opt,name=unproven,proto3" json:"unproven,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1827,7 +1822,7 @@ type InstanceTool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the tool.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// capabilities are what it can do, in alphabetic order; empty: nothing is declared.
+	// capabilities of the tool, in alphabetic order (empty: none declared).
 	Capabilities  []string `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2107,7 +2102,7 @@ func (x *DescribeInstanceResponse) GetFailure() *Failure {
 	return nil
 }
 
-// InstanceOutcome is what a verb led to at one instance.
+// InstanceOutcome is the result of a verb at one instance.
 type InstanceOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instance_id is the instance.
@@ -2174,7 +2169,7 @@ func (x *InstanceOutcome) GetFailure() *Failure {
 // PauseAgentRequest asks for the pause of an agent.
 type PauseAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// agent is the name of the agent. One without an instance: NOT_FOUND.
+	// agent is the name of the agent. An agent without an instance is NOT_FOUND.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// reason is for logs and status, at most 200 characters.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2236,7 +2231,7 @@ func (x *PauseAgentRequest) GetWithin() *durationpb.Duration {
 	return nil
 }
 
-// PauseAgentResponse says what became of each instance.
+// PauseAgentResponse has the outcome for each instance.
 type PauseAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instances, by id.
@@ -2285,7 +2280,7 @@ func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
 // ResumeAgentRequest asks for the end of a pause.
 type ResumeAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// agent is the name of the agent. One without an instance: NOT_FOUND.
+	// agent is the name of the agent. An agent without an instance is NOT_FOUND.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// reason is for logs and status, at most 200 characters.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2337,7 +2332,7 @@ func (x *ResumeAgentRequest) GetReason() string {
 	return ""
 }
 
-// ResumeAgentResponse says what became of each instance.
+// ResumeAgentResponse has the outcome for each instance.
 type ResumeAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instances, by id.
@@ -2463,8 +2458,8 @@ type DrainInstanceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// status after the call: TERMINATED.
 	Status *InstanceStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
-	// errors are the steps of the shutdown that failed, one line each. The instance has ended
-	// all the same.
+	// errors are the failed steps of the shutdown, one line each. The instance has ended
+	// nevertheless.
 	Errors        []string `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2624,7 +2619,7 @@ func (x *ListDecisionsResponse) GetDecisions() []*Decision {
 	return nil
 }
 
-// Decision is the record of one decision, made of the event that tells of it.
+// Decision is the record of one decision, derived from its event.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// record_id is unique: the trace, a dash, and the sequence of the event.
@@ -2645,10 +2640,10 @@ type Decision struct {
 	Alternatives []string `protobuf:"bytes,8,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// confidence in the choice, 0 to 1.
 	Confidence float64 `protobuf:"fixed64,9,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	// metadata says more: strategy, fallback, session_id, turn and the name of the workflow's
-	// step (route); of an instance also step, attempt, agent, version, counter, and rejected,
-	// a list of "id why"; of a choice among agents or tools also task, needs, counter and rejected,
-	// and of tools step, attempt, agent and instance. What is empty is left out.
+	// metadata has more facts: strategy, fallback, session_id, turn and the name of the workflow's
+	// step (route); for an instance also step, attempt, agent, version, counter, and rejected, a list
+	// of "id why"; for a choice among agents or tools also task, needs, counter and rejected, and for
+	// tools step, attempt, agent and instance. Empty facts are omitted.
 	Metadata      map[string]string `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2773,9 +2768,9 @@ type Workflow struct {
 	Agents []string `protobuf:"bytes,7,rep,name=agents,proto3" json:"agents,omitempty"`
 	// steps in the order in which a turn can come to them, the entry first; none in a list.
 	Steps []*WorkflowStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
-	// timeout of a turn whose caller names none; absent: the orchestrator's default.
+	// timeout of a turn whose caller sets none (absent: the orchestrator's default).
 	Timeout *durationpb.Duration `protobuf:"bytes,20,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// limits are what a turn may use beside its steps (OC-29).
+	// limits bound what a turn may use, besides its steps (OC-29).
 	Limits        *Budget `protobuf:"bytes,21,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2886,33 +2881,33 @@ type WorkflowStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the step; one of a workflow inside has a slash in it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// agent that runs it; empty for a fork that runs nothing itself.
+	// agent that runs it (empty for a fork that runs nothing itself).
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// edges to the steps that can come next, in the order in which they are tried.
 	Edges []*WorkflowEdge `protobuf:"bytes,3,rep,name=edges,proto3" json:"edges,omitempty"`
 	// end is set when the turn ends with it.
 	End bool `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
-	// fork is the fork in a branch of which it is; empty: in none.
+	// fork is the fork whose branch contains it (empty: none).
 	Fork string `protobuf:"bytes,5,opt,name=fork,proto3" json:"fork,omitempty"`
-	// limit is how often a turn may come to it; 0: as often as it has steps.
+	// limit is how many times a turn may reach it (0: the turn's limit of steps).
 	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	// retries is how often it is tried again when it fails.
+	// retries is how many times it is retried when it fails.
 	Retries int32 `protobuf:"varint,7,opt,name=retries,proto3" json:"retries,omitempty"`
-	// continues is set when the turn goes on although it failed.
+	// continues is set if the turn continues after it failed.
 	Continues bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
-	// choose is how the step itself chooses among its routes; absent when its agent does, or there
-	// are none.
+	// choose is how the orchestrator chooses among its routes (absent if its agent chooses, or there
+	// are none).
 	Choose *ChoicePolicy `protobuf:"bytes,30,opt,name=choose,proto3" json:"choose,omitempty"`
 	// tools is which tools of its agent it may use; absent: all.
 	Tools *ChoicePolicy `protobuf:"bytes,31,opt,name=tools,proto3" json:"tools,omitempty"`
-	// instances is how it is chosen which instance of its agent gets the step, in words: the
-	// strategy, and what belongs to it, such as "weighted (v2 10)"; empty: round_robin.
+	// instances describes how its instance is chosen: the strategy and its settings, such as
+	// "weighted (v2 10)" (empty: round_robin).
 	Instances string `protobuf:"bytes,32,opt,name=instances,proto3" json:"instances,omitempty"`
 	// plan is set when the step makes tasks for others.
 	Plan *WorkflowPlan `protobuf:"bytes,20,opt,name=plan,proto3" json:"plan,omitempty"`
-	// task is what it is asked to do; empty: what the user wants.
+	// task is what it must do (empty: the goal of the user).
 	Task string `protobuf:"bytes,21,opt,name=task,proto3" json:"task,omitempty"`
-	// expects says in words what its result shall be; empty: nobody said.
+	// expects describes its expected result in words (may be empty).
 	Expects string `protobuf:"bytes,22,opt,name=expects,proto3" json:"expects,omitempty"`
 	// constraints are what it has to keep to, in words.
 	Constraints   []string `protobuf:"bytes,23,rep,name=constraints,proto3" json:"constraints,omitempty"`
@@ -3137,7 +3132,7 @@ type WorkflowPlan struct {
 	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
 	// parallel is set when they run at once.
 	Parallel bool `protobuf:"varint,3,opt,name=parallel,proto3" json:"parallel,omitempty"`
-	// continues is set when the turn goes on although a task failed.
+	// continues is set if the turn continues after a task failed.
 	Continues     bool `protobuf:"varint,4,opt,name=continues,proto3" json:"continues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3445,7 +3440,7 @@ type ReplayTraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the trace, 32 lower-case hex digits.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// step is the only one to run again, from 1; 0: all of them, and the routing between them.
+	// step is the only one to run again, from 1 (0: all of them, and the routing between them).
 	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	// instance_id runs the steps of its agent; empty: any instance of the agent.
 	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
@@ -3511,7 +3506,7 @@ type ReplayTraceResponse struct {
 	Steps []*StepReplay `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
 	// decisions that were made again and were the same.
 	Decisions int32 `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
-	// routing is the first decision that differs; absent: none does, or none was made again.
+	// routing is the first decision that differs (absent: none differs, or none was made again).
 	Routing       *Difference `protobuf:"bytes,3,opt,name=routing,proto3" json:"routing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3623,8 +3618,7 @@ func (x *QuarantineAgentRequest) GetReason() string {
 	return ""
 }
 
-// QuarantineAgentResponse says what became of its workers. The agent is shut out whatever they
-// do.
+// QuarantineAgentResponse has the outcome for each worker. The agent is shut out in any case.
 type QuarantineAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instances, by id, with whether each has paused.
@@ -3725,7 +3719,7 @@ func (x *ReleaseAgentRequest) GetReason() string {
 	return ""
 }
 
-// ReleaseAgentResponse says what became of its workers.
+// ReleaseAgentResponse has the outcome for each worker.
 type ReleaseAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instances, by id, with whether each takes steps again.
@@ -3830,7 +3824,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xe5\x10\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xa4\x10\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -3860,11 +3854,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf8\x05\xbaH\xf4\x05\x1a\xaf\x01\n" +
-	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1aNhas(this.text) || has(this.answers) || this.parts.size() > 0 || has(this.from)\x1a\xf1\x01\n" +
-	"\x16orchestrate.from.input\x12ofrom: a turn that goes on with one that failed says nothing new; leave text, answers and parts out, or set fork\x1af!has(this.from) || !has(this.answers) && (this.from.fork || !has(this.text) && this.parts.size() == 0)\x1a\xaf\x01\n" +
-	"\x15orchestrate.from.step\x12[from.step: a fork names the first step that is done anew, from 1; without fork leave it out\x1a9!has(this.from) || this.from.fork == (this.from.step > 0)\x1a\x99\x01\n" +
-	"\x19orchestrate.parts.answers\x12Nparts: answers go on with a turn, and bring no files; leave out one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xb7\x05\xbaH\xb3\x05\x1a\xaf\x01\n" +
+	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1aNhas(this.text) || has(this.answers) || this.parts.size() > 0 || has(this.from)\x1a\xd2\x01\n" +
+	"\x16orchestrate.from.input\x12Pfrom: a resumed turn has no new input; omit text, answers and parts, or set fork\x1af!has(this.from) || !has(this.answers) && (this.from.fork || !has(this.text) && this.parts.size() == 0)\x1a\xa5\x01\n" +
+	"\x15orchestrate.from.step\x12Qfrom.step: a fork names the first step to run again, from 1; omit it without fork\x1a9!has(this.from) || this.from.fork == (this.from.step > 0)\x1a\x81\x01\n" +
+	"\x19orchestrate.parts.answers\x126parts: answers cannot bring files; omit one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
 	"\x05inputB\v\n" +
 	"\t_priority\"F\n" +
 	"\aAnswers\x12;\n" +

@@ -44,77 +44,73 @@ const (
 //
 // OrchestratorService is the front door of the mesh.
 type OrchestratorServiceClient interface {
-	// Orchestrate carries one user input to a result and streams what happens. The first
-	// event is turn_started, the last is turn_result, and then the stream ends with OK,
-	// also when the turn failed. A gRPC error means that nothing was admitted
-	// (USER_INVALID_INPUT, NOT_FOUND for an unknown target, SESSION_BUSY, KEY_REUSED,
-	// SESSION_FULL), or that the stream broke off: then WatchTrace goes on, or the same
-	// call with the same request_id. A call with a request_id that is known attaches to
-	// its trace, gets its events from the first on, and starts no new turn. The turn does
-	// not end when the caller goes away.
+	// Orchestrate carries one user input to a result and streams what happens. The first event is
+	// turn_started, the last is turn_result; then the stream ends with OK, even if the turn failed. A
+	// gRPC error means that nothing was admitted (USER_INVALID_INPUT, NOT_FOUND for an unknown
+	// target, SESSION_BUSY, KEY_REUSED, SESSION_FULL), or that the stream broke: then WatchTrace, or
+	// the same call with the same request_id, continues. A call with a known request_id attaches to
+	// its trace, receives its events from the first one, and starts no new turn. The turn does not
+	// end when the caller disconnects.
 	Orchestrate(ctx context.Context, in *OrchestrateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OrchestrateResponse], error)
-	// WatchTrace streams the events of a trace above after_sequence: those that happened,
-	// then those that come, without a gap, up to the turn result. Fails with NOT_FOUND, or
-	// with TRACE_ORPHANED once nobody drives the trace any more.
+	// WatchTrace streams the events of a trace after after_sequence: past ones, then new ones,
+	// without a gap, up to the turn result. It fails with NOT_FOUND, or with TRACE_ORPHANED if no
+	// orchestrator drives the trace any more.
 	WatchTrace(ctx context.Context, in *WatchTraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTraceResponse], error)
 	// GetTrace returns the record of a trace. Fails with NOT_FOUND.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
-	// CancelTrace ends the turn of a trace, also at its worker, and returns when the trace has
-	// ended: CANCELLED, or as it had ended before. When the caller's deadline passes first the
-	// turn ends all the same. Fails with NOT_FOUND, and with TRACE_ORPHANED when nobody drives
-	// the trace any more.
+	// CancelTrace ends the turn of a trace, at its worker as well, and returns when the trace has
+	// ended: CANCELLED, or as it had ended before. If the caller's deadline passes first, the turn
+	// still ends. It fails with NOT_FOUND, and with TRACE_ORPHANED if no orchestrator drives the
+	// trace any more.
 	CancelTrace(ctx context.Context, in *CancelTraceRequest, opts ...grpc.CallOption) (*CancelTraceResponse, error)
 	// ListTraces returns the latest traces, newest first, without the texts of their results.
 	ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error)
 	// ListAgents returns the agents that are registered or that a workflow names.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
-	// ListInstances returns the registered instances. When etcd is away it is the last
-	// that was known.
+	// ListInstances returns the registered instances; while etcd is away, the last known ones.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
-	// DescribeInstance returns what the registry knows of an instance and what its worker
-	// says of itself now. A worker that does not answer is no error: then the answer holds
-	// the failure instead. Fails with NOT_FOUND.
+	// DescribeInstance returns the registration of an instance and what its worker reports now. A
+	// worker that does not answer is not an error: the answer holds the failure instead. It fails
+	// with NOT_FOUND.
 	DescribeInstance(ctx context.Context, in *DescribeInstanceRequest, opts ...grpc.CallOption) (*DescribeInstanceResponse, error)
-	// PauseAgent keeps new steps away from every registered instance of an agent, lets
-	// running steps end, and returns when no instance runs one or the time is up. An
-	// instance that could not be paused goes on as before, and its outcome holds the failure.
-	// Instances that register later are not paused. Fails with NOT_FOUND when no instance of
-	// the agent is registered, and with SYSTEM_NETWORK, changing nothing, while the registry
-	// is away. A repeated call is OK and changes nothing but the reason.
+	// PauseAgent keeps new steps away from every registered instance of an agent, lets running steps
+	// finish, and returns when no instance runs one or the time is up. An instance that could not be
+	// paused continues as before, and its outcome holds the failure. Instances that register later
+	// are not paused. It fails with NOT_FOUND if no instance of the agent is registered, and with
+	// SYSTEM_NETWORK, changing nothing, while the registry is away. Repeating the call succeeds and
+	// changes only the reason.
 	PauseAgent(ctx context.Context, in *PauseAgentRequest, opts ...grpc.CallOption) (*PauseAgentResponse, error)
 	// ResumeAgent lets every registered instance of an agent take steps again. It fails as
 	// PauseAgent does; an instance that drains stays as it is and fails with INSTANCE_DRAINING.
 	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*ResumeAgentResponse, error)
-	// DrainInstance keeps new steps away from an instance, lets running steps end within the
-	// drain time, and returns when the instance has ended. Its process ends too; nothing
-	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
-	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
+	// DrainInstance keeps new steps away from an instance, lets running steps finish within the drain
+	// time, and returns when the instance has ended. Its process ends too and is not replaced by the
+	// mesh. If the caller's deadline passes first, the drain continues. It fails with NOT_FOUND, and
+	// with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(ctx context.Context, in *DrainInstanceRequest, opts ...grpc.CallOption) (*DrainInstanceResponse, error)
-	// ListDecisions returns the decisions about agents, instances and tools, of all traces that are
-	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
-	// known has none.
+	// ListDecisions returns decisions about agents, instances and tools, of one trace or of all
+	// stored traces, newest first, with their reasons (contract OC-32). An unknown trace has none.
 	ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error)
 	// ListWorkflows returns the workflows that this orchestrator has loaded, without their steps.
 	ListWorkflows(ctx context.Context, in *ListWorkflowsRequest, opts ...grpc.CallOption) (*ListWorkflowsResponse, error)
 	// GetWorkflow returns a workflow with its steps. Fails with NOT_FOUND.
 	GetWorkflow(ctx context.Context, in *GetWorkflowRequest, opts ...grpc.CallOption) (*GetWorkflowResponse, error)
-	// ReplayTrace runs the agents of a trace that has ended again as they are now: models and tools
-	// answer as they were recorded, nothing is called and nothing is stored. It stops at the first
-	// step that differs. Routing is decided again too. Fails with NOT_FOUND when the trace, or the
-	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
-	// instance takes a step.
+	// ReplayTrace runs the agents of an ended trace again as they are now. Models and tools answer as
+	// recorded; nothing is called and nothing is stored. It stops at the first step that differs, and
+	// decides routing again. It fails with NOT_FOUND if the trace or the recordings of its steps are
+	// not stored; SESSION_BUSY while it runs; NO_WORKER if no instance takes a step.
 	ReplayTrace(ctx context.Context, in *ReplayTraceRequest, opts ...grpc.CallOption) (*ReplayTraceResponse, error)
-	// QuarantineAgent shuts an agent out, all of its instances and those that come: it gets no
-	// step at any orchestrator, turns that run a step of it fail with POLICY_SECURITY, its workers
-	// are told to pause, and the memory service and the orchestrators refuse their calls. It takes
-	// effect within 2 s of the call, wherever etcd is reached, and lasts until ReleaseAgent, also when everything is
-	// restarted. It may be repeated. For operators (guarantees S18). Modes: system_network,
-	// system_timeout when the registry does not answer: it may be recorded all the same, so call
+	// QuarantineAgent shuts out an agent with all of its instances, later ones included. It gets no
+	// step at any orchestrator; turns that run a step of it fail with POLICY_SECURITY; its workers
+	// are asked to pause; the memory service and the orchestrators refuse their calls. It takes
+	// effect within 2 s wherever etcd is reachable, and lasts until ReleaseAgent, across all
+	// restarts. It may be repeated. For operators (guarantee S18). It fails with SYSTEM_NETWORK or
+	// SYSTEM_TIMEOUT if the registry does not answer; it may have been recorded nevertheless, so call
 	// again.
 	QuarantineAgent(ctx context.Context, in *QuarantineAgentRequest, opts ...grpc.CallOption) (*QuarantineAgentResponse, error)
-	// ReleaseAgent ends the quarantine of an agent, and asks those of its workers to resume that
-	// nobody wants paused. Its turns that failed stay failed. It may be repeated. For operators.
-	// Modes as QuarantineAgent; not_found when the agent is not quarantined.
+	// ReleaseAgent ends the quarantine of an agent, and resumes those of its workers that no operator
+	// paused. Turns that failed stay failed. It may be repeated. For operators. It fails as
+	// QuarantineAgent does, and with NOT_FOUND if the agent is not quarantined.
 	ReleaseAgent(ctx context.Context, in *ReleaseAgentRequest, opts ...grpc.CallOption) (*ReleaseAgentResponse, error)
 }
 
@@ -320,77 +316,73 @@ func (c *orchestratorServiceClient) ReleaseAgent(ctx context.Context, in *Releas
 //
 // OrchestratorService is the front door of the mesh.
 type OrchestratorServiceServer interface {
-	// Orchestrate carries one user input to a result and streams what happens. The first
-	// event is turn_started, the last is turn_result, and then the stream ends with OK,
-	// also when the turn failed. A gRPC error means that nothing was admitted
-	// (USER_INVALID_INPUT, NOT_FOUND for an unknown target, SESSION_BUSY, KEY_REUSED,
-	// SESSION_FULL), or that the stream broke off: then WatchTrace goes on, or the same
-	// call with the same request_id. A call with a request_id that is known attaches to
-	// its trace, gets its events from the first on, and starts no new turn. The turn does
-	// not end when the caller goes away.
+	// Orchestrate carries one user input to a result and streams what happens. The first event is
+	// turn_started, the last is turn_result; then the stream ends with OK, even if the turn failed. A
+	// gRPC error means that nothing was admitted (USER_INVALID_INPUT, NOT_FOUND for an unknown
+	// target, SESSION_BUSY, KEY_REUSED, SESSION_FULL), or that the stream broke: then WatchTrace, or
+	// the same call with the same request_id, continues. A call with a known request_id attaches to
+	// its trace, receives its events from the first one, and starts no new turn. The turn does not
+	// end when the caller disconnects.
 	Orchestrate(*OrchestrateRequest, grpc.ServerStreamingServer[OrchestrateResponse]) error
-	// WatchTrace streams the events of a trace above after_sequence: those that happened,
-	// then those that come, without a gap, up to the turn result. Fails with NOT_FOUND, or
-	// with TRACE_ORPHANED once nobody drives the trace any more.
+	// WatchTrace streams the events of a trace after after_sequence: past ones, then new ones,
+	// without a gap, up to the turn result. It fails with NOT_FOUND, or with TRACE_ORPHANED if no
+	// orchestrator drives the trace any more.
 	WatchTrace(*WatchTraceRequest, grpc.ServerStreamingServer[WatchTraceResponse]) error
 	// GetTrace returns the record of a trace. Fails with NOT_FOUND.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
-	// CancelTrace ends the turn of a trace, also at its worker, and returns when the trace has
-	// ended: CANCELLED, or as it had ended before. When the caller's deadline passes first the
-	// turn ends all the same. Fails with NOT_FOUND, and with TRACE_ORPHANED when nobody drives
-	// the trace any more.
+	// CancelTrace ends the turn of a trace, at its worker as well, and returns when the trace has
+	// ended: CANCELLED, or as it had ended before. If the caller's deadline passes first, the turn
+	// still ends. It fails with NOT_FOUND, and with TRACE_ORPHANED if no orchestrator drives the
+	// trace any more.
 	CancelTrace(context.Context, *CancelTraceRequest) (*CancelTraceResponse, error)
 	// ListTraces returns the latest traces, newest first, without the texts of their results.
 	ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error)
 	// ListAgents returns the agents that are registered or that a workflow names.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
-	// ListInstances returns the registered instances. When etcd is away it is the last
-	// that was known.
+	// ListInstances returns the registered instances; while etcd is away, the last known ones.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
-	// DescribeInstance returns what the registry knows of an instance and what its worker
-	// says of itself now. A worker that does not answer is no error: then the answer holds
-	// the failure instead. Fails with NOT_FOUND.
+	// DescribeInstance returns the registration of an instance and what its worker reports now. A
+	// worker that does not answer is not an error: the answer holds the failure instead. It fails
+	// with NOT_FOUND.
 	DescribeInstance(context.Context, *DescribeInstanceRequest) (*DescribeInstanceResponse, error)
-	// PauseAgent keeps new steps away from every registered instance of an agent, lets
-	// running steps end, and returns when no instance runs one or the time is up. An
-	// instance that could not be paused goes on as before, and its outcome holds the failure.
-	// Instances that register later are not paused. Fails with NOT_FOUND when no instance of
-	// the agent is registered, and with SYSTEM_NETWORK, changing nothing, while the registry
-	// is away. A repeated call is OK and changes nothing but the reason.
+	// PauseAgent keeps new steps away from every registered instance of an agent, lets running steps
+	// finish, and returns when no instance runs one or the time is up. An instance that could not be
+	// paused continues as before, and its outcome holds the failure. Instances that register later
+	// are not paused. It fails with NOT_FOUND if no instance of the agent is registered, and with
+	// SYSTEM_NETWORK, changing nothing, while the registry is away. Repeating the call succeeds and
+	// changes only the reason.
 	PauseAgent(context.Context, *PauseAgentRequest) (*PauseAgentResponse, error)
 	// ResumeAgent lets every registered instance of an agent take steps again. It fails as
 	// PauseAgent does; an instance that drains stays as it is and fails with INSTANCE_DRAINING.
 	ResumeAgent(context.Context, *ResumeAgentRequest) (*ResumeAgentResponse, error)
-	// DrainInstance keeps new steps away from an instance, lets running steps end within the
-	// drain time, and returns when the instance has ended. Its process ends too; nothing
-	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
-	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
+	// DrainInstance keeps new steps away from an instance, lets running steps finish within the drain
+	// time, and returns when the instance has ended. Its process ends too and is not replaced by the
+	// mesh. If the caller's deadline passes first, the drain continues. It fails with NOT_FOUND, and
+	// with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error)
-	// ListDecisions returns the decisions about agents, instances and tools, of all traces that are
-	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
-	// known has none.
+	// ListDecisions returns decisions about agents, instances and tools, of one trace or of all
+	// stored traces, newest first, with their reasons (contract OC-32). An unknown trace has none.
 	ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error)
 	// ListWorkflows returns the workflows that this orchestrator has loaded, without their steps.
 	ListWorkflows(context.Context, *ListWorkflowsRequest) (*ListWorkflowsResponse, error)
 	// GetWorkflow returns a workflow with its steps. Fails with NOT_FOUND.
 	GetWorkflow(context.Context, *GetWorkflowRequest) (*GetWorkflowResponse, error)
-	// ReplayTrace runs the agents of a trace that has ended again as they are now: models and tools
-	// answer as they were recorded, nothing is called and nothing is stored. It stops at the first
-	// step that differs. Routing is decided again too. Fails with NOT_FOUND when the trace, or the
-	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
-	// instance takes a step.
+	// ReplayTrace runs the agents of an ended trace again as they are now. Models and tools answer as
+	// recorded; nothing is called and nothing is stored. It stops at the first step that differs, and
+	// decides routing again. It fails with NOT_FOUND if the trace or the recordings of its steps are
+	// not stored; SESSION_BUSY while it runs; NO_WORKER if no instance takes a step.
 	ReplayTrace(context.Context, *ReplayTraceRequest) (*ReplayTraceResponse, error)
-	// QuarantineAgent shuts an agent out, all of its instances and those that come: it gets no
-	// step at any orchestrator, turns that run a step of it fail with POLICY_SECURITY, its workers
-	// are told to pause, and the memory service and the orchestrators refuse their calls. It takes
-	// effect within 2 s of the call, wherever etcd is reached, and lasts until ReleaseAgent, also when everything is
-	// restarted. It may be repeated. For operators (guarantees S18). Modes: system_network,
-	// system_timeout when the registry does not answer: it may be recorded all the same, so call
+	// QuarantineAgent shuts out an agent with all of its instances, later ones included. It gets no
+	// step at any orchestrator; turns that run a step of it fail with POLICY_SECURITY; its workers
+	// are asked to pause; the memory service and the orchestrators refuse their calls. It takes
+	// effect within 2 s wherever etcd is reachable, and lasts until ReleaseAgent, across all
+	// restarts. It may be repeated. For operators (guarantee S18). It fails with SYSTEM_NETWORK or
+	// SYSTEM_TIMEOUT if the registry does not answer; it may have been recorded nevertheless, so call
 	// again.
 	QuarantineAgent(context.Context, *QuarantineAgentRequest) (*QuarantineAgentResponse, error)
-	// ReleaseAgent ends the quarantine of an agent, and asks those of its workers to resume that
-	// nobody wants paused. Its turns that failed stay failed. It may be repeated. For operators.
-	// Modes as QuarantineAgent; not_found when the agent is not quarantined.
+	// ReleaseAgent ends the quarantine of an agent, and resumes those of its workers that no operator
+	// paused. Turns that failed stay failed. It may be repeated. For operators. It fails as
+	// QuarantineAgent does, and with NOT_FOUND if the agent is not quarantined.
 	ReleaseAgent(context.Context, *ReleaseAgentRequest) (*ReleaseAgentResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
 }

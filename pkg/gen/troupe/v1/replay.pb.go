@@ -39,7 +39,7 @@ const (
 	DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME DifferenceKind = 5
 	// The step says something else.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT DifferenceKind = 6
-	// The step leads to something else beside its text: where to go, what waits, how it ended.
+	// The step has another result besides its text: the next agent, waiting calls, or how it ended.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT DifferenceKind = 7
 	// The step fails, or fails in another way, or does not fail any more.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE DifferenceKind = 8
@@ -111,13 +111,13 @@ type Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// kind of the difference.
 	Kind DifferenceKind `protobuf:"varint,1,opt,name=kind,proto3,enum=troupe.v1.DifferenceKind" json:"kind,omitempty"`
-	// number of the call within the step, from 1; 0 when it is about no call.
+	// number of the call within the step, from 1 (0 if it is about no call).
 	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	// what it is about, for a person: a tool, or a part of the result; may be empty.
+	// subject for a person: a tool, or a part of the result (may be empty).
 	Subject string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
-	// recorded is what was, at most 64 KiB; empty: nothing, or nothing that is known.
+	// recorded is the recorded value, at most 64 KiB (empty: nothing, or unknown).
 	Recorded string `protobuf:"bytes,4,opt,name=recorded,proto3" json:"recorded,omitempty"`
-	// now is what comes instead, at most 64 KiB; empty: nothing.
+	// now is the current value, at most 64 KiB (empty: nothing).
 	Now           string `protobuf:"bytes,5,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -188,8 +188,8 @@ func (x *Difference) GetNow() string {
 	return ""
 }
 
-// ChangedPrompt is a model call that is asked something else than then. It is no difference: the
-// recorded reply is used all the same.
+// ChangedPrompt is a model call with a changed question. It is not a difference: the recorded reply
+// is used nevertheless.
 type ChangedPrompt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// number of the call within the step.
@@ -244,7 +244,7 @@ func (x *ChangedPrompt) GetParts() []string {
 	return nil
 }
 
-// StepReplay is what came of the replay of one step.
+// StepReplay is the result of replaying one step.
 type StepReplay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// step is its number in the turn.
@@ -257,11 +257,11 @@ type StepReplay struct {
 	ModelCalls int32 `protobuf:"varint,4,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
 	// tool_calls that were answered from the recording.
 	ToolCalls int32 `protobuf:"varint,5,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	// difference is the first one; absent: there is none.
+	// difference is the first one (absent if there is none).
 	Difference *Difference `protobuf:"bytes,6,opt,name=difference,proto3" json:"difference,omitempty"`
 	// changed_prompts are the model calls that are asked something else, up to the difference.
 	ChangedPrompts []*ChangedPrompt `protobuf:"bytes,7,rep,name=changed_prompts,json=changedPrompts,proto3" json:"changed_prompts,omitempty"`
-	// skipped says why the step could not be run again, for a person; empty: it was.
+	// skipped says why the step could not run again, for a person (empty if it did).
 	Skipped       string `protobuf:"bytes,8,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -181,7 +181,7 @@ func (x *ListMessagesRequest) GetPageSize() int32 {
 // ListMessagesResponse is a page of messages.
 type ListMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// messages, oldest first, at most 3 MiB of them. None: there are no more.
+	// messages, oldest first, at most 3 MiB (empty: there are no more).
 	Messages      []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -231,7 +231,7 @@ type ListSessionsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// page_size is how many to return at most, up to 200; 0 means 20.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// page_token goes on where the answer that gave it stopped; empty begins at the latest.
+	// page_token continues after an earlier answer (empty: from the latest).
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -293,7 +293,7 @@ type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sessions, those made last first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// next_page_token goes on behind them; empty: there are no more.
+	// next_page_token continues after them (empty: there are no more).
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -887,10 +887,9 @@ type CompactSessionRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// strategy is how.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// keep_recent is how many of the latest messages stay, 1 to 10,000; 0 means 50.
+	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0: 50).
 	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
-	// summary is what to say of the messages that go, at most 64 KiB; empty: one is made by
-	// rule.
+	// summary replaces the removed messages, at most 64 KiB (empty: one is made by rule).
 	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1129,7 +1128,7 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 	return ""
 }
 
-// DeleteSessionResponse says that nothing of it is left.
+// DeleteSessionResponse says that everything is removed.
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// receipt of what was removed, and of what remains.
@@ -1331,7 +1330,7 @@ func (x *EraseUserRequest) GetUserId() string {
 	return ""
 }
 
-// EraseUserResponse says that nothing of the user is left.
+// EraseUserResponse says that everything of the user is removed.
 type EraseUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// receipt of what was removed, all sessions together, and of what remains.

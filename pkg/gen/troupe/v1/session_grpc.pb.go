@@ -41,7 +41,7 @@ const (
 // SessionService shows clients their conversations. The orchestrator serves it; the
 // memory service is not reachable from outside.
 type SessionServiceClient interface {
-	// GetSession returns what is known of a session. Fails with NOT_FOUND.
+	// GetSession returns a session. It fails with NOT_FOUND.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
@@ -61,27 +61,27 @@ type SessionServiceClient interface {
 	// PauseSession sets a session aside; its next turn resumes it. Fails with SESSION_BUSY
 	// while a turn is open, NOT_FOUND.
 	PauseSession(ctx context.Context, in *PauseSessionRequest, opts ...grpc.CallOption) (*PauseSessionResponse, error)
-	// ResumeSession makes a paused session ready. One that is not paused stays as it is.
-	// Fails with NOT_FOUND.
+	// ResumeSession makes a paused session ready. Any other session stays as it is. It fails with
+	// NOT_FOUND.
 	ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*ResumeSessionResponse, error)
-	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
-	// from its result. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
+	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	CompactSession(ctx context.Context, in *CompactSessionRequest, opts ...grpc.CallOption) (*CompactSessionResponse, error)
-	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session, which stays usable. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	// ClearSession removes the messages, the summary, the state and the artifacts of a session, which
+	// stays usable. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	ClearSession(ctx context.Context, in *ClearSessionRequest, opts ...grpc.CallOption) (*ClearSessionResponse, error)
-	// DeleteSession removes everything of a session, its traces included, cancels its open
-	// turn, and leaves a mark for a week so that nothing late brings it back. Deleting it again
-	// is OK. When the call breaks off after the session was marked, some orchestrator ends what
-	// it began. Fails with NOT_FOUND when it never was.
+	// DeleteSession removes everything of a session, including its traces, cancels its open turn, and
+	// leaves a tombstone for a week that rejects late writers. Deleting it again succeeds. If the
+	// call breaks off after the tombstone was set, an orchestrator completes it. It fails with
+	// NOT_FOUND if the session never existed.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
 	// SearchMemory finds messages in a user's sessions that hold words of the query: those
 	// with the most of them first, and then the latest.
 	SearchMemory(ctx context.Context, in *SessionServiceSearchMemoryRequest, opts ...grpc.CallOption) (*SessionServiceSearchMemoryResponse, error)
-	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what these
-	// share: user: state and artifacts. Until it has ended, new sessions of the user fail with
-	// SESSION_DELETED. When the call breaks off, some orchestrator ends what it began; the same
-	// call waits for that. A user of whom nothing is known gets a receipt of nothing.
+	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what they share:
+	// user: state and artifacts. Until it has ended, new sessions of the user fail with
+	// SESSION_DELETED. If the call breaks off, an orchestrator completes it; repeating the call waits
+	// for that. An unknown user gets an empty receipt.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
 }
 
@@ -239,7 +239,7 @@ func (c *sessionServiceClient) EraseUser(ctx context.Context, in *EraseUserReque
 // SessionService shows clients their conversations. The orchestrator serves it; the
 // memory service is not reachable from outside.
 type SessionServiceServer interface {
-	// GetSession returns what is known of a session. Fails with NOT_FOUND.
+	// GetSession returns a session. It fails with NOT_FOUND.
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
@@ -259,27 +259,27 @@ type SessionServiceServer interface {
 	// PauseSession sets a session aside; its next turn resumes it. Fails with SESSION_BUSY
 	// while a turn is open, NOT_FOUND.
 	PauseSession(context.Context, *PauseSessionRequest) (*PauseSessionResponse, error)
-	// ResumeSession makes a paused session ready. One that is not paused stays as it is.
-	// Fails with NOT_FOUND.
+	// ResumeSession makes a paused session ready. Any other session stays as it is. It fails with
+	// NOT_FOUND.
 	ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error)
-	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
-	// from its result. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
+	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	CompactSession(context.Context, *CompactSessionRequest) (*CompactSessionResponse, error)
-	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session, which stays usable. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	// ClearSession removes the messages, the summary, the state and the artifacts of a session, which
+	// stays usable. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	ClearSession(context.Context, *ClearSessionRequest) (*ClearSessionResponse, error)
-	// DeleteSession removes everything of a session, its traces included, cancels its open
-	// turn, and leaves a mark for a week so that nothing late brings it back. Deleting it again
-	// is OK. When the call breaks off after the session was marked, some orchestrator ends what
-	// it began. Fails with NOT_FOUND when it never was.
+	// DeleteSession removes everything of a session, including its traces, cancels its open turn, and
+	// leaves a tombstone for a week that rejects late writers. Deleting it again succeeds. If the
+	// call breaks off after the tombstone was set, an orchestrator completes it. It fails with
+	// NOT_FOUND if the session never existed.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
 	// SearchMemory finds messages in a user's sessions that hold words of the query: those
 	// with the most of them first, and then the latest.
 	SearchMemory(context.Context, *SessionServiceSearchMemoryRequest) (*SessionServiceSearchMemoryResponse, error)
-	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what these
-	// share: user: state and artifacts. Until it has ended, new sessions of the user fail with
-	// SESSION_DELETED. When the call breaks off, some orchestrator ends what it began; the same
-	// call waits for that. A user of whom nothing is known gets a receipt of nothing.
+	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what they share:
+	// user: state and artifacts. Until it has ended, new sessions of the user fail with
+	// SESSION_DELETED. If the call breaks off, an orchestrator completes it; repeating the call waits
+	// for that. An unknown user gets an empty receipt.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }

@@ -35,7 +35,7 @@ const (
 	Role_ROLE_ASSISTANT Role = 2
 	// A tool that answers a call of an assistant message; tool_call_id names the call.
 	Role_ROLE_TOOL Role = 3
-	// The memory service: what the messages said that a compaction took out.
+	// The memory service: a summary of compacted messages.
 	Role_ROLE_SUMMARY Role = 4
 )
 
@@ -149,15 +149,15 @@ func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
-// BudgetPolicy says what becomes of a call that would go beyond a budget.
+// BudgetPolicy says what happens to a call that would exceed a budget.
 type BudgetPolicy int32
 
 const (
 	// Not set: BLOCK.
 	BudgetPolicy_BUDGET_POLICY_UNSPECIFIED BudgetPolicy = 0
-	// It is not made, and the step fails with POLICY_BUDGET.
+	// The call is not made, and the step fails with POLICY_BUDGET.
 	BudgetPolicy_BUDGET_POLICY_BLOCK BudgetPolicy = 1
-	// It is made, and a warning is told.
+	// The call is made, with a warning.
 	BudgetPolicy_BUDGET_POLICY_WARN BudgetPolicy = 2
 )
 
@@ -208,11 +208,11 @@ type CallNeed int32
 const (
 	// Not set.
 	CallNeed_CALL_NEED_UNSPECIFIED CallNeed = 0
-	// Somebody's word that it may run: APPROVE, DENY or STOP.
+	// A person's approval: APPROVE, DENY or STOP.
 	CallNeed_CALL_NEED_APPROVAL CallNeed = 1
-	// What came of it where the client ran it: SUCCEED or FAIL.
+	// The result of a tool that the client runs: SUCCEED or FAIL.
 	CallNeed_CALL_NEED_RESULT CallNeed = 2
-	// A credential that its tool lacks: APPROVE with the credential sealed, DENY or STOP.
+	// A credential that its tool lacks: APPROVE with the sealed credential, DENY or STOP.
 	CallNeed_CALL_NEED_AUTH CallNeed = 3
 )
 
@@ -259,7 +259,7 @@ func (CallNeed) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
-// CallVerdict is what becomes of a pending call.
+// CallVerdict is the answer to a pending call.
 type CallVerdict int32
 
 const (
@@ -267,9 +267,9 @@ const (
 	CallVerdict_CALL_VERDICT_UNSPECIFIED CallVerdict = 0
 	// The tool runs.
 	CallVerdict_CALL_VERDICT_APPROVE CallVerdict = 1
-	// It does not; the model reads that, and the turn goes on.
+	// It does not run; the model reads that, and the turn continues.
 	CallVerdict_CALL_VERDICT_DENY CallVerdict = 2
-	// It does not, nor does the rest of the round, and the turn ends.
+	// Neither it nor the rest of the round runs, and the turn ends.
 	CallVerdict_CALL_VERDICT_STOP CallVerdict = 3
 	// The tool ran at the client; text is its result.
 	CallVerdict_CALL_VERDICT_SUCCEED CallVerdict = 4
@@ -324,8 +324,8 @@ func (CallVerdict) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
-// ConfigProtocol says what becomes of a change of a configuration that changed meanwhile. Merge
-// is used where the last writer and this one both said so.
+// ConfigProtocol says what happens to a change of a configuration that has changed meanwhile. MERGE
+// applies only if both writers use it.
 type ConfigProtocol int32
 
 const (
@@ -333,8 +333,8 @@ const (
 	ConfigProtocol_CONFIG_PROTOCOL_UNSPECIFIED ConfigProtocol = 0
 	// It is refused.
 	ConfigProtocol_CONFIG_PROTOCOL_REJECT ConfigProtocol = 1
-	// It is made when nobody else changed the same keys, and else refused. A key that is not
-	// there counts as changed when any key was removed meanwhile.
+	// It is applied unless another writer changed the same keys, and otherwise refused. A missing key
+	// counts as changed if any key was removed meanwhile.
 	ConfigProtocol_CONFIG_PROTOCOL_MERGE ConfigProtocol = 2
 )
 
@@ -382,7 +382,7 @@ func (ConfigProtocol) EnumDescriptor() ([]byte, []int) {
 // ToolCall is a model's wish to run a tool.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is unique within the step.
+	// ToolCall is a model's request to run a tool.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// name of the tool, as the model gave it.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -542,8 +542,8 @@ func (*Part_Blob) isPart_Content() {}
 // Message is one entry of a session's history.
 type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// sequence is the position in the session, 1, 2, 3, … without a hole. The memory
-	// service assigns it; in a request it is ignored.
+	// sequence is the position in the session, 1, 2, 3, … without a gap. The memory service assigns
+	// it; in a request it is ignored.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// role says who speaks.
 	Role Role `protobuf:"varint,2,opt,name=role,proto3,enum=troupe.v1.Role" json:"role,omitempty"`
@@ -561,11 +561,11 @@ type Message struct {
 	ToolCalls []*ToolCall `protobuf:"bytes,7,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// tool_call_id is the call that a tool message answers.
 	ToolCallId string `protobuf:"bytes,8,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// partial marks what was said before its turn failed.
+	// partial marks text from a turn that failed.
 	Partial bool `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
 	// untrusted names the first source of words in the message that neither the user nor the author
-	// of the agent wrote, such as "tool http_fetch" (S14, S15); empty: there are none. An agent that
-	// reads such a message is guarded. turn and author are the rest of what is known of its origin.
+	// of the agent wrote, such as "tool http_fetch" (S14, S15; empty: none). An agent that reads such
+	// a message is guarded.
 	Untrusted     string `protobuf:"bytes,10,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -681,12 +681,12 @@ type Usage struct {
 	OutputTokens int64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	// model_calls is the number of requests to a model.
 	ModelCalls int32 `protobuf:"varint,3,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
-	// cost_micro_usd is what they cost, in millionths of a US dollar; 0 when it is not known. A
-	// sum counts only those whose cost is known.
+	// cost_micro_usd is what they cost, in millionths of a US dollar (0 if unknown). A sum counts
+	// only known costs.
 	CostMicroUsd int64 `protobuf:"varint,4,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
-	// cached_tokens are those of input_tokens that the provider had read before.
+	// cached_tokens are the input_tokens that came from the provider's cache.
 	CachedTokens int64 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	// cache_write_tokens are those of input_tokens that it keeps to read again.
+	// cache_write_tokens are the input_tokens that the provider cached.
 	CacheWriteTokens int64 `protobuf:"varint,6,opt,name=cache_write_tokens,json=cacheWriteTokens,proto3" json:"cache_write_tokens,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -764,8 +764,8 @@ func (x *Usage) GetCacheWriteTokens() int64 {
 	return 0
 }
 
-// StepResult is what one agent's execution led to. It is stored with the turn, so that
-// a step that was committed is never run again.
+// StepResult is the result of one agent's execution. It is stored with the turn, so a committed
+// step never runs again.
 type StepResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// step is the number of the step within the turn, from 1.
@@ -774,8 +774,8 @@ type StepResult struct {
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// text is what the agent said last; empty when the step failed.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// next_agent is the agent to which the step asks to hand on. It is a request: the
-	// orchestrator checks it against the workflow.
+	// next_agent is the agent to which the step requests to hand on. The orchestrator checks it
+	// against the workflow.
 	NextAgent string `protobuf:"bytes,4,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
 	// input_required is set when text is a question to the user that ends the turn.
 	InputRequired bool `protobuf:"varint,5,opt,name=input_required,json=inputRequired,proto3" json:"input_required,omitempty"`
@@ -795,22 +795,22 @@ type StepResult struct {
 	Sequence int64 `protobuf:"varint,12,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// failure is set when the step failed; then nothing of it was committed.
 	Failure *Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
-	// stopped is set when a handler of the agent stopped the turn, which ends with text.
+	// stopped is set if a handler of the agent stopped the turn, which ends with text.
 	Stopped bool `protobuf:"varint,14,opt,name=stopped,proto3" json:"stopped,omitempty"`
-	// pending are calls that wait for somebody outside of the turn; only with input_required.
-	// The step goes on in the turn that answers them.
+	// pending are calls that wait for an answer from outside of the turn; only with input_required.
+	// The step continues in the turn that answers them.
 	Pending []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
-	// tasks are what a step that plans wants done next, in order; none: the turn goes on as if it had
-	// not planned. Only when the request asked for a plan.
+	// tasks are what a planning step wants done next, in order (empty: the turn continues as if it
+	// had not planned). Only if the request asked for a plan.
 	Tasks []*PlannedTask `protobuf:"bytes,30,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// used is what this attempt of the step took of the budget of its trace: what the journal knew
-	// is not in it, agents that are tools and remote turns are. Set also when the step failed.
-	// Absent when the worker does not count: then it is read from the fields above (S17).
+	// used is what this attempt of the step used of the budget of its trace. It excludes what the
+	// journal already had, and includes agents that are tools and remote turns. It is also set if the
+	// step failed (absent if the worker does not count: then the fields above are used; S17).
 	Used *BudgetUse `protobuf:"bytes,31,opt,name=used,proto3" json:"used,omitempty"`
-	// inherited is set when an earlier turn did the step, and this one began with its result
-	// (contract OC-27). The mesh sets it.
+	// inherited is set if an earlier turn did the step and this one began with its result (contract
+	// OC-27). The mesh sets it.
 	Inherited bool `protobuf:"varint,32,opt,name=inherited,proto3" json:"inherited,omitempty"`
-	// untrusted is as in Message, of all that the step has read: it may be in its text, its
+	// untrusted is as in Message, for everything that the step has read: it may be in its text, its
 	// observations and its tasks (S14).
 	Untrusted     string `protobuf:"bytes,33,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -980,13 +980,13 @@ func (x *StepResult) GetUntrusted() string {
 	return ""
 }
 
-// PlannedTask is a piece of work that a planner gives to an agent. It is a request: the
-// orchestrator checks it against the workflow.
+// PlannedTask is a piece of work that a planner requests from an agent. The orchestrator checks it
+// against the workflow.
 type PlannedTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// agent that shall do it.
+	// agent that does it.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// text is what it is asked to do.
+	// text is what it must do.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1036,28 +1036,28 @@ func (x *PlannedTask) GetText() string {
 	return ""
 }
 
-// Budget is what may be used of each kind (contract OC-29, guarantee S17). A field that is absent
-// bounds nothing.
+// Budget is what may be used of each kind (contract OC-29, guarantee S17). An absent field is no
+// limit.
 type Budget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// iterations are model calls of conversations, with their tool rounds.
+	// iterations are model calls with their tool rounds.
 	Iterations *int64 `protobuf:"varint,1,opt,name=iterations,proto3,oneof" json:"iterations,omitempty"`
-	// model_calls are requests to models, those of handlers included.
+	// model_calls are requests to models, including those of handlers.
 	ModelCalls *int64 `protobuf:"varint,2,opt,name=model_calls,json=modelCalls,proto3,oneof" json:"model_calls,omitempty"`
 	// tool_calls are tools that are run.
 	ToolCalls *int64 `protobuf:"varint,3,opt,name=tool_calls,json=toolCalls,proto3,oneof" json:"tool_calls,omitempty"`
-	// tokens are those of input and output together.
+	// tokens are input and output together.
 	Tokens *int64 `protobuf:"varint,4,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
-	// cost_micro_usd is in millionths of a US dollar; calls whose price is not known cost nothing.
+	// cost_micro_usd is in millionths of a US dollar; calls with an unknown price cost nothing.
 	CostMicroUsd *int64 `protobuf:"varint,5,opt,name=cost_micro_usd,json=costMicroUsd,proto3,oneof" json:"cost_micro_usd,omitempty"`
 	// fan_out is how many remote turns the turn itself may begin.
 	FanOut *int64 `protobuf:"varint,6,opt,name=fan_out,json=fanOut,proto3,oneof" json:"fan_out,omitempty"`
-	// depth is how deep a remote turn may lie below the turn that nobody's agent asked for.
+	// depth is how many ancestors a remote turn may have.
 	Depth *int32 `protobuf:"varint,7,opt,name=depth,proto3,oneof" json:"depth,omitempty"`
-	// policy says what becomes of a call that would go beyond the budget. Depth and fan_out are
-	// refused whatever it says.
+	// policy says what happens to a call that would exceed the budget. Depth and fan_out always
+	// block.
 	Policy BudgetPolicy `protobuf:"varint,8,opt,name=policy,proto3,enum=troupe.v1.BudgetPolicy" json:"policy,omitempty"`
-	// level is how deep the turn itself lies, in what a worker gets; ignored elsewhere.
+	// level is the number of ancestors of the turn itself, in what a worker gets; ignored elsewhere.
 	Level         int32 `protobuf:"varint,9,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1159,15 +1159,15 @@ func (x *Budget) GetLevel() int32 {
 // BudgetUse is what was used of a budget. Its numbers are bounded as those of Usage.
 type BudgetUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// iterations are model calls of conversations, with their tool rounds.
+	// iterations are model calls with their tool rounds.
 	Iterations int64 `protobuf:"varint,1,opt,name=iterations,proto3" json:"iterations,omitempty"`
-	// model_calls are requests to models, those of handlers included.
+	// model_calls are requests to models, including those of handlers.
 	ModelCalls int64 `protobuf:"varint,2,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
 	// tool_calls are tools that were run.
 	ToolCalls int64 `protobuf:"varint,3,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	// tokens are those of input and output together.
+	// tokens are input and output together.
 	Tokens int64 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// cost_micro_usd is in millionths of a US dollar; calls whose price is not known cost nothing.
+	// cost_micro_usd is in millionths of a US dollar; calls with an unknown price cost nothing.
 	CostMicroUsd int64 `protobuf:"varint,5,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
 	// fan_out is how many remote turns were begun.
 	FanOut        int64 `protobuf:"varint,6,opt,name=fan_out,json=fanOut,proto3" json:"fan_out,omitempty"`
@@ -1247,34 +1247,32 @@ func (x *BudgetUse) GetFanOut() int64 {
 	return 0
 }
 
-// PendingCall is a tool call that waits for somebody outside of the turn: for a person who
-// allows it, or for a client that runs it. The turn has ended with it. The next Orchestrate of
-// the session goes on in its place when it brings answers, and leaves the call for good when
-// it brings a text.
+// PendingCall is a tool call that waits for an answer from outside of the turn: from a person who
+// approves it, or a client that runs it. The turn has ended with it. The next Orchestrate of the
+// session continues the turn if it brings answers, and abandons the call if it brings a text.
 type PendingCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is what an answer names; no other call of the session ever has it. A call that is left
-	// to wait on gets another.
+	// id is what an answer names; no other call of the session ever has it. A call that waits on gets
+	// a new one.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// call_id is what the model named the call.
 	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// tool is the tool's name.
 	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
-	// arguments are a JSON object, whole, as the tool would get it.
+	// arguments are a JSON object, whole, as the tool would receive it.
 	Arguments string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// needs is what it waits for.
 	Needs CallNeed `protobuf:"varint,5,opt,name=needs,proto3,enum=troupe.v1.CallNeed" json:"needs,omitempty"`
-	// risk is what the tool says of itself: read, idempotent or at_most_once.
+	// risk is the declared effect of the tool: read, idempotent or at_most_once.
 	Risk string `protobuf:"bytes,6,opt,name=risk,proto3" json:"risk,omitempty"`
-	// reason is one sentence for the person; empty when there is nothing to say.
+	// reason is one sentence for the person (may be empty).
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	// until is when the time for an answer ends: one behind it counts as a denial. Absent: it
-	// does not end before the session's retention does.
+	// until is when the time for an answer ends; a later answer counts as a denial (absent: the
+	// retention of the session bounds it).
 	Until *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
-	// agent of the step that goes on with the call.
+	// agent of the step that continues with the call.
 	Agent string `protobuf:"bytes,9,opt,name=agent,proto3" json:"agent,omitempty"`
-	// auth says which credential the call lacks, and to which key it is sealed; only where it
-	// needs AUTH.
+	// auth says which credential the call lacks, and to which key to seal it; only with AUTH.
 	Auth          *PendingAuth `protobuf:"bytes,10,opt,name=auth,proto3" json:"auth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1380,18 +1378,18 @@ func (x *PendingCall) GetAuth() *PendingAuth {
 	return nil
 }
 
-// PendingAuth is a credential that a call lacks. Whoever answers seals it to the key, so that
-// the instance that asked reads it and nobody else: it is never stored or sent in plain.
+// PendingAuth is a credential that a call lacks. The answer seals it to the key, so that only the
+// instance that asked can read it: it is never stored or sent in plain text.
 type PendingAuth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// auth_id is the key's: no other request for a credential ever has it. It ends with @ and
-	// the instance that has the key in its memory.
+	// auth_id identifies the key; no other request for a credential ever has it. It ends with @ and
+	// the instance that holds the key.
 	AuthId string `protobuf:"bytes,1,opt,name=auth_id,json=authId,proto3" json:"auth_id,omitempty"`
 	// name of the credential, as the tool finds it: 1 to 64 of A-Z a-z 0-9 _ . -.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// prompt is one sentence for the person.
 	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`
-	// url is where the credential comes from; empty: the prompt says all there is.
+	// url is where the credential comes from (may be empty).
 	Url string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
 	// public_key is of X25519, 32 bytes.
 	PublicKey []byte `protobuf:"bytes,5,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
@@ -1473,31 +1471,31 @@ func (x *PendingAuth) GetExpires() *timestamppb.Timestamp {
 	return nil
 }
 
-// CallAnswer is what somebody says about a pending call.
+// CallAnswer is an answer to a pending call.
 type CallAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// id of the pending call.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// verdict is what becomes of it.
+	// verdict is the answer.
 	Verdict CallVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=troupe.v1.CallVerdict" json:"verdict,omitempty"`
 	// text is the result or the error of a tool, or why a call is denied. The model reads it.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// by is who says so. The orchestrator sets it, from the actor of the call's auth.
+	// by is who answers. The orchestrator sets it from the actor of the call's auth.
 	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
-	// late is set when the answer came behind the time for it: whatever it says, the call is
-	// denied. The orchestrator sets it.
+	// late is set if the answer came after its time: the call is denied, whatever it says. The
+	// orchestrator sets it.
 	Late bool `protobuf:"varint,5,opt,name=late,proto3" json:"late,omitempty"`
 	// agent of the step whose call is answered. The orchestrator sets it; no other agent gets
 	// the answer.
 	Agent string `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
-	// digest of the tool and the arguments that were shown. The orchestrator sets it; a call
-	// with others does not run.
+	// digest of the tool and arguments that were shown. The orchestrator sets it; a call with others
+	// does not run.
 	Digest string `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	// sealed is the credential of a call that needs AUTH: HPKE (RFC 9180, base mode, X25519,
-	// HKDF-SHA256, AES-256-GCM), the encapsulated key first, for the public_key of the call. Its
-	// info is "troupe.v1 auth", a zero byte, the auth_id, a zero byte and the session_id; the
-	// credential is at most 16 KiB of UTF-8. It is kept with the turn, in no event, and is of no
-	// use once the key is gone. With APPROVE only; without it the auth of the call may have the
+	// HKDF-SHA256, AES-256-GCM), the encapsulated key first, for the public_key of the call. Its info
+	// is "troupe.v1 auth", a zero byte, the auth_id, a zero byte and the session_id; the credential
+	// is at most 16 KiB of UTF-8. It is stored with the turn, appears in no event, and is useless
+	// once the key is gone. With APPROVE only; without it the auth of the call may have the
 	// credential.
 	Sealed []byte `protobuf:"bytes,8,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	// auth_id of the call that was answered. The orchestrator sets it.
@@ -1599,14 +1597,14 @@ func (x *CallAnswer) GetAuthId() string {
 	return ""
 }
 
-// Blob is a file beside the text of a message (AD-25). An input brings its bytes. They become a
-// version of an artifact of the session when the turn begins, and the message that is stored
-// names that version in their place.
+// Blob is a file next to the text of a message (AD-25). An input carries its bytes. They become a
+// version of an artifact of the session when the turn begins, and the stored message names that
+// version instead.
 type Blob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the artifact: 1 to 256 bytes without / and \, and not beginning with user:.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// media_type such as image/png, at most 128 bytes. Empty in an input: it is told by the bytes.
+	// media_type such as image/png, at most 128 bytes (empty in an input: detected from the bytes).
 	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// data are the bytes, at most 1 MiB; only on the way to the store.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
