@@ -33,6 +33,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
@@ -149,7 +150,7 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return err
 	}
-	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
+	pool := connection.NewPool(a.telemetry, rpc.Dial)
 	pool.UseIdentity(self)
 	a.roster = instances.New(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
 		if listed {

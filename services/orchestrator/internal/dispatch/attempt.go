@@ -16,130 +16,93 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// maxSilence is for how long the stream of an admitted step may be silent (guarantee
-// F2). A worker sends something every 2 s.
-const maxSilence = 6 * time.Second
-
-// LostError is why a step came to no end at the instance that took it, or may have taken it:
-// the stream broke off, was silent, or ended without a result, or the worker broke the
-// contract, or says that it had to give the step up. What the worker did before is in the
-// journal of the step; it may even have committed it (guarantees F1, F2).
-type LostError struct {
-	Instance          registry.Instance
-	Failure           *failure.Error
-	ContractViolation bool // of the contract: another instance would hardly do better
-	MemoryOutage      bool // of the memory service: the instance may have the step again
-}
-
-func (l *LostError) Error() string { return l.Failure.Error() }
-
-// Unwrap returns the failure.
-func (l *LostError) Unwrap() error { return l.Failure }
-
-// try reports whether the instance took the step, and what came of it.
-func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler) (_ *troupev1.StepResult, taken bool, _ error) {
-	conn, release, err := d.reach(ctx, in)
+// try runs a step at an instance. It reports whether the instance accepted the step, and returns
+// what came of it.
+func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler) (_ *troupev1.StepResult, accepted bool, _ error) {
+	conn, release, err := d.connect(ctx, in)
 	if err != nil {
 		return nil, false, err
 	}
 	defer release()
-	call, cancel := behind(ctx)
+	call, cancel := withLaterDeadline(ctx)
 	defer cancel(nil)
-	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req, grpc.ForceCodecV2(newKnown()))
+	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req, grpc.ForceCodecV2(newStrictCodec()))
 	if err != nil {
 		return nil, false, grpcfailure.FromStatus("dispatch", err)
 	}
-	quiet := time.AfterFunc(d.silence, func() { cancel(errSilent) })
-	defer quiet.Stop()
-	// A worker sends the header when it has admitted the step.
+	silence := time.AfterFunc(d.maxSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
+	// A worker sends the header when it has accepted the step.
 	if header, _ := stream.Header(); header == nil {
 		_, err := stream.Recv()
 		err = grpcfailure.FromStatus("dispatch", err)
-		if refused(err) {
+		if isRejection(err) {
 			return nil, false, err
 		}
-		if silent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // it may be at work
+		if isSilent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // it may be at work
 			err = d.lost(ctx, call, in, err)
 		}
 		return nil, true, err
 	}
-	quiet.Stop() // while it is told
+	silence.Stop() // while the handler runs
 	if err := h.Started(in); err != nil {
 		return nil, true, err
 	}
-	quiet.Reset(d.silence)
-	result, broken, err := follow(req, stream, h, func() { quiet.Reset(d.silence) })
+	silence.Reset(d.maxSilence)
+	result, workerErr, err := readStream(req, stream, h, func() { silence.Reset(d.maxSilence) })
 	switch {
-	case failure.Is(broken, failure.StateViolation):
-		return nil, true, trespassed(in, broken)
-	case broken != nil:
-		return nil, true, d.lost(ctx, call, in, broken)
+	case failure.Is(workerErr, failure.StateViolation):
+		return nil, true, lostByViolation(in, workerErr)
+	case workerErr != nil:
+		return nil, true, d.lost(ctx, call, in, workerErr)
 	case err != nil:
 		return nil, true, err
 	}
 	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && gaveUp(why) {
-		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), MemoryOutage: outage(why)}
+		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), MemoryOutage: isMemoryOutage(why)}
 	}
 	return result, true, nil
 }
 
-// reachTime is how long a step waits for a connection before it looks elsewhere. One that
-// takes longer goes on being made, and is there for a later look.
-const reachTime = 200 * time.Millisecond
+// connectTimeout is how long a step waits for a connection before it asks another instance. The pool
+// goes on connecting, for later steps.
+const connectTimeout = 200 * time.Millisecond
 
-// reach returns a connection to an instance, and remembers when there is none.
-func (d *Dispatcher) reach(ctx context.Context, in registry.Instance) (*grpc.ClientConn, func(), error) {
+// unreachableFactor is for how many times as long as a step waited in vain an instance is not asked.
+// One that rejects connections costs no time and is asked again at once. One that swallows them is
+// left out for a while.
+const unreachableFactor = 3
+
+// connect returns a connection to an instance, and backs off when there is none.
+func (d *Dispatcher) connect(ctx context.Context, in registry.Instance) (*grpc.ClientConn, func(), error) {
 	began := time.Now()
-	within, cancel := context.WithTimeout(ctx, reachTime)
+	within, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	conn, release, err := d.pool.Get(within, in)
 	if err != nil && ctx.Err() == nil {
-		d.deaf.note(in, deafFactor*time.Since(began), err)
+		d.backoffs.Add(in, unreachableFactor*time.Since(began), err)
 	}
 	return conn, release, err
 }
 
-// lag is by how much a worker's deadline is behind the step's.
-const lag = time.Second
+// deadlineLag is how much later than the step's deadline the worker's deadline is.
+const deadlineLag = time.Second
 
-// behind returns a context that ends with ctx, and whose deadline is a little later: it is
-// this side that ends a step, and says why, and not the clock of the worker.
-func behind(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+// withLaterDeadline returns a context that ends with ctx and has a slightly later deadline. So this
+// side ends a step and says why, and not the clock of the worker.
+func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	late, done := context.WithoutCancel(ctx), context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
-		late, done = context.WithDeadline(late, deadline.Add(lag))
+		late, done = context.WithDeadline(late, deadline.Add(deadlineLag))
 	}
 	late, cancel := context.WithCancelCause(late)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	return late, func(cause error) { stop(); cancel(cause); done() }
 }
 
-// refused reports whether the instance said that it did not begin the step.
-func refused(err error) bool {
-	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState)
-}
-
-// gaveUp reports whether the failure of a step says that its worker could not go on with it.
-func gaveUp(why *failure.Error) bool {
-	return failure.Is(why, failure.InstanceDraining, failure.Fenced) || outage(why)
-}
-
-// outage reports whether the worker could not reach the memory service for the whole lease.
-func outage(why *failure.Error) bool { return why.Facts["lost_lease"] == "true" }
-
-// The ways in which a worker can leave a step open that are not an error of the call.
-var (
-	errNoResult = errors.New("the stream ended without a result")
-	errSilent   = errors.New("the stream was silent")
-	errBreach   = errors.New("broke the contract")
-)
-
-// silent reports whether a call ended for its silence.
-func silent(call context.Context) bool { return errors.Is(context.Cause(call), errSilent) }
-
-// follow hands events on until the result, and tells of each item that came. Broken is what
-// the worker, or the way to it, did wrong; err is of the handler.
-func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, heard func()) (_ *troupev1.StepResult, broken, err error) {
+// readStream passes events to the handler until the result comes, and calls received for each item.
+// workerErr is what the worker or the connection did wrong. err comes from the handler.
+func readStream(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func()) (_ *troupev1.StepResult, workerErr, err error) {
 	for {
 		item, err := stream.Recv()
 		switch {
@@ -148,14 +111,14 @@ func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_Execu
 		case err != nil:
 			return nil, grpcfailure.FromStatus("dispatch", err), nil
 		}
-		heard()
-		if r := item.GetResult(); r != nil { // a failure is not lost for being told at length
+		received()
+		if r := item.GetResult(); r != nil { // cuts a long message, which would not be valid
 			r.Failure = grpcfailure.ToProto(grpcfailure.FromProto(r.GetFailure()))
 		}
 		if err := rpc.Validate(item); err != nil {
-			return nil, fmt.Errorf("%w: %s", errBreach, failure.Plain(err)), nil
+			return nil, fmt.Errorf("%w: %s", errViolation, failure.Plain(err)), nil
 		}
-		if err := unchanged(req, item); err != nil {
+		if err := checkPlacement(req, item); err != nil {
 			return nil, err, nil
 		}
 		switch {
@@ -167,29 +130,4 @@ func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_Execu
 			}
 		}
 	}
-}
-
-// lost says which instance a step was lost with, and how. One that went silent is passed
-// over for a while, by all steps. A step whose own time is over is not lost.
-func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err error) error {
-	if ctx.Err() != nil {
-		return err
-	}
-	mode, what, breach := failure.ModeOf(err), "broke the step off: "+failure.Plain(err), errors.Is(err, errBreach)
-	switch {
-	case silent(call):
-		mode, what, err = failure.SystemNetwork, "went silent while it worked", errSilent
-	case breach:
-		mode, what = failure.AgentContract, err.Error()
-	case errors.Is(err, errNoResult):
-		mode, what = failure.AgentContract, "ended the step without a result"
-	case mode == failure.SystemNetwork:
-		what = "went away while it worked"
-	}
-	why := failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
-		With("instance_id", in.ID).Because(fmt.Errorf("at %s: %w", in.Address, err))
-	if silent(call) {
-		d.deaf.note(in, suspicion, why)
-	}
-	return &LostError{Instance: in, Failure: why, ContractViolation: breach}
 }

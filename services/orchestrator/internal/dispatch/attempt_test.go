@@ -14,6 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 func failed(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) error {
@@ -101,7 +103,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			_, address := serve(t, c.script)
 			r := newRig(t, patience, instance("1", address, 4))
 			if strings.HasPrefix(name, "silent") { // the others end by what happens, however long that takes
-				r.silence = 200 * time.Millisecond
+				r.maxSilence = 200 * time.Millisecond
 			}
 			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			lost, ok := errors.AsType[*LostError](err)
@@ -123,7 +125,9 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 }
 
 // passesOver reports whether the instance is not asked because it did not answer lately.
-func (r *rig) passesOver(in registry.Instance) bool { return r.deaf.of(in.Agent)[runOf(in)] != nil }
+func (r *rig) passesOver(in registry.Instance) bool {
+	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
+}
 
 // Anything that comes shows that the worker is at work.
 func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
@@ -143,7 +147,7 @@ func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
 		return result(s, "done")
 	})
 	r := newRig(t, patience, instance("1", address, 4))
-	r.silence = silence
+	r.maxSilence = silence
 	var h heard
 	got, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.NoError(t, err)
@@ -199,7 +203,7 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 		began := time.Now()
 		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
-		require.Less(t, time.Since(began), many*connectTime/2)
+		require.Less(t, time.Since(began), many*connection.Timeout/2)
 	})
 	t.Run("a place is freed", func(t *testing.T) {
 		working, release := make(chan struct{}, 1), make(chan struct{})
@@ -231,7 +235,7 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 		close(release)
 		require.NoError(t, receive(t, ended))
 		require.NoError(t, receive(t, ended))
-		require.Less(t, time.Since(began), many*connectTime/2)
+		require.Less(t, time.Since(began), many*connection.Timeout/2)
 	})
 	t.Run("it is remembered", func(t *testing.T) {
 		_, address := serve(t, answer)

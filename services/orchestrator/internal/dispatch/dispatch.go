@@ -1,5 +1,34 @@
-// Package dispatch gives steps to instances: it finds one that takes the step, streams
-// what happens there, and returns the result.
+// Package dispatch gives steps to instances: it finds an instance that takes the step, streams what
+// happens there, and returns the result.
+//
+//	            step
+//	             │
+//	             ▼
+//	┌── queue ────────────┐   no slot, or other steps come first: wait
+//	│ position in the line│──────────────────────────────────────────────┐
+//	└────────┬────────────┘ ◀─── a slot is free, an instance came, 100 ms ┘
+//	         ▼
+//	┌── selection ────────┐   by the policy of the step, among the instances that are
+//	│ which instance      │   not excluded: backoff, open breaker, lost the step before
+//	└────────┬────────────┘
+//	         ▼
+//	┌── startup ──────────┐   the instance was never started: begin that, ask the next one
+//	└────────┬────────────┘
+//	         ▼
+//	┌── breakers ─────────┐   the instance is on trial with another step: ask the next one
+//	└────────┬────────────┘
+//	         ▼
+//	┌── connection ───────┐   no answer, or a worker of another agent: back off, ask the next one
+//	└────────┬────────────┘
+//	         ▼
+//	┌── attempt ──────────┐   rejected: back off, ask the next one
+//	│ ExecuteStep         │   silent or broken off: LostError, and the turn takes over
+//	└────────┬────────────┘
+//	         ▼
+//	       result
+//
+// Each box but the last is a package with a type that knows nothing of the others. Dispatcher holds
+// one of each, and Execute goes through them from top to bottom.
 package dispatch
 
 import (
@@ -8,39 +37,52 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/backoff"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/breakers"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/queue"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/startup"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // Dispatcher gives steps to instances. Safe for concurrent use.
 type Dispatcher struct {
-	roster  *instances.Cache
-	pool    *Pool
-	wait    time.Duration
+	instances *instances.Cache
+	authority *routing.Authority
+	queue     *queue.Queue
+	backoffs  *backoff.Backoffs
+	starter   *startup.Starter
+	breakers  *breakers.Breakers
+	pool      *connection.Pool
+
+	patience   time.Duration // how long a step waits while no instance works for this dispatcher
+	maxSilence time.Duration // after which a step that an instance took is lost
+
 	policy  selection.Policy
 	request selection.Request
-	slots   *slots
-	starts  *starts
-	deaf    *deaf
-	broken  *broken
-
-	silence time.Duration // after which a step that was admitted is given up
 }
 
-// New returns a dispatcher. Wait is how long a step waits for an instance that takes it, while
-// none of them works for this dispatcher.
-func New(roster *instances.Cache, pool *Pool, wait time.Duration) *Dispatcher {
+// maxSilence is how long the stream of a step that an instance took may be silent (guarantee F2). A
+// worker sends something every 2 s.
+const maxSilence = 6 * time.Second
+
+// New returns a dispatcher. patience is how long a step waits for an instance that takes it, while
+// no instance works for this dispatcher.
+func New(cache *instances.Cache, pool *connection.Pool, patience time.Duration) *Dispatcher {
+	authority := routing.NewAuthority()
 	d := &Dispatcher{
-		roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool), deaf: newDeaf(),
-		broken: newBroken(pool.telemetry.Log), silence: maxSilence,
+		instances: cache, authority: authority, queue: queue.New(authority.Instance), backoffs: backoff.New(),
+		starter: startup.NewStarter(pool.Get), breakers: breakers.New(pool.Log()), pool: pool,
+		patience: patience, maxSilence: maxSilence,
 	}
 	return d.WithPolicy(selection.Policy{})
 }
 
-// WithPolicy returns the same dispatcher for steps whose instances are chosen by a policy. Without
-// one they take turns (OC-16).
+// WithPolicy returns the same dispatcher for steps whose instances are selected by a policy. The
+// default is that instances take turns (OC-16).
 func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	other := *d
 	other.policy = policy
@@ -48,70 +90,69 @@ func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	return &other
 }
 
-// WithRequest returns the same dispatcher for steps of which decisions record for whom and for what they
-// are made (contract OC-14).
-func (d *Dispatcher) WithRequest(asked selection.Request) *Dispatcher {
+// WithRequest returns the same dispatcher for steps whose decisions record what they were made for
+// (contract OC-14).
+func (d *Dispatcher) WithRequest(request selection.Request) *Dispatcher {
 	other := *d
-	other.request = asked
+	other.request = request
 	return &other
 }
 
-// Close ends what runs beside the steps. Steps have ended before.
-func (d *Dispatcher) Close() { d.starts.close() }
+// Authority returns what decides for this dispatcher, and for the turns whose steps it dispatches.
+func (d *Dispatcher) Authority() *routing.Authority { return d.authority }
 
-// Handler is told what happens. An error of it ends the step.
+// Close stops waiting for instances that start. All steps have ended before.
+func (d *Dispatcher) Close() { d.starter.Close() }
+
+// Handler receives what happens to a step. An error that it returns ends the step.
 type Handler struct {
-	Waiting func(agent string) error               // nobody takes the step yet; at most once
-	Started func(instance registry.Instance) error // an instance took it; once
-	// Chosen is told why that instance was chosen, right before Started. It may be nil.
+	// Waiting is called at most once, when no instance takes the step yet.
+	Waiting func(agent string) error
+	// Chosen receives why an instance was selected, right before Started. It may be nil.
 	Chosen func(selection.Decision) error
-	// Equip is asked which tools the step may use at an instance, before that gets it; nil, and a nil
-	// answer: all. Its error ends the step. It may be asked again for the next instance.
+	// Started is called once, when an instance took the step.
+	Started func(instance registry.Instance) error
+	// Equip returns the tools that the step may use at an instance, before that gets it (nil means
+	// all). It may be called again for the next instance. It may be nil.
 	Equip func(registry.Instance) (*troupev1.AllowedTools, error)
 	Event func(*troupev1.Event) error
 }
 
-// Execute runs a step on an instance of its agent and returns the result, which holds the
-// failure when the step failed. An instance that does not take the step has not begun it,
-// and the next one is asked; those to avoid are not. While all are at capacity with steps of
-// this dispatcher it waits its turn: steps that are not the first of their turn come before
-// those that are, then those of a higher priority, and else whoever came first. Fails with no_worker when none took it in time
-// and none works on such a step, and with a *LostError when the instance that took it did not bring it to an end.
+// Execute runs a step on an instance of its agent and returns the result, which holds the failure
+// when the step failed. An instance that rejects the step has not begun it, and the next one is
+// asked. Instances to avoid are never asked. While all instances have as many steps of this
+// dispatcher as they take, the step waits in the queue.
+//
+// It fails with no_worker when no instance took the step in time and none works on such a step. It
+// fails with a *LostError when the instance that took the step did not end it.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
-	agent := req.GetAgent()
-	s := &search{
-		Dispatcher: d, req: req, avoid: avoid, handler: h, patience: time.NewTimer(d.wait),
-		counter: d.slots.turn(agent, d.policy.Strategy),
-		waiter:  newWaiter(req.GetStep() > 1 || req.GetAttempt() > 1, d.policy.Strategy == selection.Manual || len(avoid) > 0),
-	}
-	s.waiter.priority = wire.PriorityFromProto(req.Priority) //nolint:protogetter // whether it is there counts
-	defer s.patience.Stop()
-	defer d.slots.leave(agent, s.waiter)
+	s := d.newSearch(req, avoid, h)
+	defer s.close()
 	waiting := false
 	for {
-		list, changed := d.roster.List(agent)
-		d.slots.join(agent, s.waiter)
-		result, taken, err := s.ask(ctx, list)
-		if taken {
-			return result, err
+		list, changed := d.instances.List(req.GetAgent())
+		d.queue.Join(req.GetAgent(), s.waiter)
+		r := s.round(ctx, list)
+		if r.end == taken {
+			return r.result, r.err
 		}
 		if ctx.Err() != nil {
-			return nil, cmp.Or(err, ctx.Err())
+			return nil, cmp.Or(r.err, ctx.Err())
 		}
-		if !waiting && !s.working {
+		if !waiting && !r.maybeLater {
 			waiting = true
-			if err := h.Waiting(agent); err != nil {
+			if err := h.Waiting(req.GetAgent()); err != nil {
 				return nil, err
 			}
 		}
-		if err := s.rest(ctx, changed); err != nil {
-			return nil, err
+		if r.end != expired {
+			var err error
+			if r.end, err = s.wait(ctx, changed); err != nil {
+				return nil, err
+			}
 		}
-		if s.over {
-			return nil, s.nobody()
+		if r.end == expired {
+			return nil, s.noWorker(r.maybeLater)
 		}
 	}
 }
-
-// retryPause is how long to wait before instances that refused are asked again.
-const retryPause = 100 * time.Millisecond

@@ -20,7 +20,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,13 +33,15 @@ const patience = 30 * time.Second
 // rig is a dispatcher, and the instances that it knows.
 type rig struct {
 	*Dispatcher
-	roster *instances.Cache
-	pool   *Pool
+	roster    *instances.Cache
+	pool      *connection.Pool
+	telemetry *telemetry.Telemetry
 }
 
 func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
 	t.Helper()
-	r := &rig{pool: NewPool(telemetry.Discard(), rpc.Dial)}
+	r := &rig{telemetry: telemetry.Discard()}
+	r.pool = connection.NewPool(r.telemetry, rpc.Dial)
 	t.Cleanup(r.pool.Close)
 	r.roster = instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.CloseExcept(addresses) })
 	r.roster.Apply(registry.Update{List: &known})
@@ -343,6 +347,39 @@ func TestDispatcher_EndsWithItsContext(t *testing.T) {
 	handler.Waiting = func(string) error { cancel(); return nil }
 	_, err := r.Execute(ctx, request(), nil, handler)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A step waits for longer than the patience while an instance works, for then there will be a
+// place; and no longer than that once none does.
+func TestDispatcher_WaitsWhileSomebodyWorks(t *testing.T) {
+	const wait = time.Second
+	working, release := make(chan struct{}, 1), make(chan struct{})
+	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+		if err := s.SendHeader(nil); err != nil {
+			return err
+		}
+		working <- struct{}{}
+		<-release
+		return result(s, "done")
+	})
+	busy := instance("1", address, 1)
+	r := newRig(t, patience, busy)
+	hasty := r.WithPolicy(selection.Policy{}) // for whom the first step is at work, however long it took to begin
+	hasty.patience = wait
+	ended := make(chan error, 2)
+	execute := func(d *Dispatcher) {
+		_, err := d.Execute(t.Context(), request(), nil, new(heard).handler())
+		ended <- err
+	}
+	go execute(r.Dispatcher)
+	receive(t, working)
+	go execute(hasty)
+	time.AfterFunc(wait+wait/10, func() { close(release) }) // just behind the end of the patience, and long before the next one
+	require.NoError(t, receive(t, ended))
+	require.NoError(t, receive(t, ended))
+
+	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(heard).handler())
+	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
 // A worker that drains is no longer registered, and still at work.

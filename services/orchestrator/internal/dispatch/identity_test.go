@@ -19,6 +19,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
+// stated is a worker that says how it is.
+type stated struct {
+	troupev1.UnimplementedLifecycleServiceServer
+	status *troupev1.InstanceStatus
+}
+
+func (s *stated) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+	return &troupev1.GetStateResponse{Status: s.status}, nil
+}
+
 // Whoever is registered as an agent has to prove it. A worker that proves to be of another one,
 // or of none, is not asked, and the step says why; a connection that proved to be one agent's
 // is used for that one alone (guarantees S16).
@@ -46,7 +56,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	r := newRig(t, 0, instance("1", forged, 1))
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.Keep(t)
-	r.pool.telemetry.Audit = log
+	r.telemetry.Audit = log
 	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, nobody(t): failure.SystemNetwork} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}
 		_, release, err := r.pool.Get(t.Context(), in)

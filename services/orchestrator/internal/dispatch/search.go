@@ -2,98 +2,137 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/troupe-dev/troupe/internal/breaker"
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/breakers"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/queue"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// search looks for an instance that takes a step. One goroutine uses it.
+// search looks for an instance that takes one step. One goroutine uses it.
 type search struct {
 	*Dispatcher
-	req      *troupev1.ExecuteStepRequest
-	avoid    []registry.Instance
-	counter  uint64 // one for the whole search: to ask again is not the next one's turn
-	handler  Handler
-	patience *time.Timer
-	waiter   *waiter
+	req     *troupev1.ExecuteStepRequest
+	avoid   []registry.Instance
+	handler Handler
+	waiter  *queue.Waiter
+	counter uint64      // one for the whole search: a rejected step does not use up the next one's turn
+	timer   *time.Timer // of the patience
 
-	over    bool               // the patience has ended
-	works   bool               // an instance has begun the step
-	working bool               // somebody could take the step, if not now
-	refusal error              // the last that was heard
-	last    selection.Decision // that nobody can have it
+	lastErr      error              // why an instance was not asked, or did not take the step
+	lastDecision selection.Decision // the last one without a target
 }
 
-// ask goes through the instances in the order in which routing decides until one takes the
-// step. It stops early when a place became free, which may be at one that it has passed, and
-// when the patience ends; to ask one that does not answer takes time.
-func (s *search) ask(ctx context.Context, list *instances.List) (_ *troupev1.StepResult, taken bool, _ error) {
-	s.working = false
-	out, swept := s.excluded(), false
-	for first := true; ; first = false {
-		if !first && s.interrupted() {
-			return nil, false, nil
-		}
-		in, decision, ok := s.slots.take(s.req.GetAgent(), list, selection.Input{
-			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
-		}, s.waiter)
-		if !ok {
-			s.working, s.last = s.working || decision.Later, decision
-			return nil, false, nil
-		}
-		if in.State == lifecycle.Uninitialized {
-			if !swept {
-				s.starts.keep(s.roster.Instances())
-				swept = true
-			}
-			if s.starts.begun(in).outcome() != nil {
-				s.giveBack(in)
-				s.wake(list, in, out)
-				continue
-			}
-		}
-		s.working = true
-		ended := s.broken.begin(in)
-		if ended == nil { // another step is the one that shows whether it works again
-			s.giveBack(in)
-			out.add(runOf(in), leftAlone(errOnTrial), errOnTrial)
-			continue
-		}
-		result, taken, err := s.hand(ctx, in, decision, ended)
-		if taken || ctx.Err() != nil {
-			return result, taken, err
-		}
-		s.refusal = err
-		if refused(err) {
-			s.deaf.note(in, retryPause, err) // by other steps too: each would be refused
-		}
-		out.add(runOf(in), passedOver(err), err)
+func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) *search {
+	return &search{
+		Dispatcher: d, req: req, avoid: avoid, handler: h, timer: time.NewTimer(d.patience),
+		counter: d.queue.NextCounter(req.GetAgent(), d.policy.Strategy),
+		waiter: queue.NewWaiter(queue.Order{
+			Begun:     req.GetStep() > 1 || req.GetAttempt() > 1,
+			Priority:  wire.PriorityFromProto(req.Priority), //nolint:protogetter // whether it is set counts
+			Selective: d.policy.Strategy == selection.Manual || len(avoid) > 0,
+		}),
 	}
 }
 
-// hand gives the step to an instance, and the place there back, even when a handler panics:
-// whoever contains that has the dispatcher go on.
-func (s *search) hand(ctx context.Context, in registry.Instance, why selection.Decision, ended func(breaker.Result, error)) (result *troupev1.StepResult, taken bool, err error) {
+func (s *search) close() {
+	s.queue.Leave(s.req.GetAgent(), s.waiter)
+	s.timer.Stop()
+}
+
+// end says how a round or a wait ended.
+type end int
+
+const (
+	exhausted   end = iota // no instance takes the step now
+	taken                  // an instance took the step, or an error ended it
+	interrupted            // a slot became free, maybe at an instance that the round has passed
+	expired                // no instance took the step in time
+)
+
+// round is what came of asking the instances once.
+type round struct {
+	end        end
+	result     *troupev1.StepResult // of a step that was taken
+	err        error
+	maybeLater bool // an instance takes steps, but not this one now
+}
+
+// round asks the instances until one takes the step, in the order in which routing decides. It stops
+// early when a slot becomes free or the patience ends, because an instance that does not answer
+// takes time.
+func (s *search) round(ctx context.Context, list *instances.List) (r round) {
+	out, forgot := s.excluded(), false
+	for first := true; ; first = false {
+		if !first {
+			if r.end = s.poll(); r.end != exhausted {
+				r.maybeLater = r.maybeLater || r.end == interrupted
+				return r
+			}
+		}
+		in, decision, ok := s.queue.Take(s.req.GetAgent(), list, selection.Input{
+			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
+		}, s.waiter)
+		if !ok {
+			s.lastDecision = decision
+			r.maybeLater = r.maybeLater || decision.Later
+			return r
+		}
+		if in.State == lifecycle.Uninitialized {
+			if !forgot {
+				s.starter.Forget(s.instances.Instances())
+				forgot = true
+			}
+			if s.starter.Begin(in).Err() != nil {
+				s.returnSlot(in)
+				s.startAll(list, in, out)
+				continue
+			}
+		}
+		r.maybeLater = true
+		done := s.breakers.Begin(in)
+		if done == nil {
+			s.returnSlot(in)
+			out.add(instances.IncarnationOf(in), breakerRejection(breakers.InTrial), errInTrial)
+			continue
+		}
+		result, accepted, err := s.attempt(ctx, in, decision, done)
+		if accepted {
+			return round{end: taken, result: result, err: err}
+		}
+		if ctx.Err() != nil {
+			return round{err: err}
+		}
+		s.lastErr = err
+		if isRejection(err) {
+			s.backoffs.Add(in, retryPause, err) // it would reject other steps, too
+		}
+		out.add(instances.IncarnationOf(in), backoffRejection(err), err)
+	}
+}
+
+// attempt gives the step to an instance and returns the slot afterwards, even if a handler panics:
+// the turn contains the panic, and the dispatcher stays in use.
+func (s *search) attempt(ctx context.Context, in registry.Instance, why selection.Decision, done breakers.Done) (result *troupev1.StepResult, accepted bool, err error) {
+	began := false
 	defer func() {
-		ended(judge(ctx, result, taken, err))
-		if s.works {
-			s.slots.works(in, -1)
+		done(judge(ctx, result, accepted, err))
+		if began {
+			s.queue.StepEnded(in)
 		}
-		if taken {
-			s.deaf.forget(in)
+		if accepted {
+			s.backoffs.Cancel(in, isRejection) // it has a slot again
 		}
-		if taken || s.works {
-			s.slots.give(in, true)
+		if accepted || began {
+			s.queue.Release(in, true)
 		} else {
-			s.giveBack(in)
+			s.returnSlot(in)
 		}
 	}()
 	if s.handler.Equip != nil {
@@ -101,110 +140,10 @@ func (s *search) hand(ctx context.Context, in registry.Instance, why selection.D
 			return nil, true, err
 		}
 	}
-	return s.try(ctx, in, s.req, s.told(why))
-}
-
-// leftAlone is why an instance is not asked that failed its last steps. One that is on trial
-// may have the step soon, as one may that refused it.
-func leftAlone(err error) selection.Availability {
-	if errors.Is(err, errOnTrial) {
-		return selection.Refused
-	}
-	return selection.BreakerOpen
-}
-
-// passedOver is why an instance is not asked that did not take a step.
-func passedOver(err error) selection.Availability {
-	if refused(err) {
-		return selection.Refused
-	}
-	return selection.Unresponsive
-}
-
-// giveBack returns a place that could not be used, and goes back to that in the line.
-func (s *search) giveBack(in registry.Instance) {
-	s.slots.give(in, false)
-	s.slots.join(in.Agent, s.waiter)
-}
-
-// rest waits until there may be a place, or the patience ends.
-func (s *search) rest(ctx context.Context, changed <-chan struct{}) error {
-	again := time.NewTicker(retryPause)
-	defer again.Stop()
-	for {
-		select {
-		case <-s.waiter.again:
-			return nil
-		case <-changed:
-			return nil
-		case <-again.C:
-			if s.slots.asks(s.req.GetAgent(), s.waiter) {
-				return nil
-			}
-		case <-s.patience.C:
-			if s.over = s.impatient(); s.over {
-				return nil
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// impatient reports whether a wait that has lasted long enough is in vain. It is not while an
-// instance works on a step of this orchestrator, and will take this one: how long that takes
-// is the agent's business, and the turn has a timeout.
-func (s *search) impatient() bool {
-	list, _ := s.roster.List(s.req.GetAgent())
-	out := s.excluded()
-	only := ""
-	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
-		only = s.policy.Instance
-	}
-	if s.slots.working(s.req.GetAgent(), list, func(c selection.Candidate) bool {
-		no, ok := out[c.ID]
-		ok = ok && no.Incarnation == c.Incarnation && no.Why != selection.Refused
-		return !ok && (only == "" || c.ID == only)
-	}) {
-		s.patience.Reset(s.wait)
-		return false
-	}
-	return true
-}
-
-// excluded are instances that shall not have the step, by id.
-type excluded map[string]selection.Rejected
-
-// maxDetail is how much of why an instance did not take a step is recorded, in characters.
-const maxDetail = 200
-
-func (e excluded) add(who run, why selection.Availability, err error) {
-	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.incarnation, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
-}
-
-// excluded are those that need not be asked: they lost the step, or others, or do not answer.
-func (s *search) excluded() excluded {
-	out := excluded{}
-	for who, err := range s.broken.of(s.req.GetAgent()) {
-		s.refusal = err
-		out.add(who, leftAlone(err), err)
-	}
-	for who, err := range s.deaf.of(s.req.GetAgent()) {
-		s.refusal = err
-		out.add(who, passedOver(err), err)
-	}
-	for _, in := range s.avoid {
-		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: selection.Lost}
-	}
-	return out
-}
-
-// told returns a handler that is told of the decision before it is told of the start.
-func (s *search) told(why selection.Decision) Handler {
 	h := s.handler
 	h.Started = func(in registry.Instance) error {
-		s.slots.works(in, 1)
-		s.works = true
+		s.queue.StepBegan(in)
+		began = true
 		if h.Chosen != nil {
 			if err := h.Chosen(why); err != nil {
 				return err
@@ -212,51 +151,42 @@ func (s *search) told(why selection.Decision) Handler {
 		}
 		return s.handler.Started(in)
 	}
-	return h
+	return s.try(ctx, in, s.req, h)
 }
 
-// wake begins the start of all instances that were not started, for nobody else has a place.
-// When one is named, the others may sleep. Those that are not up are excluded.
-func (s *search) wake(list *instances.List, named registry.Instance, out excluded) {
+// returnSlot returns a slot that was not used, and goes back to the position in the line.
+func (s *search) returnSlot(in registry.Instance) {
+	s.queue.Release(in, false)
+	s.queue.Join(in.Agent, s.waiter)
+}
+
+// startAll begins the start of all instances that were not started, because no other one has a slot.
+// If the policy names an instance, it starts only that one. Instances that are not up are excluded.
+func (s *search) startAll(list *instances.List, named registry.Instance, out exclusions) {
 	for _, in := range list.Instances {
 		if in.State != lifecycle.Uninitialized || s.policy.Strategy == selection.Manual && in.ID != named.ID {
 			continue
 		}
-		if err := s.starts.begun(in).outcome(); err != nil {
-			s.refusal = err
-			out.add(runOf(in), selection.Starting, err)
+		if err := s.starter.Begin(in).Err(); err != nil {
+			s.lastErr = err
+			out.add(instances.IncarnationOf(in), selection.Starting, err)
 		}
 	}
 }
 
-// interrupted reports whether the search shall begin anew, or end.
-func (s *search) interrupted() bool {
-	select {
-	case <-s.patience.C:
-		s.over = s.impatient()
-		return s.over
-	case <-s.waiter.again:
-		s.working = true
-		s.waiter.wake() // so that it does not rest
-		return true
-	default:
-		return false
-	}
-}
-
-// nobody says why no instance took the step.
-func (s *search) nobody() error {
+// noWorker says why no instance took the step. maybeLater reports whether one would take it later.
+func (s *search) noWorker(maybeLater bool) error {
 	why := "none is ready"
 	switch {
-	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.last.Reason != "":
-		why = s.last.Reason
-	case s.refusal != nil && (!s.working || failure.Is(s.refusal, failure.PolicySecurity)):
-		why += ": " + failure.Plain(s.refusal)
-	case s.working:
-		why = "all are at capacity, refuse it, fail their steps, or cannot be reached"
+	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.lastDecision.Reason != "":
+		why = s.lastDecision.Reason
+	case s.lastErr != nil && (!maybeLater || failure.Is(s.lastErr, failure.PolicySecurity)):
+		why += ": " + failure.Plain(s.lastErr)
+	case maybeLater:
+		why = "all are at capacity, reject it, fail their steps, or cannot be reached"
 	case len(s.avoid) > 0:
 		why = "none is ready but those that lost it before"
 	}
-	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", s.req.GetAgent(), s.wait, why).
-		With("agent", s.req.GetAgent()).Because(s.refusal)
+	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", s.req.GetAgent(), s.patience, why).
+		With("agent", s.req.GetAgent()).Because(s.lastErr)
 }

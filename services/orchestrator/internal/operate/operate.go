@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
@@ -25,7 +25,7 @@ import (
 type Operator struct {
 	roster     *instances.Cache
 	desires    registry.Desires
-	pool       *dispatch.Pool
+	pool       *connection.Pool
 	log        *zap.Logger
 	background *background
 	doubtful   chan struct{} // of 1: there is a doubt
@@ -37,7 +37,7 @@ type Operator struct {
 }
 
 // New returns an operator of the instances that the roster knows. Run must follow.
-func New(roster *instances.Cache, desires registry.Desires, pool *dispatch.Pool, log *zap.Logger) *Operator {
+func New(roster *instances.Cache, desires registry.Desires, pool *connection.Pool, log *zap.Logger) *Operator {
 	return &Operator{
 		roster: roster, desires: desires, pool: pool, log: log.Named("operate"),
 		background: newBackground(), doubtful: make(chan struct{}, 1),

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
@@ -43,7 +43,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{registry: inmem.New()}
-	pool := dispatch.NewPool(telemetry.Discard(), rpc.Dial)
+	pool := connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(pool.Close)
 	roster := instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.CloseExcept(addresses) })
 	r.Operator = New(roster, &fickle{r.registry, r}, pool, zap.NewNop())

@@ -22,7 +22,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
@@ -60,7 +60,7 @@ func staffed(t *testing.T) *Replayer {
 	t.Helper()
 	r, was := researched(t)
 	address := working(t)
-	r.Pool = dispatch.NewPool(telemetry.Discard(), rpc.Dial)
+	r.Pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.Pool.Close)
 	r.Roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	instance := func(agent, id string, state lifecycle.State) registry.Instance {

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -36,7 +36,7 @@ type Replayer struct {
 	Memory    Memory
 	Traces    trace.Store
 	Roster    *instances.Cache
-	Pool      *dispatch.Pool
+	Pool      *connection.Pool
 	Workflows *workflow.Set
 
 	// Credentials are what workers show to the memory service. Nil: the mesh has no identities.

@@ -31,6 +31,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
@@ -53,7 +54,7 @@ type rig struct {
 	ahead     atomic.Int64 // of the clock of the memory store
 	workflows *workflow.Set
 	roster    *instances.Cache
-	pool      *dispatch.Pool
+	pool      *connection.Pool
 	wait      time.Duration // of a step for an instance
 	limits    gate.Config   // of the runners; empty: none
 }
@@ -74,7 +75,7 @@ func newRig(t *testing.T) *rig {
 		instances = append(instances, registry.Instance{ID: agent + "-1", Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16})
 	}
 	r.roster.Apply(registry.Update{List: &instances})
-	r.pool = dispatch.NewPool(telemetry.Discard(), rpc.Dial)
+	r.pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.pool.Close)
 	return r
 }

@@ -9,14 +9,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// known reads what a worker sends without the fields that nobody here knows: no rule bounds those,
-// and what happens in a step is kept and passed on (guarantees S9).
-type known struct{ encoding.CodecV2 }
+// strictCodec drops unknown fields of what a worker sends. No rule bounds their size, and what
+// happens in a step is stored and passed on (guarantees S9).
+type strictCodec struct{ encoding.CodecV2 }
 
-func newKnown() known { return known{encoding.GetCodecV2(grpcproto.Name)} }
+func newStrictCodec() strictCodec { return strictCodec{encoding.GetCodecV2(grpcproto.Name)} }
 
 // Unmarshal implements encoding.CodecV2.
-func (known) Unmarshal(data mem.BufferSlice, v any) error {
+func (strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return fmt.Errorf("dispatch: a worker cannot answer with a %T", v)

@@ -1,27 +1,24 @@
-package dispatch
+package queue
 
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/failure"
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // look is one look of a step for a place, as it looks once it was told to.
-func (d *desk) look(w *waiter) (registry.Instance, bool) {
+func (d *desk) look(w *Waiter) (registry.Instance, bool) {
 	list, _ := d.roster.List("a")
-	in, _, ok := d.take("a", list, selection.Input{}, w)
+	in, _, ok := d.Take("a", list, selection.Input{}, w)
 	return in, ok
 }
 
-// queue is the names of the steps that wait, in order.
-func queue(d *desk, names map[*waiter]string) (all []string) {
+// order is the names of the steps that wait, in order.
+func order(d *desk, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		all = append(all, names[w])
 	}
@@ -29,9 +26,9 @@ func queue(d *desk, names map[*waiter]string) (all []string) {
 }
 
 // told are the steps that know that they shall look, of those that wait.
-func told(d *desk, names map[*waiter]string) (all []string) {
+func told(d *desk, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
-		if len(w.again) > 0 {
+		if len(w.woken) > 0 {
 			all = append(all, names[w])
 		}
 	}
@@ -41,11 +38,11 @@ func told(d *desk, names map[*waiter]string) (all []string) {
 // What was begun comes first, and nobody overtakes: neither a newcomer, nor one that was not
 // told of the place. Each place that becomes free wakes one step, and not all.
 func TestLine_FinishesWhatWasBegun(t *testing.T) {
-	d, names := newDesk(1, 2), map[*waiter]string{}
-	wait := func(name string, late bool) *waiter {
-		w := newWaiter(late, false)
+	d, names := newDesk(1, 2), map[*Waiter]string{}
+	wait := func(name string, late bool) *Waiter {
+		w := NewWaiter(Order{Begun: late})
 		names[w] = name
-		d.join("a", w)
+		d.Join("a", w)
 		return w
 	}
 	var taken []registry.Instance
@@ -56,14 +53,14 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	}
 	first, second := wait("first", false), wait("second", false)
 	third := wait("third", true)
-	require.Equal(t, []string{"third", "first", "second"}, queue(d, names))
-	for _, w := range []*waiter{third, first, second} {
+	require.Equal(t, []string{"third", "first", "second"}, order(d, names))
+	for _, w := range []*Waiter{third, first, second} {
 		_, ok := d.look(w)
 		require.False(t, ok)
 	}
 	require.Empty(t, told(d, names))
 
-	d.give(taken[0], true)
+	d.Release(taken[0], true)
 	require.Equal(t, []string{"third"}, told(d, names))
 	_, ok := d.look(first)
 	require.False(t, ok, "it has not been told")
@@ -77,12 +74,12 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	require.False(t, ok)
 	require.Contains(t, told(d, names), "newcomer", "it was sent away before it had looked")
 
-	d.give(taken[1], true)
-	d.leave("a", first)
+	d.Release(taken[1], true)
+	d.Leave("a", first)
 	require.Contains(t, told(d, names), "second", "who leaves hands on what it was told")
 	_, ok = d.look(second)
 	require.True(t, ok)
-	require.Equal(t, []string{"newcomer"}, queue(d, names))
+	require.Equal(t, []string{"newcomer"}, order(d, names))
 }
 
 // Among steps of the same kind those of turns with a higher priority come first, and then those
@@ -90,20 +87,19 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 //
 // Req: OC-28
 func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
-	d, names := newDesk(1, 1), map[*waiter]string{}
+	d, names := newDesk(1, 1), map[*Waiter]string{}
 	for _, s := range []struct {
 		late     bool
 		priority int
 	}{{false, 5}, {false, 0}, {true, 5}, {false, 10}, {false, 5}, {true, 9}, {true, 9}, {false, 0}} {
-		w := newWaiter(s.late, false)
-		w.priority = s.priority
+		w := NewWaiter(Order{Begun: s.late, Priority: s.priority})
 		names[w] = fmt.Sprint(len(names), " late ", s.late, ", ", s.priority)
-		d.join("a", w)
+		d.Join("a", w)
 	}
 	require.Equal(t, []string{
 		"5 late true, 9", "6 late true, 9", "2 late true, 5",
 		"3 late false, 10", "0 late false, 5", "4 late false, 5", "1 late false, 0", "7 late false, 0",
-	}, queue(d, names))
+	}, order(d, names))
 	for len(d.agents["a"].waiting) > 0 { // each gets the place in this order, whoever else looks
 		first := d.agents["a"].waiting[0]
 		in, ok := d.look(first)
@@ -112,7 +108,7 @@ func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
 			_, ok := d.look(w)
 			require.False(t, ok)
 		}
-		d.give(in, true)
+		d.Release(in, true)
 	}
 }
 
@@ -125,57 +121,24 @@ func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
 		require.True(t, ok)
 		taken = append(taken, in)
 	}
-	named, other := newWaiter(true, true), newWaiter(false, false)
+	named, other := NewWaiter(Order{Begun: true, Selective: true}), NewWaiter(Order{})
 	list, _ := d.roster.List("a")
 	wants := selection.Input{Policy: selection.Policy{Strategy: selection.Manual, Instance: taken[1].ID}}
-	for _, w := range []*waiter{named, other} {
-		d.join("a", w)
+	for _, w := range []*Waiter{named, other} {
+		d.Join("a", w)
 	}
-	_, _, ok := d.take("a", list, wants, named)
+	_, _, ok := d.Take("a", list, wants, named)
 	require.False(t, ok)
 	_, ok = d.look(other)
 	require.False(t, ok)
 
-	d.give(taken[0], true)
-	<-named.again
-	_, _, ok = d.take("a", list, wants, named)
+	d.Release(taken[0], true)
+	<-named.woken
+	_, _, ok = d.Take("a", list, wants, named)
 	require.False(t, ok)
-	<-other.again
+	<-other.woken
 	in, ok := d.look(other)
 	require.True(t, ok)
 	require.Equal(t, taken[0].ID, in.ID)
-	require.True(t, d.asks("a", named))
-}
-
-// A step waits for longer than the patience while an instance works, for then there will be a
-// place; and no longer than that once none does.
-func TestDispatcher_WaitsWhileSomebodyWorks(t *testing.T) {
-	const wait = time.Second
-	working, release := make(chan struct{}, 1), make(chan struct{})
-	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
-		if err := s.SendHeader(nil); err != nil {
-			return err
-		}
-		working <- struct{}{}
-		<-release
-		return result(s, "done")
-	})
-	busy := instance("1", address, 1)
-	r := newRig(t, patience, busy)
-	hasty := r.WithPolicy(selection.Policy{}) // for whom the first step is at work, however long it took to begin
-	hasty.wait = wait
-	ended := make(chan error, 2)
-	execute := func(d *Dispatcher) {
-		_, err := d.Execute(t.Context(), request(), nil, new(heard).handler())
-		ended <- err
-	}
-	go execute(r.Dispatcher)
-	receive(t, working)
-	go execute(hasty)
-	time.AfterFunc(wait+wait/10, func() { close(release) }) // just behind the end of the patience, and long before the next one
-	require.NoError(t, receive(t, ended))
-	require.NoError(t, receive(t, ended))
-
-	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(heard).handler())
-	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
+	require.True(t, d.MustPoll("a", named))
 }

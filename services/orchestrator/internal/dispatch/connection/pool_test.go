@@ -1,4 +1,4 @@
-package dispatch
+package connection
 
 import (
 	"context"
@@ -58,6 +58,9 @@ func TestPool_AsksAnInstanceForItsHealth(t *testing.T) {
 		worker.status, worker.err = c.status, c.err
 		require.Equal(t, c.want, pool.CheckHealth(t.Context(), in), "%v", c.status)
 	}
-	in.Address = nobody(t)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	in.Address = closed.Addr().String()
 	require.Equal(t, instances.Unreachable, pool.CheckHealth(t.Context(), in))
 }

@@ -39,17 +39,17 @@ func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
 	require.InDelta(t, 0.25, during.Load, 0, "one of four places")
 	require.Zero(t, r.AgentCandidate("a").Load)
 
-	r.deaf.note(able("1", address, 2), suspicion, errors.New("it is silent"))
+	r.backoffs.Add(able("1", address, 2), suspicion, errors.New("it is silent"))
 	require.Equal(t, []string{"maps"}, r.AgentCandidate("a").Capabilities)
-	r.deaf.note(able("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
+	r.backoffs.Add(able("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
 	require.True(t, r.AgentCandidate("a").Available, "it is only full")
 	paused := able("2", address, 2, "maps")
 	paused.State = lifecycle.Paused
 	r.roster.Apply(registry.Update{Put: &paused})
-	standing := r.AgentCandidate("a")
-	require.False(t, standing.Available)
-	require.Equal(t, selection.Unresponsive, standing.Why)
-	require.Equal(t, []string{"gpu", "maps"}, standing.Capabilities, "what it could")
+	candidate := r.AgentCandidate("a")
+	require.False(t, candidate.Available)
+	require.Equal(t, selection.Unresponsive, candidate.Why)
+	require.Equal(t, []string{"gpu", "maps"}, candidate.Capabilities, "what it could")
 	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Why)
 }
 

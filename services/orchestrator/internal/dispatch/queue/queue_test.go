@@ -1,4 +1,4 @@
-package dispatch
+package queue
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
@@ -15,12 +16,12 @@ import (
 
 // desk is the places at n instances, and the roster that knows these.
 type desk struct {
-	*slots
+	*Queue
 	roster *instances.Cache
 }
 
 func newDesk(n, capacity int) *desk {
-	d := &desk{newSlots(), instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
+	d := &desk{New(selection.Decide), instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	known := make([]registry.Instance, n)
 	for i := range known {
 		known[i] = instance(fmt.Sprintf("%04d", i), fmt.Sprint(i, ":1"), capacity)
@@ -32,13 +33,13 @@ func newDesk(n, capacity int) *desk {
 // seat gives one step a place.
 func (d *desk) seat(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
 	list, _ := d.roster.List("a")
-	return d.take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
+	return d.Take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 }
 
 // However many steps ask at once, each instance has the same number of turns.
 //
 // Req: OC-17
-func TestSlots_TakeTurnsEvenly(t *testing.T) {
+func TestQueue_TakeTurnsEvenly(t *testing.T) {
 	const workers, each, n = 8, 100, 4
 	d := newDesk(n, workers*each)
 	var mu sync.Mutex
@@ -62,7 +63,7 @@ func TestSlots_TakeTurnsEvenly(t *testing.T) {
 }
 
 // Steps that come at the same moment do not all run to the one that is idle.
-func TestSlots_CountWhatWasJustGiven(t *testing.T) {
+func TestQueue_CountWhatWasJustGiven(t *testing.T) {
 	d := newDesk(2, 4)
 	for range 4 {
 		first, _, _ := d.seat(selection.LoadBalanced)
@@ -76,7 +77,7 @@ func TestSlots_CountWhatWasJustGiven(t *testing.T) {
 }
 
 // What is in flight stays known while instances come, go and come again.
-func TestSlots_OutliveAChangeOfTheRoster(t *testing.T) {
+func TestQueue_OutliveAChangeOfTheRoster(t *testing.T) {
 	d := newDesk(1, 2)
 	in, _, ok := d.seat("")
 	require.True(t, ok)
@@ -94,21 +95,21 @@ func TestSlots_OutliveAChangeOfTheRoster(t *testing.T) {
 	_, _, ok = d.seat("")
 	require.False(t, ok)
 
-	waiting := newWaiter(false, false)
-	d.join("a", waiting)
-	_, _, ok = d.take("a", d.agents["a"].list, selection.Input{}, waiting)
+	waiting := NewWaiter(Order{})
+	d.Join("a", waiting)
+	_, _, ok = d.Take("a", d.agents["a"].list, selection.Input{}, waiting)
 	require.False(t, ok)
-	d.give(in, false)
-	require.Empty(t, waiting.again, "one that was refused is nothing to wait for")
-	d.give(in, true)
-	<-waiting.again
-	d.leave("a", waiting)
+	d.Release(in, false)
+	require.Empty(t, waiting.woken, "one that was refused is nothing to wait for")
+	d.Release(in, true)
+	<-waiting.woken
+	d.Leave("a", waiting)
 	_, _, ok = d.seat("")
 	require.True(t, ok)
 }
 
 // One decision with all that belongs to it: the look at the roster, the place, the record.
-func BenchmarkSlots(b *testing.B) {
+func BenchmarkQueue(b *testing.B) {
 	for _, strategy := range selection.Strategies() {
 		for _, n := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", strategy, n), func(b *testing.B) {
@@ -120,13 +121,18 @@ func BenchmarkSlots(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					list, _ := d.roster.List("a")
-					in, _, ok := d.take("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
+					in, _, ok := d.Take("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 					if !ok {
 						b.Fatal("nobody")
 					}
-					d.give(in, true)
+					d.Release(in, true)
 				}
 			})
 		}
 	}
+}
+
+// instance is one of agent a.
+func instance(id, address string, capacity int) registry.Instance {
+	return registry.Instance{ID: id, Agent: "a", Address: address, State: lifecycle.Ready, Capacity: capacity}
 }

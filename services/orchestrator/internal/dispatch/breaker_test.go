@@ -22,6 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/breakers"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
@@ -44,7 +46,7 @@ func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
 	t.Helper()
 	h := &hospital{rig: &rig{}, patients: map[string]*patient{}}
 	doors := map[string]*bufconn.Listener{}
-	h.pool = NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
+	h.pool = connection.NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
 		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) { return doors[at].DialContext(ctx) }))
 	})
@@ -94,7 +96,7 @@ func breaks(s troupev1.AgentService_ExecuteStepServer) error {
 }
 
 // Req: OC-34
-func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testing.T) {
+func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1", "2")
 		h.falls("1", breaks)
@@ -106,7 +108,7 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 		h.falls("1", nil)
 		_, err := h.step(t, "1")
 		require.NoError(t, err, "which begins the count anew")
-		require.Empty(t, h.broken.known)
+		require.Empty(t, h.breakers.Failures("a"))
 
 		h.falls("1", breaks)
 		lose()
@@ -132,7 +134,7 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 		require.Equal(t, asked, count(), "it was not asked")
 
 		time.Sleep(time.Until(opened.Add(breaker.OpenFor - time.Millisecond)))
-		require.Contains(t, h.broken.of("a"), runOf(h.known[0]))
+		require.Equal(t, breakers.Open, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status)
 		time.Sleep(2 * time.Millisecond)
 		lose() // the trial
 		_, err = h.step(t, "1")
@@ -145,12 +147,12 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 			_, err = h.step(t, "1")
 			require.NoError(t, err)
 		}
-		require.Empty(t, h.broken.known)
+		require.Empty(t, h.breakers.Failures("a"))
 	})
 }
 
 // While one step is the trial, no other is given to the instance.
-func TestBroken_TriesOneStepAtATime(t *testing.T) {
+func TestBreaker_TriesOneStepAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, 20*time.Second, "1")
 		h.falls("1", breaks)
@@ -178,7 +180,7 @@ func TestBroken_TriesOneStepAtATime(t *testing.T) {
 }
 
 // A step waits for the trial of the only instance, however long that takes: what it shows decides.
-func TestBroken_WaitsWhileOneIsOnTrial(t *testing.T) {
+func TestBreaker_WaitsWhileOneIsOnTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1")
 		h.falls("1", breaks)
@@ -205,12 +207,12 @@ func TestBroken_WaitsWhileOneIsOnTrial(t *testing.T) {
 		for range cap(errs) {
 			require.NoError(t, <-errs)
 		}
-		require.Empty(t, h.broken.known)
+		require.Empty(t, h.breakers.Failures("a"))
 	})
 }
 
 // Who contains the panic of a handler goes on: the place is free, and another step is the trial.
-func TestBroken_APanicInTheTrialShowsNothing(t *testing.T) {
+func TestBreaker_APanicInTheTrialShowsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1")
 		h.falls("1", breaks)
@@ -223,17 +225,18 @@ func TestBroken_APanicInTheTrialShowsNothing(t *testing.T) {
 		handler := new(heard).handler()
 		handler.Started = func(registry.Instance) error { panic("broken") }
 		require.Panics(t, func() { _, _ = h.Execute(t.Context(), request(), nil, handler) })
-		require.Empty(t, h.slots.of("a").used)
-		require.Empty(t, h.slots.of("a").working)
+		list, _ := h.roster.List("a")
+		require.Zero(t, h.queue.Candidates("a", list)[0].InFlight)
+		require.False(t, h.queue.IsRunning("a", list, func(selection.Candidate) bool { return true }))
 
 		_, err := h.step(t, "1")
 		require.NoError(t, err)
-		require.Empty(t, h.broken.known)
+		require.Empty(t, h.breakers.Failures("a"))
 	})
 }
 
 // What says nothing of the instance, and what happened to all of its steps at once.
-func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
+func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, mode) }
 	}
@@ -266,7 +269,7 @@ func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 				for range breaker.MaxFailures {
 					_, _ = h.step(t, "1")
 				}
-				require.Equal(t, c.counts, len(h.broken.of("a")) == 1)
+				require.Equal(t, c.counts, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status == breakers.Open)
 			})
 		})
 	}
@@ -283,8 +286,8 @@ func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 				steps.Go(func() { _, _ = h.step(t, "1") })
 			}
 			steps.Wait()
-			require.Len(t, h.broken.known, 1)
-			require.Empty(t, h.broken.of("a"), "one connection broke")
+			require.Len(t, h.breakers.Failures("a"), 1)
+			require.Equal(t, breakers.Closed, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status, "one connection broke")
 		})
 	})
 }

@@ -1,4 +1,5 @@
-package dispatch
+// Package connection keeps the connections to workers, and checks who answers there.
+package connection
 
 import (
 	"cmp"
@@ -6,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
@@ -20,38 +22,37 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Pool holds one connection per worker address, and agent that it is registered for. Safe for
-// concurrent use.
+// Pool holds one connection for each endpoint. Safe for concurrent use.
 type Pool struct {
 	telemetry *telemetry.Telemetry
 	dial      func(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error)
 
 	mu    sync.Mutex
 	self  *identity.Source
-	conns map[place]*pooled
+	conns map[endpoint]*pooled
 
-	impostors map[place]string // why whoever is there is not a worker of the agent
+	unproven map[endpoint]string // why the process there is not a worker of the agent
 }
 
-// place is where an agent is said to be. A connection that proved to be one agent's is never
-// used for another's, whoever registers the same address.
-type place struct{ address, agent string }
+// endpoint is the address of a worker and the agent that it registered for. A connection that proved
+// to lead to one agent is never used for another, even if both register the same address.
+type endpoint struct{ address, agent string }
 
 type pooled struct {
 	*grpc.ClientConn
 	creds *identity.Credentials // nil in plain text
 	users int
-	gone  bool // the address is no longer registered; closed with the last user
+	gone  bool // the address is not registered any more, so the last user closes the connection
 }
 
-// NewPool returns an empty pool. dial makes its connections.
+// NewPool returns an empty pool. dial makes its plain text connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
-	return &Pool{telemetry: t, dial: dial, conns: map[place]*pooled{}, impostors: map[place]string{}}
+	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooled{}, unproven: map[endpoint]string{}}
 }
 
-// UseIdentity has every connection that is made from now on prove both sides: this one by the
-// source, and the worker by a certificate of the agent that it is registered for (S16). A nil
-// source leaves them in plain text.
+// UseIdentity makes every new connection prove both sides: this process by the source, and the
+// worker by a certificate of the agent that it registered for (S16). With a nil source connections
+// stay in plain text.
 func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +60,7 @@ func (p *Pool) UseIdentity(self *identity.Source) {
 }
 
 // connect is called with the lock held.
-func (p *Pool) connect(to place) (_ *pooled, err error) {
+func (p *Pool) connect(to endpoint) (_ *pooled, err error) {
 	c, target := &pooled{}, "passthrough:///"+to.address
 	if p.self == nil {
 		c.ClientConn, err = p.dial(target, p.telemetry)
@@ -70,15 +71,15 @@ func (p *Pool) connect(to place) (_ *pooled, err error) {
 	return c, err
 }
 
-// connectTime is how long a worker may take to answer a connection.
-const connectTime = time.Second
+// Timeout is how long a worker may take to answer a connection.
+const Timeout = time.Second
 
-// Get returns a connection to an instance that is up. When it cannot be had within a second,
-// nothing was sent. The caller calls release once. Modes: system_network; policy_security when
-// whoever is there does not prove to be a worker of the instance's agent.
+// Get returns a connection to an instance that is up. If there is none within Timeout, nothing was
+// sent. The caller calls release once. Modes: system_network, and policy_security when the process
+// there does not prove to be a worker of the instance's agent.
 func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.ClientConn, release func(), err error) {
 	p.mu.Lock()
-	to := place{in.Address, in.Agent}
+	to := endpoint{in.Address, in.Agent}
 	c, ok := p.conns[to]
 	if !ok {
 		if c, err = p.connect(to); err != nil {
@@ -91,13 +92,13 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 	p.mu.Unlock()
 	release = sync.OnceFunc(func() { p.release(c) })
 
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	for {
 		state := c.GetState()
 		switch state {
 		case connectivity.Ready:
-			p.proved(to)
+			p.recordProven(to)
 			return c.ClientConn, release, nil
 		case connectivity.Idle:
 			c.Connect()
@@ -116,10 +117,10 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 	}
 }
 
-func (p *Pool) unreachable(c *pooled, at place, cause error) error {
+func (p *Pool) unreachable(c *pooled, at endpoint, cause error) error {
 	if c.creds != nil {
 		if why := c.creds.Refusal(); why != nil {
-			p.doubt(at, why)
+			p.recordUnproven(at, why)
 			return failure.Newf(failure.PolicySecurity, "dispatch", "the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
 		}
 	}
@@ -135,14 +136,14 @@ func (p *Pool) release(c *pooled) {
 	}
 }
 
-// CloseExcept closes the connections to addresses that are not among the given ones, each once
-// its last step has ended: a worker that drains is deregistered and still at work.
+// CloseExcept closes the connections to all addresses but the given ones, each once its last step
+// has ended. A worker that drains is not registered any more and still at work.
 func (p *Pool) CloseExcept(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at := range p.impostors {
+	for at := range p.unproven {
 		if !addresses[at.address] {
-			delete(p.impostors, at)
+			delete(p.unproven, at)
 		}
 	}
 	for at, c := range p.conns {
@@ -157,16 +158,16 @@ func (p *Pool) CloseExcept(addresses map[string]bool) {
 	}
 }
 
-// CheckHealth asks the worker at the address of an instance whether it is that one, and takes
-// steps or may again. Another that answers there says that this one is not. It takes 2 s at
-// most.
+// CheckHealth asks the worker at the address of an instance whether it is that instance, and whether
+// it takes steps or may do so again. The answer of another instance counts as unreachable. It takes
+// 2 s at most.
 func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.Health {
 	conn, release, err := p.Get(ctx, in)
 	if err != nil {
 		return instances.Unreachable
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	resp, err := troupev1.NewLifecycleServiceClient(conn).GetState(ctx, &troupev1.GetStateRequest{})
 	status := resp.GetStatus()
@@ -174,13 +175,16 @@ func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.
 		return instances.Unreachable
 	}
 	state, lost := instancewire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
-	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // lost: until it is registered anew
+	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // lost: it serves again once it has registered anew
 		return instances.NotServing
 	}
 	return instances.Serving
 }
 
-// Close closes all connections; steps that run break off.
+// Log returns the log of the pool's telemetry.
+func (p *Pool) Log() *zap.Logger { return p.telemetry.Log }
+
+// Close closes all connections. Running steps break off.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

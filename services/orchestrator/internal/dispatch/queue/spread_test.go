@@ -1,4 +1,4 @@
-package dispatch
+package queue
 
 import (
 	"math"
@@ -74,7 +74,7 @@ func (s *shop) run(turns []job) []float64 {
 			}
 			continue
 		}
-		s.give(first.at, true)
+		s.Release(first.at, true)
 		s.took = append(s.took, now-first.arrived)
 		s.running = slices.DeleteFunc(s.running, func(j *job) bool { return j == first })
 		for len(s.waiting) > 0 && s.begin(s.waiting[0]) {

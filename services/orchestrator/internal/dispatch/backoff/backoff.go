@@ -1,0 +1,61 @@
+// Package backoff remembers the instances that did not take a step, so that other steps do not try
+// them one after the other.
+package backoff
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+)
+
+// Backoffs are the instances that are not asked for a while. Safe for concurrent use.
+type Backoffs struct {
+	mu         sync.Mutex
+	byInstance map[instances.Incarnation]pause
+}
+
+type pause struct {
+	until time.Time
+	err   error
+}
+
+// New returns no backoffs.
+func New() *Backoffs { return &Backoffs{byInstance: map[instances.Incarnation]pause{}} }
+
+// Add keeps steps from an instance for a while, because of an error.
+func (b *Backoffs) Add(in registry.Instance, d time.Duration, err error) {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.byInstance, func(_ instances.Incarnation, p pause) bool { return now.After(p.until) })
+	b.byInstance[instances.IncarnationOf(in)] = pause{now.Add(d), err}
+}
+
+// Cancel ends the backoff of an instance if it has one for such an error.
+func (b *Backoffs) Cancel(in registry.Instance, ifError func(error) bool) {
+	who := instances.IncarnationOf(in)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ifError(b.byInstance[who].err) {
+		delete(b.byInstance, who)
+	}
+}
+
+// Errors returns the instances of an agent that are not asked now, and why.
+func (b *Backoffs) Errors(agent string) map[instances.Incarnation]error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var errs map[instances.Incarnation]error
+	for who, p := range b.byInstance {
+		if who.Agent == agent && time.Now().Before(p.until) {
+			if errs == nil {
+				errs = map[instances.Incarnation]error{}
+			}
+			errs[who] = p.err
+		}
+	}
+	return errs
+}

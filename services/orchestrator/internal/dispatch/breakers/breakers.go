@@ -1,0 +1,151 @@
+// Package breakers keeps a circuit breaker for each instance that failed its last step (contract
+// OC-34). An instance whose breaker is open gets no steps, except for the trial that closes it.
+package breakers
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/breaker"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+)
+
+// Breakers are the circuit breakers of instances. Instances whose last step succeeded have none
+// and cost nothing. Breakers count failures of steps that an instance had. Package backoff is about
+// steps that an instance did not take. Safe for concurrent use.
+type Breakers struct {
+	log *zap.Logger
+
+	mu         sync.Mutex
+	byInstance map[instances.Incarnation]*instanceBreaker
+}
+
+type instanceBreaker struct {
+	circuit  *breaker.Breaker
+	failedAt time.Time // the last failure
+	err      error     // the last failure
+}
+
+// forgetAfter is how long a failure without a successor is remembered.
+const forgetAfter = 10 * time.Minute
+
+// New returns breakers that are all closed.
+func New(log *zap.Logger) *Breakers {
+	return &Breakers{log: log, byInstance: map[instances.Incarnation]*instanceBreaker{}}
+}
+
+// Done reports what a step showed about its instance, and the error if it failed. It is called once.
+type Done func(result breaker.Result, err error)
+
+// Begin asks for permission to give an instance a step. It returns nil while the breaker is open or
+// another step is its trial.
+func (b *Breakers) Begin(in registry.Instance) Done {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	began := time.Now()
+	own := b.byInstance[instances.IncarnationOf(in)]
+	if own == nil {
+		return func(result breaker.Result, err error) {
+			if result == breaker.Failure {
+				b.recordFirst(in, began, err)
+			}
+		}
+	}
+	done, _ := own.circuit.Try()
+	if done == nil {
+		return nil
+	}
+	return func(result breaker.Result, err error) { b.record(in, own, began, done, result, err) }
+}
+
+// recordFirst records a failure of a step that began when the instance had no breaker. Another step
+// may have failed since.
+func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error) {
+	who := instances.IncarnationOf(in)
+	b.mu.Lock()
+	own := b.byInstance[who]
+	if own == nil {
+		maps.DeleteFunc(b.byInstance, func(_ instances.Incarnation, old *instanceBreaker) bool {
+			return time.Since(old.failedAt) > forgetAfter
+		})
+		own = &instanceBreaker{circuit: breaker.New(func(open bool) { b.logChange(in, open) })}
+		b.byInstance[who] = own
+	}
+	b.mu.Unlock()
+	if done, _ := own.circuit.Try(); done != nil {
+		b.record(in, own, began, done, breaker.Failure, err)
+	}
+}
+
+// record records what a step showed. Steps that ran at the same time and failed together, such as
+// those of one connection, count as one failure.
+func (b *Breakers) record(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case result == breaker.Failure && began.Before(own.failedAt):
+		result = breaker.Inconclusive
+	case result == breaker.Failure:
+		own.failedAt, own.err = time.Now(), err
+	}
+	done(result)
+	if who := instances.IncarnationOf(in); own.circuit.IsHealthy() && b.byInstance[who] == own {
+		delete(b.byInstance, who)
+	}
+}
+
+// Status is the state of a breaker.
+type Status int
+
+// The states.
+const (
+	Closed  Status = iota // fewer failures than it takes to open it
+	Open                  // the instance gets no steps
+	InTrial               // a step shows now whether the instance works again
+)
+
+// Failure is what is known of an instance that failed its last step.
+type Failure struct {
+	Status Status
+	Err    error // the last failure
+}
+
+// Failures returns the instances of an agent that failed their last step.
+func (b *Breakers) Failures(agent string) map[instances.Incarnation]Failure {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var failures map[instances.Incarnation]Failure
+	for who, own := range b.byInstance {
+		if who.Agent == agent {
+			if failures == nil {
+				failures = map[instances.Incarnation]Failure{}
+			}
+			failures[who] = Failure{own.status(), own.err}
+		}
+	}
+	return failures
+}
+
+func (i *instanceBreaker) status() Status {
+	switch {
+	case !i.circuit.IsOpen():
+		return Closed
+	case i.circuit.InTrial():
+		return InTrial
+	default:
+		return Open
+	}
+}
+
+func (b *Breakers) logChange(in registry.Instance, open bool) {
+	fields := []zap.Field{zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.Int64("incarnation", in.Incarnation)}
+	if open {
+		b.log.Warn("circuit breaker opened: the instance failed its last steps", append(fields, zap.Duration("pause", breaker.OpenFor))...)
+		return
+	}
+	b.log.Info("circuit breaker closed: the instance works again", fields...)
+}

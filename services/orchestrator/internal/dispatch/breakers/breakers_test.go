@@ -1,0 +1,55 @@
+package breakers
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/breaker"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+)
+
+// Three failures in a row open the breaker of an instance. After a pause one step is the trial.
+//
+// Req: OC-34
+func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, in, lost := New(zap.NewNop()), registry.Instance{Agent: "a", ID: "1", Incarnation: 7}, errors.New("lost")
+		who := instances.IncarnationOf(in)
+		for range breaker.MaxFailures {
+			require.NotEqual(t, Open, b.Failures("a")[who].Status)
+			time.Sleep(time.Millisecond)
+			b.Begin(in)(breaker.Failure, lost)
+		}
+		require.Equal(t, Failure{Open, lost}, b.Failures("a")[who])
+		require.Nil(t, b.Begin(in))
+		require.Empty(t, b.Failures("b"))
+		anew := in
+		anew.Incarnation++
+		require.NotNil(t, b.Begin(anew), "a new process may work")
+
+		time.Sleep(breaker.OpenFor + time.Millisecond)
+		trial := b.Begin(in)
+		require.NotNil(t, trial)
+		require.Equal(t, InTrial, b.Failures("a")[who].Status)
+		require.Nil(t, b.Begin(in), "one step at a time")
+		trial(breaker.Success, nil)
+		require.Empty(t, b.Failures("a"))
+	})
+}
+
+// A failure without a successor is forgotten when another instance fails.
+func TestBreakers_ForgetOldFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(zap.NewNop())
+		b.Begin(registry.Instance{Agent: "a", ID: "1"})(breaker.Failure, errors.New("lost"))
+		time.Sleep(forgetAfter + time.Second)
+		b.Begin(registry.Instance{Agent: "a", ID: "2"})(breaker.Failure, errors.New("lost"))
+		require.Len(t, b.Failures("a"), 1)
+	})
+}

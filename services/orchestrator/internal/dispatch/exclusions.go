@@ -1,0 +1,69 @@
+package dispatch
+
+import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/breakers"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+)
+
+// exclusions are the instances that must not get a step, by id.
+type exclusions map[string]selection.Rejected
+
+// maxDetail limits the recorded reason for which an instance did not take a step, in characters.
+const maxDetail = 200
+
+var errInTrial = failure.New(failure.ResourceCircuit, "dispatch", "it failed its last steps, and another step shows now whether it works again")
+
+func (e exclusions) add(who instances.Incarnation, why selection.Availability, err error) {
+	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
+}
+
+// excluded returns the instances that are not asked for a step: their breaker is open, they did not
+// take a step lately, or they lost this one.
+func (s *search) excluded() exclusions {
+	out := exclusions{}
+	for who, failed := range s.breakers.Failures(s.req.GetAgent()) {
+		err := failed.Err
+		switch failed.Status {
+		case breakers.Closed:
+			continue
+		case breakers.InTrial:
+			err = errInTrial
+		case breakers.Open:
+		}
+		s.lastErr = err
+		out.add(who, breakerRejection(failed.Status), err)
+	}
+	for who, err := range s.backoffs.Errors(s.req.GetAgent()) {
+		s.lastErr = err
+		out.add(who, backoffRejection(err), err)
+	}
+	for _, in := range s.avoid {
+		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: selection.Lost}
+	}
+	return out
+}
+
+// breakerRejection says why an instance with such a breaker is not asked. One in trial may have the
+// step soon, as one may that rejected it.
+func breakerRejection(s breakers.Status) selection.Availability {
+	if s == breakers.InTrial {
+		return selection.Refused
+	}
+	return selection.BreakerOpen
+}
+
+// backoffRejection says why an instance that backs off for such an error is not asked.
+func backoffRejection(err error) selection.Availability {
+	if isRejection(err) {
+		return selection.Refused
+	}
+	return selection.Unresponsive
+}
+
+// isRejection reports whether an instance answered that it did not begin the step.
+func isRejection(err error) bool {
+	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState)
+}

@@ -1,0 +1,122 @@
+package queue
+
+import "slices"
+
+// Order says where a step waits in the line of its agent. Steps of turns that have begun come before
+// first steps, so that turns end. Among each come those of turns with a higher priority (contract
+// OC-28), and then those that arrived first. While steps of a higher priority keep arriving, the
+// others wait. The timeout of their turn bounds that.
+type Order struct {
+	Begun    bool // not the first attempt of the first step of its turn
+	Priority int  // of its turn
+	// Selective steps may not use every slot that others can use.
+	Selective bool
+}
+
+// Waiter is a step that has no slot yet. The steps of a line look for a slot one after the other:
+// a free slot wakes the first step, which wakes the next one when there may be more.
+type Waiter struct {
+	order Order
+	woken chan struct{} // of 1: there may be a slot
+
+	// The lock of the queue guards the rest.
+	arrival uint64 // 1 for the first step of the line (0: it was never there)
+	looked  uint64 // version of the line when it looked last
+	blocked bool   // it wanted to look before an earlier step had looked
+}
+
+// NewWaiter returns a waiter that is in no line.
+func NewWaiter(order Order) *Waiter { return &Waiter{order: order, woken: make(chan struct{}, 1)} }
+
+// Woken delivers a value when the step should look for a slot.
+func (w *Waiter) Woken() <-chan struct{} { return w.woken }
+
+// Wake makes Woken deliver a value, once for several calls.
+func (w *Waiter) Wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default: // a wake-up is pending
+	}
+}
+
+func (w *Waiter) before(other *Waiter) bool {
+	if w.order.Begun != other.order.Begun {
+		return w.order.Begun
+	}
+	if w.order.Priority != other.order.Priority {
+		return w.order.Priority > other.order.Priority
+	}
+	return w.arrival < other.arrival
+}
+
+// line is the steps that wait for one agent. The lock of the queue guards it.
+type line struct {
+	waiting  []*Waiter // in order
+	arrivals uint64
+	version  uint64 // grows when there may be more slots
+}
+
+// join puts a step at its position, unless it is there.
+func (l *line) join(w *Waiter) {
+	if slices.Contains(l.waiting, w) {
+		return
+	}
+	if w.arrival == 0 {
+		l.arrivals++
+		w.arrival = l.arrivals
+	}
+	i := slices.IndexFunc(l.waiting, w.before)
+	if i < 0 {
+		i = len(l.waiting)
+	}
+	l.waiting = slices.Insert(l.waiting, i, w)
+}
+
+// leave takes a step out. The next step gets its wake-up.
+func (l *line) leave(w *Waiter) {
+	if i := slices.Index(l.waiting, w); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		l.wakeFirst(func(*Waiter) bool { return true })
+	}
+}
+
+// addSlot records that there are more slots.
+func (l *line) addSlot() {
+	l.version++
+	l.wakeFirst(func(*Waiter) bool { return true })
+}
+
+// wakeFirst wakes the first eligible step that has not looked since the last change.
+func (l *line) wakeFirst(eligible func(*Waiter) bool) {
+	for _, w := range l.waiting {
+		if w.looked < l.version && eligible(w) {
+			w.Wake()
+			return
+		}
+	}
+}
+
+// mayLook reports whether all steps before w have looked since the last change.
+func (l *line) mayLook(w *Waiter) bool {
+	for _, other := range l.waiting {
+		if other == w {
+			break
+		}
+		if other.looked < l.version && other.before(w) {
+			w.blocked = true
+			return false
+		}
+	}
+	w.looked, w.blocked = l.version, false
+	return true
+}
+
+// recordLook records whether a step found a slot, and wakes the next step that may find one. Where
+// w found nothing there is nothing for steps that look for the same.
+func (l *line) recordLook(w *Waiter, found bool) {
+	if found {
+		l.leave(w)
+		return
+	}
+	l.wakeFirst(func(other *Waiter) bool { return w.order.Selective || other.order.Selective || other.blocked })
+}

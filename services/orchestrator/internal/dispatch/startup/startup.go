@@ -1,0 +1,112 @@
+// Package startup starts instances that registered before they were started (contract C-7, LC-34).
+package startup
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// timeout bounds the start of an instance. Its agent bounds it too.
+const timeout = 5 * time.Minute
+
+// Connect returns a connection to an instance, which the caller releases once.
+type Connect func(context.Context, registry.Instance) (conn *grpc.ClientConn, release func(), err error)
+
+// Starter starts each instance once, however many steps wait for it. Safe for concurrent use.
+type Starter struct {
+	connect Connect
+	ctx     context.Context //nolint:containedctx // of the starts that run: a start outlives the step that asked for it
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	starts map[registry.Key]*Start
+}
+
+// Start is one call of Startup for one incarnation of an instance.
+type Start struct {
+	incarnation int64
+	done        chan struct{}
+	err         error // valid once done is closed
+}
+
+// NewStarter returns a starter. The caller closes it.
+func NewStarter(connect Connect) *Starter {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Starter{connect: connect, ctx: ctx, cancel: cancel, starts: map[registry.Key]*Start{}}
+}
+
+// Begin returns the start of an instance that is UNINITIALIZED. It begins the start unless that was
+// done before, and does not wait for its end.
+func (s *Starter) Begin(in registry.Instance) *Start {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.starts[in.Key()]; ok && last.incarnation == in.Incarnation && !last.isRepeatable() {
+		return last
+	}
+	begun := &Start{incarnation: in.Incarnation, done: make(chan struct{})}
+	s.starts[in.Key()] = begun
+	s.running.Go(func() {
+		defer close(begun.done)
+		defer panics.Recover("dispatch.start", &begun.err)
+		begun.err = s.start(in)
+	})
+	return begun
+}
+
+// Forget drops the starts of all instances that need none any more.
+func (s *Starter) Forget(registered []registry.Instance) {
+	unstarted := map[registry.Key]bool{}
+	for _, in := range registered {
+		unstarted[in.Key()] = in.State == lifecycle.Uninitialized
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.starts, func(key registry.Key, _ *Start) bool { return !unstarted[key] })
+}
+
+// errStarting is the outcome of a start that still runs.
+var errStarting = failure.New(failure.AgentState, "dispatch", "the instance is still starting")
+
+// Err returns nil once the instance is started. It does not wait.
+func (s *Start) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return errStarting
+	}
+}
+
+// isRepeatable reports whether the start is worth another try, because the worker never answered.
+func (s *Start) isRepeatable() bool {
+	return failure.Is(s.Err(), failure.SystemNetwork, failure.PolicySecurity)
+}
+
+func (s *Starter) start(in registry.Instance) error {
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	defer cancel()
+	conn, release, err := s.connect(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, err := troupev1.NewLifecycleServiceClient(conn).Startup(ctx, &troupev1.StartupRequest{}); err != nil {
+		return grpcfailure.FromStatus("dispatch", err)
+	}
+	return nil
+}
+
+// Close stops waiting for the starts that run. Their workers continue them.
+func (s *Starter) Close() { s.cancel(); s.running.Wait() }

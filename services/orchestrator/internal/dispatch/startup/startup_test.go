@@ -1,0 +1,45 @@
+package startup
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// An instance is started once. A start that never reached its worker is repeated.
+func TestStarter_RepeatsOnlyAStartThatNeverReachedItsWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, result := 0, error(failure.New(failure.SystemNetwork, "test", "no answer"))
+		s := NewStarter(func(context.Context, registry.Instance) (*grpc.ClientConn, func(), error) {
+			tries++
+			return nil, nil, result
+		})
+		defer s.Close()
+		in := registry.Instance{Agent: "a", ID: "1", Incarnation: 1, State: lifecycle.Uninitialized}
+		first := s.Begin(in)
+		require.Same(t, first, s.Begin(in), "it runs still")
+		require.ErrorIs(t, first.Err(), errStarting)
+		synctest.Wait()
+		require.ErrorIs(t, first.Err(), result)
+
+		result = failure.New(failure.ResourceTool, "test", "its tool does not work")
+		second := s.Begin(in)
+		require.NotSame(t, first, second)
+		synctest.Wait()
+		require.Same(t, second, s.Begin(in))
+		require.Equal(t, 2, tries)
+
+		s.Forget([]registry.Instance{in})
+		require.Same(t, second, s.Begin(in))
+		s.Forget(nil)
+		require.NotSame(t, second, s.Begin(in))
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,72 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+)
+
+// retryPause is how long an instance that rejected a step is not asked again.
+const retryPause = 100 * time.Millisecond
+
+// wait waits until an instance may take the step, or until the step has expired.
+func (s *search) wait(ctx context.Context, changed <-chan struct{}) (end, error) {
+	retry := time.NewTicker(retryPause)
+	defer retry.Stop()
+	for {
+		select {
+		case <-s.waiter.Woken():
+			return interrupted, nil
+		case <-changed:
+			return interrupted, nil
+		case <-retry.C:
+			if s.queue.MustPoll(s.req.GetAgent(), s.waiter) {
+				return interrupted, nil
+			}
+		case <-s.timer.C:
+			if s.isExpired() {
+				return expired, nil
+			}
+		case <-ctx.Done():
+			return exhausted, ctx.Err()
+		}
+	}
+}
+
+// poll reports without waiting whether a round should go on (exhausted) or end.
+func (s *search) poll() end {
+	select {
+	case <-s.timer.C:
+		if s.isExpired() {
+			return expired
+		}
+		return exhausted
+	case <-s.waiter.Woken():
+		s.waiter.Wake() // so that the wait ends at once
+		return interrupted
+	default:
+		return exhausted
+	}
+}
+
+// isExpired reports whether a step whose patience has ended should give up. It should not while an
+// instance works on a step of this orchestrator and may take this one. How long that takes is up to
+// the agent, and the turn has a timeout.
+func (s *search) isExpired() bool {
+	list, _ := s.instances.List(s.req.GetAgent())
+	out := s.excluded()
+	only := ""
+	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
+		only = s.policy.Instance
+	}
+	if s.queue.IsRunning(s.req.GetAgent(), list, func(c selection.Candidate) bool {
+		no, isOut := out[c.ID]
+		isOut = isOut && no.Incarnation == c.Incarnation && no.Why != selection.Refused
+		return !isOut && (only == "" || c.ID == only)
+	}) {
+		s.timer.Reset(s.patience)
+		return false
+	}
+	return true
+}
