@@ -296,7 +296,7 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	})
 	tended, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tending sync.WaitGroup
-	tending.Go(func() { a.runner.Tend(tended) })
+	tending.Go(func() { a.runner.Maintain(tended) })
 	tending.Go(func() { a.eraser.Tend(tended) })
 	defer tending.Wait()
 	defer stop()

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -55,22 +56,22 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	if err := labelled(req.GetMetadata()); err != nil {
 		return err
 	}
-	request := turn.Request{
+	ask := request.Request{
 		Tenant: tenant(stream.Context()), Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), Above: above(stream.Context(), req), Parent: req.GetParent(), From: turn.FromProto(req.GetFrom()),
-		Labels: turn.Labels{
+		Auth: wire.AuthFromProto(req.GetAuth()), Above: above(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
+		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
 		},
 	}
 	if b := req.GetBudget(); b != nil {
 		limits := wire.LimitsFromProto(b)
-		request.Budget = &limits
+		ask.Budget = &limits
 	}
 	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plain text of it is nobody's any more
-	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {
+	return o.streams.send(o.Runner.Orchestrate(stream.Context(), ask), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
 	})
 }
@@ -85,10 +86,10 @@ func above(ctx context.Context, req *troupev1.OrchestrateRequest) string {
 }
 
 // onBusy are the policies of the wire; one that is not set is Reject.
-var onBusy = map[troupev1.OnBusy]turn.OnBusy{
-	troupev1.OnBusy_ON_BUSY_REJECT:    turn.Reject,
-	troupev1.OnBusy_ON_BUSY_ENQUEUE:   turn.Enqueue,
-	troupev1.OnBusy_ON_BUSY_INTERRUPT: turn.Interrupt,
+var onBusy = map[troupev1.OnBusy]request.OnBusy{
+	troupev1.OnBusy_ON_BUSY_REJECT:    request.Reject,
+	troupev1.OnBusy_ON_BUSY_ENQUEUE:   request.Enqueue,
+	troupev1.OnBusy_ON_BUSY_INTERRUPT: request.Interrupt,
 }
 
 // WatchTrace implements troupev1.OrchestratorServiceServer.

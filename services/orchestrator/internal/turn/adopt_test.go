@@ -16,26 +16,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/takeover"
 )
 
 // lost drives a request up to research by a runner that then is as one that was killed: it
 // vouches for nothing, and what it does later changes nothing.
-func (r *rig) lost(t *testing.T, req Request) (first *Runner, ref trace.Ref, left <-chan error) {
+func (r *rig) lost(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
 	t.Helper()
 	first = r.runner(t, "one")
 	working, _, _ := r.held()
 	left = drivenUpTo(t, first, req, "research")
 	receive(t, working)
-	return first, trace.Ref{Trace: first.seats.driven(req.ref()).turn.Trace}, left
+	return first, trace.Ref{Trace: first.active.OfSession(req.Ref()).Trace}, left
 }
 
 // watched are the events of a trace as another runner shows them, to its end.
 func watched(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
 	t.Helper()
-	for e, err := range r.Traces.Watch(t.Context(), ref, after) {
+	for e, err := range r.cfg.Traces.Watch(t.Context(), ref, after) {
 		require.NoError(t, err)
 		events = append(events, e)
 	}
@@ -47,7 +51,7 @@ func tend(t *testing.T, r *Runner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var tending sync.WaitGroup
-	tending.Go(func() { r.Tend(ctx) })
+	tending.Go(func() { r.Maintain(ctx) })
 	t.Cleanup(func() { cancel(); tending.Wait() })
 }
 
@@ -71,14 +75,14 @@ func TestRunner_APanicWhileATraceIsTakenUpIsContained(t *testing.T) {
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	rig.limits = gate.Config{Turns: func() int { return 1 }}
 	second := rig.runner(t, "two")
-	second.Traces = trace.New(&poisoned{Store: second.Traces.Store()}, zap.NewNop())
-	require.NotPanics(t, func() { second.adopt(t.Context(), ref) })
-	require.Nil(t, second.seats.traced(ref))
-	pass, free := second.Gate.Try("")
+	reconfigure(t, second, func(c *Config) { c.Traces = trace.New(&poisoned{Store: second.cfg.Traces.Store()}, zap.NewNop()) })
+	require.NotPanics(t, func() { second.adopter.Adopt(t.Context(), ref) })
+	require.Nil(t, second.active.OfTrace(ref))
+	pass, free := second.cfg.Gate.Try("")
 	require.True(t, free)
 	pass.End(false)
 
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
@@ -89,7 +93,7 @@ func TestRunner_AnOrphanedTraceIsAdopted(t *testing.T) {
 	rig := newRig(t)
 	_, ref, left := rig.lost(t, acting("alice", "s1", "r1"))
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
@@ -105,7 +109,7 @@ func TestRunner_AnOrphanedTraceIsAdopted(t *testing.T) {
 	rig.brought(t, "alice", "alice", "", "")
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 	require.NoError(t, receive(t, left), "who watched it at the first sees it end")
-	record, err := second.Traces.Store().Get(t.Context(), ref)
+	record, err := second.cfg.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, "two", record.GetOwner())
 }
@@ -120,7 +124,7 @@ func TestRunner_TendFindsOrphansAndLeavesTheLivingAlone(t *testing.T) {
 	living := rig.runner(t, "three")
 	tend(t, living)
 	working, released := make(chan struct{}), make(chan struct{})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		close(working)
 		alive := time.NewTicker(time.Second)
@@ -145,7 +149,7 @@ func TestRunner_TendFindsOrphansAndLeavesTheLivingAlone(t *testing.T) {
 	events = receive(t, done)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.NotContains(t, story(events), "route warning", "nobody took it")
-	record, err := second.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
+	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, record.GetOwnerEpoch())
 }
@@ -158,7 +162,7 @@ func TestRunner_OneOfManyAdopts(t *testing.T) {
 	var all sync.WaitGroup
 	runners := []*Runner{rig.runner(t, "a"), rig.runner(t, "b"), rig.runner(t, "c"), rig.runner(t, "d")}
 	for _, r := range runners {
-		all.Go(func() { r.adopt(t.Context(), ref) })
+		all.Go(func() { r.adopter.Adopt(t.Context(), ref) })
 	}
 	all.Wait()
 	var seen []*troupev1.Event
@@ -190,7 +194,7 @@ func TestRunner_AnOrphanWhoseTimeIsOverIsFailed(t *testing.T) {
 	second := rig.runner(t, "two")
 	rig.redis.SetTime(time.Now().Add(2 * time.Minute))
 	ran := len(rig.asked())
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, failed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, resultOf(events).GetFailure().GetMode())
@@ -203,9 +207,9 @@ func TestRunner_AnOrphanWhoseTimeIsOverIsFailed(t *testing.T) {
 func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
-	working := make(chan *step, 1)
+	working := make(chan *scriptedStep, 1)
 	released := make(chan struct{})
-	rig.on("synthesis", func(s *step) error { working <- s; <-released; return s.vanish() })
+	rig.on("synthesis", func(s *scriptedStep) error { working <- s; <-released; return s.vanish() })
 	drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
 	s := receive(t, working)
 	ref := trace.Ref{Trace: s.req.GetTraceId()}
@@ -213,7 +217,7 @@ func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
 	require.NoError(t, err)
 
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
 	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"}, story(events)[len(events)-4:])
@@ -227,7 +231,7 @@ func TestRunner_AnOrphanWhoseSessionIsDeletedIsEnded(t *testing.T) {
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, failed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
@@ -240,7 +244,7 @@ func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
 	above := trace.Ref{Trace: strings.Repeat("b", 32)}
 	whose := trace.Subject{Session: "above"}
 	second := rig.runner(t, "two")
-	store := second.Traces.Store()
+	store := second.cfg.Traces.Store()
 	_, _, err := store.Claim(t.Context(), trace.Claim{Record: &troupev1.Trace{TraceId: above.Trace, SessionId: whose.Session, Owner: "one"}})
 	require.NoError(t, err)
 	req := ask("s1", "r1")
@@ -250,7 +254,7 @@ func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.EraseTraces(t.Context(), whose.Ref()))
 
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	_, err = store.Get(t.Context(), ref)
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	rig.redis.SetTime(time.Now().Add(time.Minute))
@@ -264,17 +268,31 @@ func TestRunner_ATurnMayLoseSoManyOrchestrators(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	second := rig.runner(t, "two")
-	record, err := second.Traces.Store().Load(t.Context(), ref)
+	record, err := second.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
-	for range maxOwners - 1 {
-		_, _, err := second.Traces.Store().Claim(t.Context(), trace.Claim{Record: record.Record, Terms: record.Terms})
+	for range takeover.MaxOwners - 1 {
+		_, _, err := second.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: record.Record, Terms: record.Terms})
 		require.NoError(t, err)
 	}
 	ran := len(rig.asked())
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
 	require.Len(t, rig.asked(), ran)
+}
+
+// lateLook is a memory service whose turn changes hands while a caller looks at it.
+type lateLook struct {
+	admit.Memory
+	meanwhile func()
+}
+
+func (l *lateLook) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := l.Memory.BeginTurn(ctx, b)
+	if b.KnownOnly {
+		l.meanwhile()
+	}
+	return begun, err
 }
 
 // An owner of whom the memory service has heard nothing new can still not be robbed by one
@@ -283,20 +301,19 @@ func TestRunner_WhoLookedTooEarlyTakesNothing(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	slow, quick := rig.runner(t, "slow"), rig.runner(t, "quick")
-	found, err := slow.Traces.Store().Load(t.Context(), ref)
+	found, err := slow.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
-	a, _ := slow.orphan(ref, found)
-	known, err := slow.known(t.Context(), a.begin)
-	require.NoError(t, err)
-
 	working, _, release := rig.held()
 	defer release()
-	quick.adopt(t.Context(), ref)
-	receive(t, working)
-	begun, err := slow.wrest(t.Context(), a.begin, known)
-	require.NoError(t, err)
-	require.Empty(t, begun.Found)
-	_, _, err = slow.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Terms: found.Terms})
+	late := &lateLook{Memory: slow.cfg.Memory, meanwhile: sync.OnceFunc(func() {
+		quick.adopter.Adopt(t.Context(), ref)
+		receive(t, working)
+	})}
+	reconfigure(t, slow, func(c *Config) { c.Memory = late })
+	slow.adopter.Adopt(t.Context(), ref)
+	require.Nil(t, slow.active.OfTrace(ref))
+	require.NotNil(t, quick.active.OfTrace(ref))
+	_, _, err = slow.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Terms: found.Terms})
 	require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
 	release()
 	require.Equal(t, completed, resultOf(watched(t, quick, ref, 0)).GetOutcome())
@@ -311,7 +328,7 @@ func TestRunner_CancelTraceReachesTheOwnerWhereverItIs(t *testing.T) {
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))
 	receive(t, working)
-	ref := trace.Ref{Trace: owner.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+	ref := trace.Ref{Trace: owner.active.OfSession(session.Ref{Session: "s1"}).Trace}
 	require.NoError(t, other.CancelTrace(t.Context(), ref, "changed my mind"))
 	events := receive(t, done)
 	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
@@ -328,7 +345,7 @@ func TestRunner_InterruptReachesTheOwnerWhereverItIs(t *testing.T) {
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))
 	receive(t, working)
-	next := start(t, other, wanting("r2", Interrupt))
+	next := start(t, other, wanting("r2", request.Interrupt))
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
 	receive(t, cancelled)
 	release()
@@ -342,8 +359,8 @@ func TestRunner_AnOrphanThatWasCancelledIsCancelled(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	second := rig.runner(t, "two")
-	require.NoError(t, second.Traces.Store().Stop(t.Context(), trace.Stop{Ref: ref, Reason: "enough"}))
-	second.adopt(t.Context(), ref)
+	require.NoError(t, second.cfg.Traces.Store().Stop(t.Context(), trace.Stop{Ref: ref, Reason: "enough"}))
+	second.adopter.Adopt(t.Context(), ref)
 	require.Equal(t, cancelledOutcome, resultOf(watched(t, second, ref, 0)).GetOutcome())
 }
 
@@ -357,9 +374,9 @@ func TestRunner_AnOrphanKeepsItsAnswers(t *testing.T) {
 	answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
 	drivenUpTo(t, first, answer, "research")
 	receive(t, working)
-	ref := trace.Ref{Trace: first.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+	ref := trace.Ref{Trace: first.active.OfSession(session.Ref{Session: "s1"}).Trace}
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
 	require.Len(t, rig.steps()[3].GetAnswers(), 1)
 	require.EqualValues(t, 3, rig.steps()[3].GetAttempt())

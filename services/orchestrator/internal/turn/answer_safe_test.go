@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -17,7 +18,7 @@ func TestRunner_AnAnswerGoesToTheAgentThatAsked(t *testing.T) {
 	rig := newRig(t)
 	call := mail()
 	call.Id, call.Agent = "1-1-2", "coordinator"
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.Text, r.InputRequired, r.Pending = "It waits.", true, []*troupev1.PendingCall{call}
 		})
@@ -47,7 +48,7 @@ func TestRunner_AnswersInterruptNobody(t *testing.T) {
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))
 	runs, goOn := make(chan struct{}, 1), make(chan struct{})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		runs <- struct{}{}
 		<-goOn
 		return s.say("Sent.")
@@ -55,7 +56,7 @@ func TestRunner_AnswersInterruptNobody(t *testing.T) {
 	first := start(t, runner, reply("r2", approve("1-2-2")))
 	receive(t, runs)
 	again := reply("r3", approve("1-2-2"))
-	again.OnBusy = Interrupt
+	again.OnBusy = request.Interrupt
 	second := make(chan error, 1)
 	go func() {
 		for _, err := range runner.Orchestrate(t.Context(), again) {

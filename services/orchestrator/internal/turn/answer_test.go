@@ -15,12 +15,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
-	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 const inputRequired = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED
@@ -35,7 +36,7 @@ func mail() *troupev1.PendingCall {
 
 // waits has research wait with calls, once.
 func (r *rig) waits(calls ...*troupev1.PendingCall) {
-	r.on("research", func(s *step) error {
+	r.on("research", func(s *scriptedStep) error {
 		r.on("research", nil)
 		for _, c := range calls {
 			if err := s.event(&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: c}}}); err != nil {
@@ -49,8 +50,8 @@ func (r *rig) waits(calls ...*troupev1.PendingCall) {
 }
 
 // reply is a request in session s1 with answers.
-func reply(requestID string, answers ...execution.Answer) Request {
-	return Request{Session: "s1", RequestID: requestID, Answers: answers}
+func reply(requestID string, answers ...execution.Answer) request.Request {
+	return request.Request{Session: "s1", RequestID: requestID, Answers: answers}
 }
 
 func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdict: execution.Approve} }
@@ -62,7 +63,7 @@ func TestTurn_GoesOnWithAnswersWhereItStopped(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	core, logs := observer.New(zap.InfoLevel)
-	runner.log = zap.New(core)
+	logTo(t, runner, core)
 	rig.waits(mail())
 	events := collect(t, runner, ask("s1", "r1"))
 	require.Equal(t, []string{
@@ -140,7 +141,7 @@ func TestTurn_CallsThatWaitOnMakeItWaitAgain(t *testing.T) {
 	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
 
 	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
-		again := collect(t, runner, []Request{reply("r2", approve("1-2-2")), reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"})}[n])
+		again := collect(t, runner, []request.Request{reply("r2", approve("1-2-2")), reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"})}[n])
 		require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
 	}
 	require.Len(t, rig.asked(), 5)
@@ -154,16 +155,16 @@ func TestRunner_RefusesAnswersThatFitNothing(t *testing.T) {
 	mine.User = "ann"
 	collect(t, runner, mine)
 	for name, c := range map[string]struct {
-		change func(*Request)
+		change func(*request.Request)
 		mode   failure.Mode
 		says   string
 	}{
-		"a target":           {func(r *Request) { r.Target = "research" }, failure.UserInvalidInput, "target: "},
-		"another call":       {func(r *Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput, `answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
-		"another verdict":    {func(r *Request) { r.Answers[0].Verdict = execution.Succeed }, failure.UserInvalidInput, "answers[0].verdict"},
-		"no session":         {func(r *Request) { r.Session = "s9" }, failure.NotFound, "s9"},
-		"somebody else's":    {func(r *Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},
-		"a known request id": {func(r *Request) { r.RequestID = "r1" }, failure.KeyReused, "another request"},
+		"a target":           {func(r *request.Request) { r.Target = "research" }, failure.UserInvalidInput, "target: "},
+		"another call":       {func(r *request.Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput, `answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
+		"another verdict":    {func(r *request.Request) { r.Answers[0].Verdict = execution.Succeed }, failure.UserInvalidInput, "answers[0].verdict"},
+		"no session":         {func(r *request.Request) { r.Session = "s9" }, failure.NotFound, "s9"},
+		"somebody else's":    {func(r *request.Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},
+		"a known request id": {func(r *request.Request) { r.RequestID = "r1" }, failure.KeyReused, "another request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := reply("r2", approve("1-2-2"))
@@ -229,7 +230,7 @@ func TestRunner_ACallIsAnsweredOnce(t *testing.T) {
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	second := make(chan error, 1)
 	patient := reply("r3", approve("1-2-2"))
-	patient.OnBusy = Enqueue
+	patient.OnBusy = request.Enqueue
 	go func() { second <- refusal(t, two, patient) }()
 	awaitLine(t, two, 1)
 	release()
@@ -246,7 +247,7 @@ func TestTurn_AnswersOutliveTheWorker(t *testing.T) {
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		return s.vanish()
 	})
@@ -288,7 +289,7 @@ func TestTurn_AnswersOutliveTheOrchestrator(t *testing.T) {
 func TestTurn_AFailedRouteIsFollowedAgainWithAnswers(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		rig.on("coordinator", nil)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
@@ -307,7 +308,8 @@ func TestRunner_GoesOnWithAnswersWhoseTurnItMissed(t *testing.T) {
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))
-	runner.Memory = &forgetful{Memory: runner.Memory}
+	settled(t, runner)
+	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
 	answer := reply("r2", approve("1-2-2"))
 	require.ErrorIs(t, refusal(t, runner, answer), context.DeadlineExceeded)
 	require.Equal(t, completed, resultOf(collect(t, runner, answer)).GetOutcome())
@@ -322,9 +324,13 @@ func TestRunner_ATurnWithAnswersAndWithoutATraceIsGivenUp(t *testing.T) {
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))
 	answer := reply("r2", approve("1-2-2"))
-	left, err := runner.answers(t.Context(), answer)
+	seen, err := rig.memory.GetSession(t.Context(), answer.Ref())
 	require.NoError(t, err)
-	_, err = rig.memory.BeginTurn(t.Context(), left.begin)
+	begin := rig.begin(answer)
+	begin.Continues = seen.WaitingTurn
+	begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
+	require.NoError(t, err)
+	_, err = rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)
 	err = refusal(t, runner, answer)
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
@@ -347,12 +353,4 @@ func TestRunner_WhatWaitsWithoutATraceIsNotGoneOnWith(t *testing.T) {
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 	require.Len(t, rig.asked(), 2)
-}
-
-// What is kept of a turn beside its trace says what waits, too.
-func TestEnded_SaysWhatWaits(t *testing.T) {
-	closed := session.Turn{Outcome: session.OutcomeInputRequired, Steps: []execution.Result{{InputRequired: true, Pending: wire.PendingFromProto([]*troupev1.PendingCall{mail()})}}}
-	require.Len(t, ended(closed).GetTurnResult().GetPending(), 1)
-	closed.Outcome = session.OutcomeFailed
-	require.Empty(t, ended(closed).GetTurnResult().GetPending())
 }

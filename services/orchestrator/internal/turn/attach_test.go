@@ -11,10 +11,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // notes is a request with a file.
-func notes(sessionID, requestID string) Request {
+func notes(sessionID, requestID string) request.Request {
 	req := ask(sessionID, requestID)
 	req.Target = "synthesis"
 	req.Files = []conversation.Attachment{{Name: "notes.txt", MediaType: "text/plain", Size: 4, Data: []byte("milk")}}
@@ -59,11 +60,9 @@ func TestTurn_BeginsWithFiles(t *testing.T) {
 // who adopts the trace and has no bytes.
 func TestTurn_FilesOutliveAnOrchestratorThatDiesBeforeTheFirstStep(t *testing.T) {
 	rig := newRig(t)
-	dead, heir := rig.runner(t, "one"), rig.runner(t, "two")
+	heir := rig.runner(t, "two")
 	req := notes("s1", "r1")
-	a, err := dead.admission(t.Context(), req)
-	require.NoError(t, err)
-	begun, err := dead.ask(t.Context(), a.begin) // and it is gone
+	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(req)) // and its orchestrator is gone
 	require.NoError(t, err)
 	require.Equal(t, 1, begun.Turn.Attempt)
 	rig.leasesRunOut()

@@ -75,7 +75,7 @@ func planned(events []*troupev1.Event) *troupev1.TurnBudget {
 func TestTurn_HasTheTimeThatItsWorkflowNames(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	runner.Timeout = 3 * time.Minute
+	reconfigure(t, runner, func(c *Config) { c.Timeout = 3 * time.Minute })
 	for i, c := range []struct {
 		target string
 		named  time.Duration

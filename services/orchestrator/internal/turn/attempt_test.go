@@ -17,8 +17,8 @@ import (
 )
 
 // failing is a step whose worker could not go on with it.
-func failing(mode failure.Mode) func(*step) error {
-	return func(s *step) error {
+func failing(mode failure.Mode) func(*scriptedStep) error {
+	return func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))})
 	}
 }
@@ -43,18 +43,18 @@ func shown(agent string, events []*troupev1.Event) (text string) {
 // the client sees what became of the first attempt, and the answer (guarantees F1, F2).
 func TestTurn_AStepThatIsLostGoesToAnotherInstance(t *testing.T) {
 	for name, c := range map[string]struct {
-		lose func(*step) error
+		lose func(*scriptedStep) error
 		mode troupev1.FailureMode
 	}{
-		"broken off": {(*step).vanish, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK},
-		"no result":  {func(*step) error { return nil }, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT},
+		"broken off": {(*scriptedStep).vanish, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK},
+		"no result":  {func(*scriptedStep) error { return nil }, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT},
 		"drained":    {failing(failure.InstanceDraining), troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING},
 		"fenced":     {failing(failure.Fenced), troupev1.FailureMode_FAILURE_MODE_FENCED},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			rig.join("research", 1)
-			rig.on("research", func(s *step) error {
+			rig.on("research", func(s *scriptedStep) error {
 				rig.on("research", nil)
 				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "I am"}}}); err != nil {
 					return err
@@ -100,7 +100,7 @@ func TestTurn_AWorkerThatWasGivenUpCommitsNothing(t *testing.T) {
 	rig.join("synthesis", 1)
 	resurrected := make(chan error, 1)
 	release := make(chan struct{})
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		rig.on("synthesis", nil)
 		s.worker.conns.cut()
 		<-release
@@ -121,7 +121,7 @@ func TestTurn_AWorkerThatWasGivenUpCommitsNothing(t *testing.T) {
 func TestTurn_AStepThatWasCommittedIsNotRunAgain(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "It is "}}}); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func TestTurn_AStepThatWasCommittedIsNotRunAgain(t *testing.T) {
 func TestTurn_AStepThatIsLostThreeTimesFailsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 3)
-	rig.on("research", (*step).vanish)
+	rig.on("research", (*scriptedStep).vanish)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, ask("s1", "r1"))
 	result := resultOf(events)
@@ -162,7 +162,7 @@ func TestTurn_AStepThatIsLostThreeTimesFailsTheTurn(t *testing.T) {
 // even when nobody else can take it.
 func TestTurn_AnOutageOfTheMemoryServiceIsNotTheInstancesFault(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test", "away").With("lost_lease", "true"))})
 	})
@@ -178,10 +178,10 @@ func TestTurn_AWorkerThatBreaksTheContractIsFenced(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	runner := rig.runner(t, "one")
-	watched := &reclaims{runner.Memory, make(chan struct{}), make(chan struct{})}
+	watched := &reclaims{runner.cfg.Memory, make(chan struct{}), make(chan struct{})}
 	close(watched.release)
-	runner.Memory = watched
-	rig.on("research", func(s *step) error {
+	reconfigure(t, runner, func(c *Config) { c.Memory = watched })
+	rig.on("research", func(s *scriptedStep) error {
 		return s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: strings.Repeat("a", 1<<20)}}})
 	})
 	result := resultOf(collect(t, runner, ask("s1", "r1")))
@@ -197,7 +197,7 @@ func TestTurn_AnotherOrchestratorsTurnIsLeftAlone(t *testing.T) {
 	rig.join("research", 1)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working, lose := make(chan struct{}), make(chan struct{})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		close(working)
 		<-lose
@@ -207,12 +207,12 @@ func TestTurn_AnotherOrchestratorsTurnIsLeftAlone(t *testing.T) {
 	receive(t, working)
 	rig.leasesRunOut()
 	release := make(chan struct{})
-	rig.on("synthesis", func(s *step) error { <-release; return s.say("I am synthesis.") })
+	rig.on("synthesis", func(s *scriptedStep) error { <-release; return s.say("I am synthesis.") })
 	done := make(chan []*troupev1.Event, 1)
 	go func() { done <- collect(t, second, ask("s1", "r1")) }()
 	require.Eventually(t, func() bool { return len(rig.asked()) == 4 }, patience, time.Millisecond)
 	close(lose)
-	require.Eventually(t, func() bool { return first.seats.driven(session.Ref{Session: "s1"}) == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return first.active.OfSession(session.Ref{Session: "s1"}) == nil }, patience, time.Millisecond)
 	close(release)
 	require.NoError(t, receive(t, left), "its watchers go on with what the second stores")
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())

@@ -12,10 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
 // acting is a request in somebody's name.
-func acting(actor, sessionID, requestID string) Request {
+func acting(actor, sessionID, requestID string) request.Request {
 	req := ask(sessionID, requestID)
 	req.Auth = execution.Auth{Actor: actor, Credentials: map[string]secret.Value{"github": secret.New("token of " + actor)}}
 	return req
@@ -39,7 +41,7 @@ func (r *rig) brought(t *testing.T, actors ...string) {
 func TestTurn_GivesItsAuthToEachOfItsStepsAndToNoOther(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		return s.vanish()
 	})
@@ -52,7 +54,7 @@ func TestTurn_GivesItsAuthToEachOfItsStepsAndToNoOther(t *testing.T) {
 
 	collect(t, runner, acting("carol", "s1", "r1"))
 	require.Len(t, rig.steps(), 10, "the auth is no part of what the request asks")
-	record, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Trace: first[0].GetTraceId()})
+	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: first[0].GetTraceId()})
 	require.NoError(t, err)
 	messages := []proto.Message{record}
 	for _, e := range first {
@@ -70,7 +72,7 @@ func TestTurn_GivesItsAuthToEachOfItsStepsAndToNoOther(t *testing.T) {
 // Whoever takes a turn over has its auth from nowhere but the request.
 func TestTurn_ThatIsTakenOverHasTheAuthOfTheRequestThatDoes(t *testing.T) {
 	for name, c := range map[string]struct {
-		again Request
+		again request.Request
 		actor string
 	}{
 		"another": {acting("bob", "s1", "r1"), "bob"},
@@ -79,7 +81,7 @@ func TestTurn_ThatIsTakenOverHasTheAuthOfTheRequestThatDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			working := make(chan struct{})
-			rig.on("synthesis", func(s *step) error {
+			rig.on("synthesis", func(s *scriptedStep) error {
 				rig.on("synthesis", nil)
 				close(working)
 				<-s.stream.Context().Done()
@@ -100,7 +102,7 @@ func TestRunner_ARequestThatAttachesChangesNoAuth(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	attached := make(chan struct{})
-	rig.on("research", func(s *step) error { <-attached; return s.say("I am research.") })
+	rig.on("research", func(s *scriptedStep) error { <-attached; return s.say("I am research.") })
 	drivenUpTo(t, runner, acting("alice", "s1", "r1"), "research")
 	collect(t, runner, acting("bob", "s1", "r1"), func() { close(attached) })
 	rig.brought(t, "alice", "alice", "alice")
@@ -110,7 +112,7 @@ func TestRequest_PrintsNoCredential(t *testing.T) {
 	req := acting("alice", "s1", "r1")
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
 		require.NotContains(t, fmt.Sprintf(verb, req), "token")
-		require.NotContains(t, fmt.Sprintf(verb, &turn{req: req}), "token of")
+		require.NotContains(t, fmt.Sprintf(verb, &run.Begun{Request: req}), "token of")
 	}
-	require.Equal(t, ask("s1", "r1").fingerprint(), req.fingerprint())
+	require.Equal(t, ask("s1", "r1").Fingerprint(), req.Fingerprint())
 }

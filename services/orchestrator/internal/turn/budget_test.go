@@ -14,11 +14,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
 // uses says that a step used amounts, and tells its result.
-func (s *step) uses(a budget.Amounts) error {
+func (s *scriptedStep) uses(a budget.Amounts) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
 }
 
@@ -38,7 +39,7 @@ const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarifica
 func TestTurn_GivesEachStepWhatIsLeft(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, lineOfThree)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.uses(budget.Amounts{Iterations: 1, ModelCalls: 2, ToolCalls: 3, Tokens: 4000, Cost: 5, FanOut: 6})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -56,7 +57,7 @@ func TestTurn_GivesEachStepWhatIsLeft(t *testing.T) {
 
 func TestTurn_PartsWhatIsLeftAmongBranches(t *testing.T) {
 	rig := forkRig(t)
-	rig.on("research", func(s *step) error { return s.uses(budget.Amounts{Tokens: 30_000}) })
+	rig.on("research", func(s *scriptedStep) error { return s.uses(budget.Amounts{Tokens: 30_000}) })
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	got := rig.allotted()
@@ -77,7 +78,7 @@ func TestTurn_CountsWhatALostAttemptTold(t *testing.T) {
 	rig.join("research", 1)
 	rig.declares(t, "    a: {agent: research, end: true}\n")
 	var once sync.Once
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		lost := false
 		once.Do(func() { lost = true })
 		if !lost {
@@ -107,7 +108,7 @@ func TestTurn_CountsWhatALostAttemptTold(t *testing.T) {
 // the trace has, and with what committed steps used.
 func TestTurn_ItsBudgetOutlivesItsOrchestrator(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 300})
 		})
@@ -119,7 +120,7 @@ func TestTurn_ItsBudgetOutlivesItsOrchestrator(t *testing.T) {
 	_, ref, _ := rig.lost(t, req)
 	before := len(rig.steps())
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	result := resultOf(watched(t, second, ref, 0))
 	require.Equal(t, completed, result.GetOutcome(), "%v", result)
 	require.Len(t, rig.steps()[before:], 2)
@@ -134,7 +135,7 @@ func TestTurn_GoesOnWithTheBudgetOfTheTurnThatWaited(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 1000})
 		})
@@ -156,8 +157,8 @@ func TestTurn_GoesOnWithTheBudgetOfTheTurnThatWaited(t *testing.T) {
 func TestTurn_WarnsAtFourFifths(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, lineOfThree)
-	rig.on("research", func(s *step) error { return s.uses(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
-	rig.on("clarification", func(s *step) error { return s.uses(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
+	rig.on("research", func(s *scriptedStep) error { return s.uses(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
+	rig.on("clarification", func(s *scriptedStep) error { return s.uses(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
 	runner, scrape, logs := scraped(t, rig)
 	events := collect(t, runner, ask("s1", "r1"))
 	runner.Close(t.Context())
@@ -175,7 +176,7 @@ func TestTurn_WarnsAtFourFifths(t *testing.T) {
 func TestTurn_EndsWithTheRefusalOfItsStep(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, lineOfThree)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{
 			Failure: grpcfailure.ToProto(budget.Refuse(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
 		})
@@ -191,7 +192,7 @@ func TestTurn_EndsWithTheRefusalOfItsStep(t *testing.T) {
 }
 
 // child is a request that an agent of a turn makes.
-func child(depth int32, given budget.Limits) Request {
+func child(depth int32, given budget.Limits) request.Request {
 	req := ask("s1", "r1")
 	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
 	return req
@@ -213,13 +214,13 @@ func TestRequest_ItsBudgetOnlyLowersThatOfTheWorkflow(t *testing.T) {
 	} {
 		req := ask("s1", "r1")
 		req.Budget = &l
-		_, err := req.allowance(admission{flow: flow})
+		_, err := req.Allowance(flow.Budget, request.Labels{})
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), field)
 		require.ErrorContains(t, err, field)
 	}
 
 	given := with(func(l *budget.Limits) { l.Tokens, l.ToolCalls, l.Depth = budget.DefaultTokens+1, 0, 3 })
-	got, err := child(2, given).allowance(admission{flow: flow})
+	got, err := child(2, given).Allowance(flow.Budget, request.Labels{})
 	require.NoError(t, err, "of a child it is what is left above")
 	require.EqualValues(t, budget.DefaultTokens, got.Limits.Tokens)
 	require.Zero(t, got.Limits.ToolCalls)
@@ -232,7 +233,7 @@ func TestRequest_ItsBudgetOnlyLowersThatOfTheWorkflow(t *testing.T) {
 func TestTurn_LiesNoDeeperThanItMay(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	for _, req := range []Request{child(budget.DefaultDepth+1, budget.Open()), child(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
+	for _, req := range []request.Request{child(budget.DefaultDepth+1, budget.Open()), child(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
 		for _, err := range runner.Orchestrate(t.Context(), req) {
 			require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 			require.ErrorContains(t, err, "limits.depth")
@@ -250,6 +251,6 @@ func TestRequest_BudgetIsNoPartOfWhatIsAsked(t *testing.T) {
 	same := req
 	less := budget.Default()
 	less.Tokens = 5
-	same.Budget, same.Labels.Budget = &less, &allowance{Limits: less}
-	require.Equal(t, req.fingerprint(), same.fingerprint())
+	same.Budget, same.Labels.Budget = &less, &request.Allowance{Limits: less}
+	require.Equal(t, req.Fingerprint(), same.Fingerprint())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/spending"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // A turn takes 1.3 s here. Of 1.5 s most is gone at 1.2 s, in its last step. That is told once, by
@@ -33,19 +34,19 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t, defaults)
 				defer b.close()
-				config := b.Config
-				config.Owner, config.Traces = "two", trace.New(b.Traces.Store(), zap.NewNop())
+				config := b.cfg
+				config.Owner, config.Traces = "two", trace.New(b.cfg.Traces.Store(), zap.NewNop())
 				second, err := New(config)
 				require.NoError(t, err)
 				defer second.Close(t.Context())
 
-				req := Request{Tenant: "s", Session: "s-1", RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
+				req := request.Request{Tenant: "s", Session: "s-1", RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
 				var ref trace.Ref
 				for e, err := range b.Orchestrate(t.Context(), req) {
 					require.NoError(t, err)
 					ref = trace.Ref{Tenant: "s", Trace: e.GetTraceId()}
 					if c.lost != nil && c.lost(e) {
-						second.adopt(t.Context(), ref)
+						second.adopter.Adopt(t.Context(), ref)
 						break
 					}
 				}
@@ -58,7 +59,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 					}
 				}
 				require.Equal(t, c.want, told)
-				record, err := b.Traces.Store().Get(t.Context(), ref)
+				record, err := b.cfg.Traces.Store().Get(t.Context(), ref)
 				require.NoError(t, err)
 				require.Equal(t, c.lost != nil, record.GetOwner() == "two")
 			})

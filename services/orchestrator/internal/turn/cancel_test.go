@@ -20,7 +20,7 @@ func TestRunner_CancelTraceEndsTheTurnAndTellsItsWorker(t *testing.T) {
 	defer release()
 	first := start(t, runner, ask("s1", "r0"))
 	receive(t, working)
-	ref := trace.Ref{Trace: runner.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+	ref := trace.Ref{Trace: runner.active.OfSession(session.Ref{Session: "s1"}).Trace}
 
 	require.NoError(t, runner.CancelTrace(t.Context(), ref, "changed my mind"))
 	require.Equal(t, session.Ready, rig.state(t, "s1"), "it has ended when CancelTrace returns")
@@ -30,7 +30,7 @@ func TestRunner_CancelTraceEndsTheTurnAndTellsItsWorker(t *testing.T) {
 	receive(t, cancelled)
 
 	require.NoError(t, runner.CancelTrace(t.Context(), ref, "again"), "it has ended")
-	record, err := runner.Traces.Store().Get(t.Context(), ref)
+	record, err := runner.cfg.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, cancelledOutcome, record.GetResult().GetOutcome())
 }
@@ -43,9 +43,9 @@ func TestRunner_CancelTraceSaysWhenItCannot(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 
 	lost := &troupev1.Trace{TraceId: ref.Trace, SessionId: "s1", Owner: "gone", State: troupev1.TraceState_TRACE_STATE_RUNNING}
-	_, _, err = runner.Traces.Store().Claim(t.Context(), trace.Claim{Record: lost})
+	_, _, err = runner.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: lost})
 	require.NoError(t, err)
 	err = runner.CancelTrace(t.Context(), ref, "")
 	require.True(t, failure.Is(err, failure.TraceOrphaned), "%v", err)
-	require.ErrorContains(t, err, "nobody drives the trace")
+	require.ErrorContains(t, err, "no orchestrator drives the trace")
 }

@@ -12,11 +12,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // either are two agents of which one works.
@@ -58,9 +56,9 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
 	var stored []*troupev1.Event
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		var err error
-		stored, err = runner.Traces.Store().Events(s.stream.Context(), trace.Ref{Trace: s.req.GetTraceId()}, 0, 100)
+		stored, err = runner.cfg.Traces.Store().Events(s.stream.Context(), trace.Ref{Trace: s.req.GetTraceId()}, 0, 100)
 		require.NoError(t, err)
 		return s.say("I am research.")
 	})
@@ -72,7 +70,7 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	}, story(events)[:7], "one ROUTE for each task")
 	require.Equal(t, "b has all that is needed: docs", choices(events)[0].GetReason())
 
-	events = collect(t, runner, labelled(ask("s2", "r2"), Labels{Needs: []string{"maps"}}))
+	events = collect(t, runner, labelled(ask("s2", "r2"), request.Labels{Needs: []string{"maps"}}))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	d := choices(events)[0]
 	require.Equal(t, "research", d.GetTarget())
@@ -95,10 +93,10 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 // Whoever takes the turn over follows what was chosen, though it would choose otherwise.
 func TestTurn_ATakeoverFollowsWhatWasChosen(t *testing.T) {
 	rig := choiceRig(t)
-	_, ref, _ := rig.lost(t, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	_, ref, _ := rig.lost(t, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	rig.can("research", lifecycle.Ready, nil)
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Len(t, choices(events), 1)
@@ -118,7 +116,7 @@ func TestTurn_AnswersFollowWhatWasChosen(t *testing.T) {
 	rig.can("coordinator", lifecycle.Ready, nil, "maps")
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
-	events := collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	events := collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, "coordinator", choices(events)[0].GetTarget())
 	rig.can("coordinator", lifecycle.Paused, nil)
@@ -140,7 +138,7 @@ func TestTurn_TellsTheChoiceOfTheStepThatWaited(t *testing.T) {
 	call := mail()
 	call.Id = "1-1-2"
 	rig.waits(call)
-	collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	rig.can("research", lifecycle.Ready, nil)
 	again := collect(t, runner, reply("r2", approve("1-1-2")))
 	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
@@ -220,7 +218,7 @@ func TestTurn_DropsDecisionsOfWorkers(t *testing.T) {
     a: {agent: research, next: b}
     b: {agent: synthesis, end: true}
 `)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "clarification", Choice: 1}}}); err != nil {
 			return err
 		}
@@ -230,25 +228,4 @@ func TestTurn_DropsDecisionsOfWorkers(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	require.Len(t, only(events, (*troupev1.Event).GetRoutingDecision), 2)
 	require.Equal(t, []string{"research", "synthesis"}, rig.asked())
-}
-
-// Whatever is decided in a turn, the authority is told of it the same.
-//
-// Req: OC-14
-func TestTurn_TellsTheAuthorityOfItself(t *testing.T) {
-	turn := &turn{turn: session.Turn{Trace: "t"}, req: Request{
-		Text: "What may an agent write?", Parent: &troupev1.Parent{TraceId: "u"},
-		Labels: Labels{Profile: "fast", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}},
-	}}
-	require.Equal(t, selection.Request{
-		TraceID: "t", Profile: "fast", Goal: "What may an agent write?", Task: "desk", Metadata: map[string]string{"team": "blue"},
-		Constraints: []string{"law"}, Parent: "u",
-	}, turn.inquiry(workflow.Step{Name: "desk"}))
-}
-
-// Why an instance did not get a step is told in the words of docs/routing.md.
-func TestChoice_NamesWhy(t *testing.T) {
-	told := choice(selection.Decision{Rejected: []selection.Rejected{{ID: "research-1", Why: selection.Full}, {ID: "research-2", Why: selection.Draining}}})
-	require.Equal(t, "full", told.GetRejected()[0].GetWhy())
-	require.Equal(t, "draining", told.GetRejected()[1].GetWhy())
 }

@@ -43,12 +43,12 @@ func TestTurn_ItsStateGoesFromAgentToAgent(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	sure := 0.8
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.Text, r.Observations, r.ToolsCalled = "I found it.", []string{"Used tool: search_documents\ndocs/a.md:1"}, []string{"search_documents"}
 		})
 	})
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Confidence = "It is so.", &sure })
 	})
 	events := collect(t, runner, ask("s1", "r1"))
@@ -64,10 +64,10 @@ func TestTurn_ItsStateGoesFromAgentToAgent(t *testing.T) {
 	lines, _ = course(t, rig, collect(t, runner, ask("s1", "r2")))
 	require.Equal(t, []string{"0 synthesis→coordinator", "1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines)
 
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
 	})
-	rig.on("clarification", func(s *step) error {
+	rig.on("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
 	lines, s = course(t, rig, collect(t, runner, ask("s1", "r3")))
@@ -88,7 +88,7 @@ func TestTurn_ItsStateGoesFromAgentToAgent(t *testing.T) {
 func TestRunner_TellsTheStateOfATurnThatHasEnded(t *testing.T) {
 	rig := newRig(t)
 	runner, _, logs := scraped(t, rig)
-	rig.on("synthesis", func(s *step) error { return s.say(strings.Repeat("x", 1000)) })
+	rig.on("synthesis", func(s *scriptedStep) error { return s.say(strings.Repeat("x", 1000)) })
 	events := collect(t, runner, ask("s1", "r1"))
 	runner.Close(t.Context())
 	lines := logs.FilterField(zap.String("event", "orchestration.complete")).All()
@@ -112,7 +112,7 @@ func TestTurn_ItsStateOutlivesItsOrchestrator(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	told := resultOf(watched(t, second, ref, 0)).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END", int32(3)}, []any{told.GetIteration(), told.GetLastAgent(), told.GetNextAgent(), told.GetMessages()})
 

@@ -19,7 +19,7 @@ import (
 func TestTurn_GivesEachAttemptACredentialOfItsOwn(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		return s.vanish()
 	})
@@ -30,14 +30,14 @@ func TestTurn_GivesEachAttemptACredentialOfItsOwn(t *testing.T) {
 		return turncred.New(self)
 	}
 	runner, memory := rig.runner(t, "one"), open(identity.Memory)
-	runner.Credentials = open(identity.Orchestrator)
+	reconfigure(t, runner, func(c *Config) { c.Credentials = open(identity.Orchestrator) })
 	req := ask("s1", "r1")
 	req.User = "ann"
 	events := collect(t, runner, req)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 
 	var epochs []int64
-	record, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
+	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	shown := fmt.Sprint(events, record, rig.redis.Dump(), rig.memory)
 	for _, step := range rig.steps() {

@@ -13,12 +13,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 const cancelledOutcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 
 // wanting is a request in session s1 that says what to do when it is busy.
-func wanting(requestID string, onBusy OnBusy) Request {
+func wanting(requestID string, onBusy request.OnBusy) request.Request {
 	req := ask("s1", requestID)
 	req.OnBusy = onBusy
 	return req
@@ -27,27 +30,18 @@ func wanting(requestID string, onBusy OnBusy) Request {
 // awaitLine returns when so many requests wait for session s1.
 func awaitLine(t *testing.T, r *Runner, length int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		r.seats.mu.Lock()
-		defer r.seats.mu.Unlock()
-		at := r.seats.known[session.Ref{Session: "s1"}]
-		return at != nil && len(at.line) == length
-	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.active.Waiting(session.Ref{Session: "s1"}) == length }, patience, time.Millisecond)
 }
 
 // settled returns when nothing of any session is left at a runner: what it does behind the
 // last event of a turn is done.
 func settled(t *testing.T, r *Runner) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		r.seats.mu.Lock()
-		defer r.seats.mu.Unlock()
-		return len(r.seats.known) == 0
-	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.active.Sessions() == 0 }, patience, time.Millisecond)
 }
 
 // refusal is why a request was refused.
-func refusal(t *testing.T, r *Runner, req Request) error {
+func refusal(t *testing.T, r *Runner, req request.Request) error {
 	t.Helper()
 	for e, err := range r.Orchestrate(t.Context(), req) {
 		require.Nil(t, e)
@@ -65,20 +59,22 @@ func TestRunner_EnqueueIsFirstComeFirstServed(t *testing.T) {
 	first := start(t, runner, ask("s1", "r0"))
 	receive(t, working)
 	var waiting []<-chan []*troupev1.Event
-	for n := range maxWaiting {
-		waiting = append(waiting, start(t, runner, wanting(fmt.Sprint("r", n+1), Enqueue)))
+	for n := range active.MaxWaiting {
+		waiting = append(waiting, start(t, runner, wanting(fmt.Sprint("r", n+1), request.Enqueue)))
 		awaitLine(t, runner, n+1)
 	}
-	again := start(t, runner, wanting("r3", Enqueue)) // the same request has the same place
+	again := start(t, runner, wanting("r3", request.Enqueue)) // the same request has the same place
 
-	require.Eventually(t, func() bool { return fact(refusal(t, runner, wanting("more", Enqueue)), "trace_id") != "" }, patience, time.Millisecond)
-	err := refusal(t, runner, wanting("more", Enqueue))
+	require.Eventually(t, func() bool {
+		return active.Fact(refusal(t, runner, wanting("more", request.Enqueue)), "trace_id") != ""
+	}, patience, time.Millisecond)
+	err := refusal(t, runner, wanting("more", request.Enqueue))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "8 requests wait for the session already")
-	err = refusal(t, runner, wanting("impatient", Reject))
+	err = refusal(t, runner, wanting("impatient", request.Reject))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
-	require.Equal(t, session.TurnID(session.Ref{Session: "s1"}, "r0"), fact(err, "turn_id"))
-	known := start(t, runner, wanting("r0", Enqueue)) // one that runs needs no place
+	require.Equal(t, session.TurnID(session.Ref{Session: "s1"}, "r0"), active.Fact(err, "turn_id"))
+	known := start(t, runner, wanting("r0", request.Enqueue)) // one that runs needs no place
 
 	release()
 	require.EqualValues(t, 1, receive(t, first)[0].GetTurn())
@@ -89,7 +85,7 @@ func TestRunner_EnqueueIsFirstComeFirstServed(t *testing.T) {
 		require.Equal(t, completed, resultOf(events).GetOutcome())
 	}
 	require.EqualValues(t, 4, receive(t, again)[0].GetTurn())
-	require.Eventually(t, func() bool { return !runner.seats.waiting(session.Ref{Session: "s1"}) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return runner.active.Waiting(session.Ref{Session: "s1"}) == 0 }, patience, time.Millisecond)
 }
 
 func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
@@ -100,17 +96,17 @@ func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
 	left0 := drivenUpTo(t, runner, ask("s1", "r0"), "research")
 	receive(t, working)
 
-	hasty := wanting("hasty", Enqueue)
+	hasty := wanting("hasty", request.Enqueue)
 	hasty.Timeout = 50 * time.Millisecond
 	err := refusal(t, runner, hasty)
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the session was busy for the 50ms that the request may take")
-	require.NotEmpty(t, fact(err, "trace_id"))
+	require.NotEmpty(t, active.Fact(err, "trace_id"))
 
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		for _, err := range runner.Orchestrate(ctx, wanting("gone", Enqueue)) {
+		for _, err := range runner.Orchestrate(ctx, wanting("gone", request.Enqueue)) {
 			left <- err
 		}
 	}()
@@ -121,7 +117,7 @@ func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
 
 	for n, id := range []string{"next", "late"} { // the next may begin just before the runner closes
 		go func() {
-			for _, err := range runner.Orchestrate(t.Context(), wanting(id, Enqueue)) {
+			for _, err := range runner.Orchestrate(t.Context(), wanting(id, request.Enqueue)) {
 				if id == "late" {
 					left <- err
 				}
@@ -134,7 +130,7 @@ func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
 	runner.Close(ended)
 	require.ErrorContains(t, receive(t, left), "this orchestrator is stopping")
 	for _, id := range []string{"hasty", "gone", "late"} {
-		known := runner.request(ask("s1", id), runner.Workflows.All()[0])
+		known := rig.begin(ask("s1", id))
 		known.KnownOnly = true
 		_, err := rig.memory.BeginTurn(t.Context(), known)
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%s never began: %v", id, err)
@@ -152,10 +148,10 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	defer release()
 	first := start(t, runner, ask("s1", "r0"))
 	receive(t, working)
-	patient := start(t, runner, wanting("patient", Enqueue))
+	patient := start(t, runner, wanting("patient", request.Enqueue))
 	awaitLine(t, runner, 1)
 
-	events := collect(t, runner, wanting("urgent", Interrupt))
+	events := collect(t, runner, wanting("urgent", request.Interrupt))
 	require.EqualValues(t, 2, events[0].GetTurn())
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	events = receive(t, first)
@@ -170,7 +166,7 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 // staleBusy is a memory service that does something between its first session_busy and the
 // moment in which the caller hears of it.
 type staleBusy struct {
-	Memory
+	admit.Memory
 	meanwhile func()
 }
 
@@ -189,23 +185,23 @@ func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	stale := &staleBusy{Memory: runner.Memory}
-	runner.Memory = stale
+	stale := &staleBusy{Memory: runner.cfg.Memory}
+	reconfigure(t, runner, func(c *Config) { c.Memory = stale })
 	working, _, release := rig.held()
 	first := start(t, runner, ask("s1", "r0"))
 	receive(t, working)
-	urgent := wanting("urgent", Interrupt)
+	urgent := wanting("urgent", request.Interrupt)
 	ours, _, finish := rig.held()
 	stale.meanwhile = func() {
 		release()
-		<-runner.seats.driven(urgent.ref()).over
-		_, err := runner.admit(context.WithoutCancel(t.Context()), urgent, runner.Gate.Force("")) // of another caller
+		<-runner.active.OfSession(urgent.Ref()).Done()
+		_, err := runner.admit.Begin(context.WithoutCancel(t.Context()), urgent, runner.cfg.Gate.Force("")) // of another caller
 		require.NoError(t, err)
 	}
 	done := start(t, runner, urgent)
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	receive(t, ours)
-	require.Never(t, func() bool { return len(runner.seats.driven(urgent.ref()).cancel) > 0 }, 50*time.Millisecond, time.Millisecond)
+	require.Never(t, func() bool { return len(runner.active.OfSession(urgent.Ref()).Stopped()) > 0 }, 50*time.Millisecond, time.Millisecond)
 	finish()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 }
@@ -220,10 +216,10 @@ func TestRunner_InterruptMovesTheRequestThatWaits(t *testing.T) {
 	receive(t, working)
 	var waiting []<-chan []*troupev1.Event
 	for n, id := range []string{"patient", "urgent"} {
-		waiting = append(waiting, start(t, runner, wanting(id, Enqueue)))
+		waiting = append(waiting, start(t, runner, wanting(id, request.Enqueue)))
 		awaitLine(t, runner, n+1)
 	}
-	require.EqualValues(t, 2, collect(t, runner, wanting("urgent", Interrupt))[0].GetTurn())
+	require.EqualValues(t, 2, collect(t, runner, wanting("urgent", request.Interrupt))[0].GetTurn())
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, first)).GetOutcome())
 	require.EqualValues(t, 3, receive(t, waiting[0])[0].GetTurn())
 	require.EqualValues(t, 2, receive(t, waiting[1])[0].GetTurn())
@@ -236,7 +232,7 @@ func TestRunner_InterruptAwaitsAnOwnerThatDoesNotHear(t *testing.T) {
 	working, _, release := rig.held()
 	done := start(t, first, ask("s1", "r0"))
 	receive(t, working)
-	urgent := start(t, second, wanting("urgent", Interrupt))
+	urgent := start(t, second, wanting("urgent", request.Interrupt))
 	awaitLine(t, second, 1)
 	release()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
@@ -248,9 +244,9 @@ func TestRunner_EnqueueTakesTheRoomOfATurnThatWasLeft(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	left := ask("s1", "r0")
-	_, err := rig.memory.BeginTurn(t.Context(), runner.request(left, runner.Workflows.All()[0]))
+	_, err := rig.memory.BeginTurn(t.Context(), rig.begin(left))
 	require.NoError(t, err)
-	next := start(t, runner, wanting("r1", Enqueue))
+	next := start(t, runner, wanting("r1", request.Enqueue))
 	awaitLine(t, runner, 1)
 	rig.leasesRunOut()
 	require.EqualValues(t, 2, receive(t, next)[0].GetTurn())
@@ -280,7 +276,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 	key := registry.Key{Agent: "research", ID: "research-1"}
 	rig.roster.Apply(registry.Update{Delete: &key})
 	first = start(t, runner, ask("s1", "r1")) // nobody takes its step
-	require.Eventually(t, func() bool { return runner.seats.driven(session.Ref{Session: "s1"}) != nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return runner.active.OfSession(session.Ref{Session: "s1"}) != nil }, patience, time.Millisecond)
 	cancel(first)
 
 	rig.join("research", 1)

@@ -24,13 +24,13 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 		recoverable bool
 	}{
 		"a step fails": {func(r *rig) {
-			r.on("research", func(s *step) error {
+			r.on("research", func(s *scriptedStep) error {
 				why := failure.New(failure.ResourceTool, "test", "no search").With("tool", "search")
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 			})
 		}, "execute", true},
 		"a run inside of it fails": {func(r *rig) {
-			r.on("research", func(s *step) error {
+			r.on("research", func(s *scriptedStep) error {
 				nested := failure.WithRun("route", "ffffffffffffffffffffffffffffffff", failure.New(failure.ResourceTool, "test", "the agent below failed"))
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(nested.With("tool", "search"))})
 			})
@@ -39,7 +39,9 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 			r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
 		}, "route", false},
 		"a route that is not allowed": {func(r *rig) {
-			r.on("coordinator", func(s *step) error { return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" }) })
+			r.on("coordinator", func(s *scriptedStep) error {
+				return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" })
+			})
 		}, "route", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -64,7 +66,7 @@ func TestTurn_RunsBranchesAtOnceAndJoinsThem(t *testing.T) {
 	var meet sync.WaitGroup // nobody goes on before all are there
 	meet.Add(3)
 	for _, agent := range []string{"coordinator", "clarification", "research"} {
-		rig.on(agent, func(s *step) error { meet.Done(); meet.Wait(); return s.say("I am " + agent + ".") })
+		rig.on(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.say("I am " + agent + ".") })
 	}
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
@@ -91,8 +93,8 @@ func TestTurn_ALostBranchWaitsForItsSiblings(t *testing.T) {
 	rig.join("research", 1)
 	working, lost := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	rig.on("coordinator", func(s *step) error { close(working); <-lost; return s.say("I am coordinator.") })
-	rig.on("research", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error { close(working); <-lost; return s.say("I am coordinator.") })
+	rig.on("research", func(s *scriptedStep) error {
 		first := false
 		once.Do(func() { first = true })
 		if first {
@@ -119,7 +121,7 @@ func TestTurn_IsTakenOverInMidRound(t *testing.T) {
 	rig := forkRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working := make(chan struct{})
-	rig.on("clarification", func(s *step) error {
+	rig.on("clarification", func(s *scriptedStep) error {
 		rig.on("clarification", nil)
 		close(working)
 		<-s.stream.Context().Done()
@@ -129,8 +131,8 @@ func TestTurn_IsTakenOverInMidRound(t *testing.T) {
 	drivenUpTo(t, first, req, "clarification")
 	receive(t, working)
 	require.Eventually(t, func() bool {
-		begun, err := first.Memory.BeginTurn(t.Context(), memory.Begin{
-			Ref: req.ref(), TurnID: req.turnID(), TraceID: traceID(), Fingerprint: req.fingerprint(), Lease: lease, Window: 10, KnownOnly: true,
+		begun, err := first.cfg.Memory.BeginTurn(t.Context(), memory.Begin{
+			Ref: req.Ref(), TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(), Lease: lease.Duration, Window: 10, KnownOnly: true,
 		})
 		return err == nil && len(begun.Turn.Steps) == 2
 	}, patience, 10*time.Millisecond)
@@ -150,13 +152,13 @@ func TestTurn_IsTakenOverInMidRound(t *testing.T) {
 func TestTurn_AFailedBranchStopsItsSiblings(t *testing.T) {
 	rig := forkRig(t)
 	stopped, working := make(chan struct{}), make(chan struct{})
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		close(working)
 		<-s.stream.Context().Done()
 		close(stopped)
 		return s.stream.Context().Err()
 	})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		<-working
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
 	})
@@ -168,7 +170,7 @@ func TestTurn_AFailedBranchStopsItsSiblings(t *testing.T) {
 // down fails with a mode that may be tried again, so many times; then the agent answers.
 func down(rig *rig, agent string, times int) {
 	left := times
-	rig.on(agent, func(s *step) error {
+	rig.on(agent, func(s *scriptedStep) error {
 		if left--; left < 0 {
 			return s.say("I am " + agent + ".")
 		}
@@ -227,7 +229,7 @@ func TestTurn_GoesOnAsTheStepSaysThatFails(t *testing.T) {
 func TestTurn_ARefusedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))

@@ -14,11 +14,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // unfailing cannot close turns without an answer.
 type unfailing struct {
-	Memory
+	admit.Memory
 	asked func()
 }
 
@@ -28,11 +30,11 @@ func (m *unfailing) FailTurn(context.Context, memory.Fail) (session.Turn, error)
 }
 
 // dying is a runner that goes away before it can close a turn that has failed.
-func (r *rig) dying(t *testing.T, req Request) {
+func (r *rig) dying(t *testing.T, req request.Request) {
 	t.Helper()
 	runner := r.runner(t, "one")
 	failed := make(chan struct{})
-	runner.Memory = &unfailing{runner.Memory, sync.OnceFunc(func() { close(failed) })}
+	reconfigure(t, runner, func(c *Config) { c.Memory = &unfailing{runner.cfg.Memory, sync.OnceFunc(func() { close(failed) })} })
 	ctx, leave := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -62,8 +64,12 @@ func TestTurn_GoesOnWithABranchThatFailedBeforeATakeover(t *testing.T) {
 `)
 	rig.on("coordinator", nil)
 	started := make(chan struct{})
-	rig.on("research", func(s *step) error { close(started); <-s.stream.Context().Done(); return s.stream.Context().Err() })
-	rig.on("clarification", func(s *step) error { <-started; return failing(failure.ResourceAPI)(s) })
+	rig.on("research", func(s *scriptedStep) error {
+		close(started)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	rig.on("clarification", func(s *scriptedStep) error { <-started; return failing(failure.ResourceAPI)(s) })
 	rig.dying(t, ask("s1", "r1"))
 
 	rig.on("research", nil)
@@ -117,7 +123,7 @@ func TestTurn_GoesOnWithATurnThatBroughtAnswers(t *testing.T) {
 func TestTurn_AForkChoosesTheStepItBeginsWith(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
-	old := collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	old := collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	require.Equal(t, []string{"research", "synthesis"}, rig.asked())
 	rig.can("research", lifecycle.Paused, nil, "docs", "maps")
 	rig.can("clarification", lifecycle.Ready, nil, "docs", "maps")
@@ -130,7 +136,7 @@ func TestTurn_GoesOnWithThePlanAndTheState(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	rig.on("synthesis", failing(failure.ResourceAPI))
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.Text, r.Observations, r.ToolsCalled = "Found.", []string{"Used tool: web_search"}, []string{"web_search"}
 		})

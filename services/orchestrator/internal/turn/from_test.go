@@ -12,6 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // line is three steps one after the other.
@@ -31,8 +32,8 @@ func lineRig(t *testing.T) *rig {
 }
 
 // goingOn goes on with the turn of a trace in session s1.
-func goingOn(events []*troupev1.Event, requestID string) Request {
-	return Request{Session: "s1", RequestID: requestID, From: From{Trace: events[0].GetTraceId()}}
+func goingOn(events []*troupev1.Event, requestID string) request.Request {
+	return request.Request{Session: "s1", RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
 
 // The third of three steps fails for want of an API. What was done is told, and the turn that goes
@@ -74,7 +75,7 @@ func TestTurn_GoesOnWithATurnThatFailed(t *testing.T) {
 	require.Nil(t, resultOf(on).GetPartial())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, on[len(on)-2].GetAggregate().GetAgents())
 	require.EqualValues(t, 1, resultOf(on).GetUsage().GetModelCalls(), "the others were used before")
-	record, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Trace: on[0].GetTraceId()})
+	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: on[0].GetTraceId()})
 	require.NoError(t, err)
 	require.Equal(t, broken[0].GetTraceId(), record.GetForkedFrom().GetTraceId())
 
@@ -106,8 +107,8 @@ func TestTurn_GoesOnWithTheBranchThatFailed(t *testing.T) {
 	runner := rig.runner(t, "one")
 	done := make(chan struct{})
 	rig.on("coordinator", failing(failure.AgentLogic))
-	rig.on("clarification", func(s *step) error { defer close(done); return s.say("I am clarification.") })
-	rig.on("research", func(s *step) error { <-done; return failing(failure.ResourceAPI)(s) })
+	rig.on("clarification", func(s *scriptedStep) error { defer close(done); return s.say("I am clarification.") })
+	rig.on("research", func(s *scriptedStep) error { <-done; return failing(failure.ResourceAPI)(s) })
 	broken := collect(t, runner, ask("s1", "r1"))
 	p := resultOf(broken).GetPartial()
 	require.Equal(t, []int32{2}, p.GetCompletedSteps(), "%v", resultOf(broken))
@@ -122,7 +123,7 @@ func TestTurn_GoesOnWithTheBranchThatFailed(t *testing.T) {
 	require.EqualValues(t, 3, resultOf(again).GetPartial().GetFailurePoint())
 	gone := refusal(t, runner, goingOn(broken, "r9"))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(gone))
-	require.Equal(t, "trace "+broken[0].GetTraceId()+" cannot be gone on with: its session has gone on since, or was cleared or compacted; "+
+	require.Equal(t, "trace "+broken[0].GetTraceId()+" cannot be continued: its session has gone on since, or was cleared or compacted; "+
 		"fork it (troupe ask --from "+broken[0].GetTraceId()+" --step N), or resume its latest trace", failure.Plain(gone))
 
 	rig.on("research", nil)
@@ -144,7 +145,7 @@ func TestTurn_GoesOnThoughItsOrchestratorDies(t *testing.T) {
 	_, ref, _ := rig.lost(t, goingOn(broken, "r2"))
 	second := rig.runner(t, "two")
 	tend(t, second)
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
@@ -173,18 +174,18 @@ func TestRunner_RefusesToGoOnWhereItCannot(t *testing.T) {
 	broken := collect(t, runner, mine)
 	for name, c := range map[string]struct {
 		from   []*troupev1.Event
-		change func(*Request)
+		change func(*request.Request)
 		mode   failure.Mode
 		says   string
 	}{
 		"an answer":       {done, nil, failure.TurnNotOpen, "did not fail"},
 		"nothing done":    {nothing, nil, failure.TurnNotOpen, "no step of it was completed"},
 		"no way":          {hopeless, nil, failure.TurnNotOpen, "agent_logic, is none that passes"},
-		"a target":        {hopeless, func(r *Request) { r.Target = "w" }, failure.UserInvalidInput, "target: "},
-		"another session": {hopeless, func(r *Request) { r.Session = "s2" }, failure.UserInvalidInput, "session_id: the trace is of session s1"},
-		"somebody else's": {broken, func(r *Request) { r.User = "bob" }, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
+		"a target":        {hopeless, func(r *request.Request) { r.Target = "w" }, failure.UserInvalidInput, "target: "},
+		"another session": {hopeless, func(r *request.Request) { r.Session = "s2" }, failure.UserInvalidInput, "session_id: the trace is of session s1"},
+		"somebody else's": {broken, func(r *request.Request) { r.User = "bob" }, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
 		"nobody's":        {broken, nil, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
-		"not known":       {done, func(r *Request) { r.From.Trace = "00000000000000000000000000000001" }, failure.NotFound, "no trace 0000"},
+		"not known":       {done, func(r *request.Request) { r.From.Trace = "00000000000000000000000000000001" }, failure.NotFound, "no trace 0000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := goingOn(c.from, "r9")
@@ -223,7 +224,7 @@ func TestTurn_GoesOnInTheSameRun(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
 	rig.on("synthesis", failing(failure.ResourceAPI))
-	broken := collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	broken := collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	used := resultOf(broken).GetUsed().GetModelCalls()
 	require.Positive(t, used)
 	require.Equal(t, "research", choices(broken)[0].GetTarget())

@@ -14,11 +14,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // forking goes on from a step of a trace in a session of its own.
-func forking(events []*troupev1.Event, sessionID string, step int) Request {
-	return Request{Session: sessionID, RequestID: "f1", From: From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
+func forking(events []*troupev1.Event, sessionID string, step int) request.Request {
+	return request.Request{Session: sessionID, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
 }
 
 // texts of a session.
@@ -37,16 +38,16 @@ func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
 func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	collect(t, runner, Request{Session: "s1", RequestID: "r0", Text: "Hello."})
+	collect(t, runner, request.Request{Session: "s1", RequestID: "r0", Text: "Hello."})
 	old := collect(t, runner, ask("s1", "r1"))
-	collect(t, runner, Request{Session: "s1", RequestID: "r2", Text: "And now?"})
+	collect(t, runner, request.Request{Session: "s1", RequestID: "r2", Text: "And now?"})
 	_, err := rig.memory.UpdateState(t.Context(), memory.StateUpdate{
 		Ref: session.Ref{Session: "s1"}, RequestID: "u", Delta: map[string]json.RawMessage{"topic": json.RawMessage(`"agents"`)},
 	})
 	require.NoError(t, err)
 	before, ran := rig.texts(t, "s1"), len(rig.asked())
 
-	rig.on("research", func(s *step) error { return s.say("I found something else.") })
+	rig.on("research", func(s *scriptedStep) error { return s.say("I found something else.") })
 	on := collect(t, runner, forking(old, "s2", 2))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[ran:])
@@ -65,7 +66,7 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	require.JSONEq(t, `"agents"`, string(state.Values["topic"]))
 
 	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, forking(old, "s2", 2))), protocmp.Transform()), "the same request is the same turn")
-	next := collect(t, runner, Request{Session: "s2", RequestID: "r2", Text: "Go on."})
+	next := collect(t, runner, request.Request{Session: "s2", RequestID: "r2", Text: "Go on."})
 	require.Equal(t, completed, resultOf(next).GetOutcome())
 
 	// A fork may be forked, and with another text.
@@ -84,10 +85,10 @@ func TestTurn_AForkRemembersWhatWasRead(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	old := collect(t, runner, ask("s1", "r1"))
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Untrusted = "I have read it.", "tool page" })
 	})
-	collect(t, runner, Request{Session: "s1", RequestID: "r2", Text: "Read it."})
+	collect(t, runner, request.Request{Session: "s1", RequestID: "r2", Text: "Read it."})
 
 	ran := len(rig.asked())
 	on := collect(t, runner, forking(old, "s2", 2))
@@ -121,7 +122,7 @@ func TestTurn_AForkIsAdopted(t *testing.T) {
 	old := collect(t, rig.runner(t, "zero"), ask("s1", "r1"))
 	_, ref, _ := rig.lost(t, forking(old, "s2", 2))
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "synthesis", "research", "research", "synthesis"}, rig.asked())
@@ -139,7 +140,7 @@ func TestRunner_RefusesForksThatCannotBe(t *testing.T) {
 	broken := collect(t, runner, ask("s5", "r1"))
 	ran := len(rig.asked())
 	for name, c := range map[string]struct {
-		req  Request
+		req  request.Request
 		mode failure.Mode
 		says string
 	}{
@@ -148,8 +149,8 @@ func TestRunner_RefusesForksThatCannotBe(t *testing.T) {
 		"a step beyond":       {forking(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
 		"beyond the failure":  {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
 		"files left behind":   {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
-		"somebody else's":     {Request{Session: "s9", RequestID: "f", User: "bob", From: From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.NotFound, "no trace"},
-		"with another target": {Request{Session: "s9", RequestID: "f", Target: "w", From: From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.UserInvalidInput, "target"},
+		"somebody else's":     {request.Request{Session: "s9", RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.NotFound, "no trace"},
+		"with another target": {request.Request{Session: "s9", RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.UserInvalidInput, "target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := refusal(t, runner, c.req)
@@ -164,19 +165,4 @@ func TestRunner_RefusesForksThatCannotBe(t *testing.T) {
 	on := collect(t, runner, req)
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Len(t, on[0].GetTurnStarted().GetAttachments(), 1)
-}
-
-// A long conversation is forked as far back as agents may see it.
-func TestWindow_KeepsTheLatestAndNamesFiles(t *testing.T) {
-	var messages []conversation.Message
-	for range 20 {
-		messages = append(messages, conversation.User("more"))
-	}
-	messages[19] = conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{{Name: "a.txt", Version: 1}}}
-	kept := window(messages, 5)
-	require.Len(t, kept, 5)
-	require.Equal(t, "[file a.txt]", kept[4].Text)
-	require.Empty(t, kept[4].Attachments)
-	require.Len(t, messages[19].Attachments, 1)
-	require.Empty(t, window(nil, 5))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // limited is a rig whose runners have one turn at once, and one caller that waits.
@@ -25,9 +26,9 @@ func limited(t *testing.T, queueTime time.Duration) *rig {
 }
 
 // known reports whether the memory service has heard of the turn of a request.
-func (r *rig) known(t *testing.T, req Request) bool {
+func (r *rig) known(t *testing.T, req request.Request) bool {
 	t.Helper()
-	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.ref(), TurnID: req.turnID(), Fingerprint: req.fingerprint(), KnownOnly: true})
+	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref(), TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), KnownOnly: true})
 	require.True(t, err == nil || failure.Is(err, failure.NotFound), "%v", err)
 	return err == nil
 }
@@ -35,7 +36,7 @@ func (r *rig) known(t *testing.T, req Request) bool {
 // inQueue returns once somebody waits at the gate.
 func inQueue(t *testing.T, r *Runner) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.Gate.Waiting() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.cfg.Gate.Waiting() == 1 }, patience, time.Millisecond)
 }
 
 // What goes on with something that was begun never waits behind what is new.
@@ -51,7 +52,7 @@ func TestRunner_OnlyNewTurnsWaitAtTheGate(t *testing.T) {
 	working, _, release := rig.held()
 	running := start(t, runner, ask("s2", "r2"))
 	receive(t, working)
-	full := other.Gate.Force("")
+	full := other.cfg.Gate.Force("")
 	defer full.End(false)
 
 	fresh := ask("s3", "r3")
@@ -69,7 +70,7 @@ func TestRunner_OnlyNewTurnsWaitAtTheGate(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := ask(fmt.Sprint("s5-", n), "r6")
-		below.Above = runner.seats.driven(ask("s2", "r2").ref()).turn.Trace
+		below.Above = runner.active.OfSession(ask("s2", "r2").Ref()).Trace
 		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
 	ofNobody := ask("s6", "r7")
@@ -91,7 +92,7 @@ func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
 		_, _, left := rig.lost(t, ask("s1", "r1"))
 		rig.leasesRunOut()
 		second := rig.runner(t, "two")
-		defer second.Gate.Force("").End(false)
+		defer second.cfg.Gate.Force("").End(false)
 		require.Equal(t, completed, resultOf(collect(t, second, ask("s1", "r1"))).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
@@ -99,8 +100,8 @@ func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
 		rig := limited(t, 0)
 		_, ref, left := rig.lost(t, ask("s1", "r1"))
 		second := rig.runner(t, "two")
-		defer second.Gate.Force("").End(false)
-		second.adopt(t.Context(), ref)
+		defer second.cfg.Gate.Force("").End(false)
+		second.adopter.Adopt(t.Context(), ref)
 		require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
@@ -127,12 +128,7 @@ func TestRunner_ACallerThatLeavesTheQueueLeavesNothing(t *testing.T) {
 		}()
 	}
 	callers := func(n int) {
-		require.Eventually(t, func() bool {
-			runner.callers.mu.Lock()
-			defer runner.callers.mu.Unlock()
-			of := runner.callers.known[waiting.turnID()+waiting.fingerprint()]
-			return of != nil && of.callers == n || of == nil && n == 0
-		}, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return runner.admit.Waiting(waiting) == n }, patience, time.Millisecond)
 	}
 	callers(2)
 	inQueue(t, runner)
@@ -140,11 +136,11 @@ func TestRunner_ACallerThatLeavesTheQueueLeavesNothing(t *testing.T) {
 	leave[0]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
 	callers(1)
-	require.Equal(t, 1, runner.Gate.Waiting())
+	require.Equal(t, 1, runner.cfg.Gate.Waiting())
 	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "somebody still waits")
 	leave[1]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
-	require.Eventually(t, func() bool { return runner.Gate.Waiting() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return runner.cfg.Gate.Waiting() == 0 }, patience, time.Millisecond)
 
 	next := start(t, runner, ask("s4", "r4"))
 	release()
@@ -159,7 +155,7 @@ func TestRunner_ACallerThatLeavesTheQueueLeavesNothing(t *testing.T) {
 func TestRunner_StopsWithoutThoseWhoWaitAtTheGate(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
-	full := runner.Gate.Force("")
+	full := runner.cfg.Gate.Force("")
 	refused := make(chan error, 1)
 	go func() { refused <- refusal(t, runner, ask("s1", "r1")) }()
 	inQueue(t, runner)
@@ -178,9 +174,9 @@ func TestRunner_InterruptReachesAnotherOwnerPastAFullGate(t *testing.T) {
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))
 	receive(t, working)
-	full := other.Gate.Force("")
+	full := other.cfg.Gate.Force("")
 	defer full.End(false)
-	next := start(t, other, wanting("r2", Interrupt))
+	next := start(t, other, wanting("r2", request.Interrupt))
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
 	receive(t, cancelled)
 	release()
@@ -195,7 +191,7 @@ func TestRunner_BoundsWhatRunsBelowATurn(t *testing.T) {
 	rig := limited(t, 0)
 	rig.join("research", 4)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	defer other.Gate.Force("").End(false) // as it is of the owner, by the turn above
+	defer other.cfg.Gate.Force("").End(false) // as it is of the owner, by the turn above
 	const width = 2
 	above := ask("s0", "r0")
 	limits := budget.Open()
@@ -209,9 +205,9 @@ func TestRunner_BoundsWhatRunsBelowATurn(t *testing.T) {
 	for _, r := range []*Runner{owner, other} {
 		var release []func()
 		var running []<-chan []*troupev1.Event
-		below := func(n int) Request {
-			req := ask(fmt.Sprint("s-", r.Owner, n), "r1")
-			req.Above = owner.seats.driven(above.ref()).turn.Trace
+		below := func(n int) request.Request {
+			req := ask(fmt.Sprint("s-", r.cfg.Owner, n), "r1")
+			req.Above = owner.active.OfSession(above.Ref()).Trace
 			return req
 		}
 		for n := range width {

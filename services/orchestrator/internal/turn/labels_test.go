@@ -13,20 +13,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 var (
 	urgent = int32(9)
-	blue   = Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgent, Tags: []string{"x", "y"}}
+	blue   = request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgent, Tags: []string{"x", "y"}}
 )
 
-func labelled(req Request, l Labels) Request {
+func labelled(req request.Request, l request.Labels) request.Request {
 	req.Labels = l
 	return req
 }
 
 // brings checks the labels of all steps from a number on.
-func (r *rig) brings(t *testing.T, from int, l Labels, requests ...string) {
+func (r *rig) brings(t *testing.T, from int, l request.Labels, requests ...string) {
 	t.Helper()
 	steps := r.steps()[from:]
 	require.Len(t, steps, len(requests))
@@ -43,25 +44,25 @@ func (r *rig) brings(t *testing.T, from int, l Labels, requests ...string) {
 func TestTurn_ItsLabelsOutliveWorkersAndOrchestrators(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *step) error { rig.on("research", nil); return s.vanish() })
+	rig.on("research", func(s *scriptedStep) error { rig.on("research", nil); return s.vanish() })
 	runner := rig.runner(t, "one")
 	require.Equal(t, completed, resultOf(collect(t, runner, labelled(ask("s1", "r1"), blue))).GetOutcome())
 	rig.brings(t, 0, blue, "r1", "r1", "r1", "r1")
 	collect(t, runner, ask("s1", "r2"))
-	rig.brings(t, 4, Labels{}, "r2", "r2", "r2")
+	rig.brings(t, 4, request.Labels{}, "r2", "r2", "r2")
 
 	_, ref, _ := rig.lost(t, labelled(ask("s2", "r3"), blue))
 	second := rig.runner(t, "two")
-	second.adopt(t.Context(), ref)
+	second.adopter.Adopt(t.Context(), ref)
 	require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
 	rig.brings(t, 7, blue, "r3", "r3", "r3", "r3")
 }
 
 // Who answers need not say again how the turn is to be handled.
 func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
-	for name, c := range map[string]struct{ said, want Labels }{
-		"none":  {Labels{}, blue},
-		"other": {Labels{Profile: "slow"}, Labels{Profile: "slow", Metadata: blue.Metadata, Priority: blue.Priority, Tags: blue.Tags}},
+	for name, c := range map[string]struct{ said, want request.Labels }{
+		"none":  {request.Labels{}, blue},
+		"other": {request.Labels{Profile: "slow"}, request.Labels{Profile: "slow", Metadata: blue.Metadata, Priority: blue.Priority, Tags: blue.Tags}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
@@ -80,20 +81,20 @@ func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
 // Other labels are another request.
 func TestRequest_LabelsAreAPartOfWhatIsAsked(t *testing.T) {
 	plain := ask("s1", "r1")
-	require.Equal(t, plain.fingerprint(), labelled(plain, Labels{Metadata: map[string]string{}}).fingerprint())
-	same := Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blue.Tags)}
-	require.Equal(t, labelled(plain, blue).fingerprint(), labelled(plain, same).fingerprint())
+	require.Equal(t, plain.Fingerprint(), labelled(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
+	same := request.Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blue.Tags)}
+	require.Equal(t, labelled(plain, blue).Fingerprint(), labelled(plain, same).Fingerprint())
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, labelled(plain, blue))
-	_, err := runner.begin(t.Context(), plain)
+	_, _, err := runner.admit.Admit(t.Context(), plain)
 	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
 
 	ref := trace.Ref{Trace: events[0].GetTraceId()}
-	stored, err := runner.Traces.Store().Load(t.Context(), ref)
+	stored, err := runner.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
-	require.Equal(t, blue, readLabels(stored.Terms.Labels))
-	require.Equal(t, Labels{}, readLabels("{"))
+	require.Equal(t, blue, request.DecodeLabels(stored.Terms.Labels))
+	require.Equal(t, request.Labels{}, request.DecodeLabels("{"))
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
@@ -104,7 +105,8 @@ func TestTurn_AnswersWhoseBeginningWasMissedGoOnWithItsLabels(t *testing.T) {
 	rig.waits(mail())
 	collect(t, runner, labelled(ask("s1", "r1"), blue))
 	before := len(rig.steps())
-	runner.Memory = &forgetful{Memory: runner.Memory}
+	settled(t, runner)
+	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
 	for _, err := range runner.Orchestrate(t.Context(), reply("r2", approve("1-2-2"))) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}

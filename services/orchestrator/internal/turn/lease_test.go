@@ -12,11 +12,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // renewals is a memory service that tells of every renewal of a lease that it granted.
 type renewals struct {
-	Memory
+	admit.Memory
 	granted chan struct{}
 
 	mu   sync.Mutex
@@ -50,8 +53,8 @@ func (r *renewals) set(away error) {
 func (r *rig) hasty(t *testing.T, owner string) (*Runner, *renewals) {
 	t.Helper()
 	runner := r.runner(t, owner)
-	watched := &renewals{Memory: runner.Memory, granted: make(chan struct{})}
-	runner.Memory, runner.renewal = watched, 10*time.Millisecond
+	watched := &renewals{Memory: runner.cfg.Memory, granted: make(chan struct{})}
+	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = watched, 10*time.Millisecond })
 	return runner, watched
 }
 
@@ -59,7 +62,7 @@ func (r *rig) hasty(t *testing.T, owner string) (*Runner, *renewals) {
 func (r *rig) held() (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})
-	r.on("research", func(s *step) error {
+	r.on("research", func(s *scriptedStep) error {
 		r.on("research", nil)
 		close(working)
 		select {
@@ -74,7 +77,7 @@ func (r *rig) held() (working, cancelled chan struct{}, release func()) {
 }
 
 // start carries a request to its end in the background.
-func start(t *testing.T, r *Runner, req Request) <-chan []*troupev1.Event {
+func start(t *testing.T, r *Runner, req request.Request) <-chan []*troupev1.Event {
 	t.Helper()
 	done := make(chan []*troupev1.Event, 1)
 	go func() { done <- collect(t, r, req) }()
@@ -89,11 +92,11 @@ func TestTurn_KeepsItsLeaseAsLongAsItIsDriven(t *testing.T) {
 	done := start(t, runner, ask("s1", "r1"))
 	receive(t, working)
 	for range 5 {
-		rig.ahead.Add(int64(lease) * 2 / 3)
+		rig.ahead.Add(int64(lease.Duration) * 2 / 3)
 		receive(t, memory.granted)
 		receive(t, memory.granted) // which began behind the first
 	}
-	begun, err := rig.memory.BeginTurn(t.Context(), runner.request(ask("s1", "r1"), runner.Workflows.All()[0]))
+	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(ask("s1", "r1")))
 	require.NoError(t, err)
 	require.Positive(t, begun.LeaseLeft, "nobody can take it over")
 	release()
@@ -137,7 +140,7 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 // reclaims is a memory service whose answer to a BeginTurn with a lost epoch takes its time:
 // what it says is applied already.
 type reclaims struct {
-	Memory
+	admit.Memory
 	applied, release chan struct{}
 }
 
@@ -159,20 +162,16 @@ func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 // the epoch that it got.
 func TestTurn_ThatIsCancelledWhileItIsTakenBackCanBeClosed(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
-	slow := &reclaims{runner.Memory, make(chan struct{}), make(chan struct{})}
-	runner.Memory = slow
+	slow := &reclaims{rig.memory, make(chan struct{}), make(chan struct{})}
 	req := ask("s1", "r1")
-	begin := runner.request(req, runner.Workflows.All()[0])
-	begun, err := runner.ask(t.Context(), begin)
+	begin := rig.begin(req)
+	begun, err := rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)
-	turn := &turn{Runner: runner, req: req, begin: begin, turn: begun.Turn}
-	turn.events, err = runner.Traces.Open(t.Context(), turn.claim(), false)
-	require.NoError(t, err)
+	turn := lease.New(slow, begin, begun.Turn.Epoch, 0)
 	work, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := turn.reclaim(work, []*attempt{{position: position{number: 1}}})
+		_, err := turn.Reclaim(work, map[int]bool{1: true})
 		ended <- err
 	}()
 	receive(t, slow.applied)
@@ -180,7 +179,7 @@ func TestTurn_ThatIsCancelledWhileItIsTakenBackCanBeClosed(t *testing.T) {
 	cancel(enough)
 	close(slow.release)
 	require.ErrorIs(t, receive(t, ended), enough)
-	closed, err := turn.fail(t.Context(), session.OutcomeCancelled, enough)
+	closed, err := turn.Fail(t.Context(), session.OutcomeCancelled, enough)
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeCancelled, closed.Outcome)
 	require.Equal(t, session.Ready, rig.state(t, "s1"))

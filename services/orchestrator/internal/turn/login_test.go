@@ -13,7 +13,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
 // login is a call of research that lacks a credential, whose key is at an instance.
@@ -104,22 +103,4 @@ func TestRunner_RefusesACredentialForACallThatLacksNone(t *testing.T) {
 	err := refusal(t, runner, reply("r2", sealed("1-2-2")))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "answers[0].sealed")
-}
-
-// The way in which a step chooses stays that for who stands in, and a named instance is named.
-func TestTurn_APolicyWithACredential(t *testing.T) {
-	with := &turn{answered: 2, turn: session.Turn{Answers: []execution.Answer{{ID: "1-2-2"}, {ID: "1-2-3", Sealed: "x", AuthID: "key@research-2"}}}}
-	weights := map[string]int{"v2": 10}
-	for _, tc := range []struct{ is, want selection.Policy }{
-		{selection.Policy{}, selection.Policy{Strategy: selection.Manual, Instance: "research-2", Fallback: selection.RoundRobin, By: "the credential of an answer"}},
-		{
-			selection.Policy{Strategy: selection.Weighted, Weights: weights},
-			selection.Policy{Strategy: selection.Manual, Instance: "research-2", Fallback: selection.Weighted, Weights: weights, By: "the credential of an answer"},
-		},
-		{selection.Policy{Strategy: selection.Manual, Instance: "research-1"}, selection.Policy{Strategy: selection.Manual, Instance: "research-1"}},
-	} {
-		require.Equal(t, tc.want, with.policy(2, tc.is))
-		require.Equal(t, tc.is, with.policy(3, tc.is), "it is for one step")
-		require.Equal(t, tc.is, (&turn{answered: 2}).policy(2, tc.is))
-	}
 }

@@ -25,7 +25,7 @@ func scraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLo
 	t.Cleanup(tel.Close)
 	core, logs := observer.New(zap.DebugLevel)
 	tel.Log = zap.New(core)
-	config := r.runner(t, "model").Config
+	config := r.runner(t, "model").cfg
 	config.Owner, config.Telemetry = "one", tel
 	runner, err := New(config)
 	require.NoError(t, err)
@@ -44,10 +44,10 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := false // steps follow each other
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		if !lost {
 			lost = true
 			return s.vanish()

@@ -34,6 +34,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -70,10 +71,10 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	require.NoError(t, err)
 
 	lis := bufconn.Listen(1 << 20)
-	worker := &scriptedWorker{memory: inmem.New(inmem.Config{Clock: time.Now}), scripts: map[string]func(*step) error{}}
+	worker := &scriptedWorker{memory: inmem.New(inmem.Config{Clock: time.Now}), scripts: map[string]func(*scriptedStep) error{}}
 	worker.tenant = func(id string) string { name, _, _ := strings.Cut(id, "-"); return name }
 	for agent, d := range took {
-		worker.on(agent, func(s *step) error {
+		worker.on(agent, func(s *scriptedStep) error {
 			time.Sleep(d)
 			return s.commit(func(r *troupev1.StepResult) {
 				if r.Text = "I am " + agent; agent == "coordinator" {
@@ -203,7 +204,7 @@ func (c *crowd) ask(t *testing.T, tenant string, n int) {
 	c.note(tenant, func(a *tally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
 	var result *troupev1.TurnResult
 	var err error
-	for e, broken := range c.Orchestrate(ctx, Request{
+	for e, broken := range c.Orchestrate(ctx, request.Request{
 		Tenant: tenant, Session: fmt.Sprint(tenant, "-", n), RequestID: "r", Text: "What may an agent write?", Target: "research-assistant",
 	}) {
 		if first < 0 {

@@ -10,11 +10,12 @@ import (
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
 // mines is a memory service that panics once, in the goroutine that renews a lease.
 type mines struct {
-	Memory
+	admit.Memory
 	armed atomic.Bool
 }
 
@@ -30,8 +31,8 @@ func (m *mines) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duratio
 func TestRun_APanicBesideTheTurnEndsThatTurnAlone(t *testing.T) {
 	r := newRig(t)
 	runner := r.runner(t, "one")
-	mined := &mines{Memory: runner.Memory}
-	runner.Memory, runner.renewal = mined, 10*time.Millisecond
+	mined := &mines{Memory: runner.cfg.Memory}
+	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = mined, 10*time.Millisecond })
 	_, _, release := r.held() // so that it is not over before
 	mined.armed.Store(true)
 	events := collect(t, runner, ask("s1", "r1"))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -27,11 +26,11 @@ func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig
 	t.Helper()
 	rig := newRig(t)
 	rig.begins(t, "plan", strings.Replace(planner, "PARALLEL", parallel, 1))
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Tasks = "Let us look.", tasks })
 	})
 	for _, agent := range []string{"research", "clarification"} {
-		rig.on(agent, func(s *step) error { return s.say(agent + " did: " + s.req.GetTask()) })
+		rig.on(agent, func(s *scriptedStep) error { return s.say(agent + " did: " + s.req.GetTask()) })
 	}
 	return rig
 }
@@ -123,7 +122,7 @@ func TestTurn_AllTasksAreRoutedBeforeTheyExecute(t *testing.T) {
 // A planner that has nothing to plan need not say anything either.
 func TestTurn_GoesOnWithoutTasks(t *testing.T) {
 	rig := planRig(t, "false")
-	rig.on("coordinator", func(s *step) error { return s.commit(func(*troupev1.StepResult) {}) })
+	rig.on("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "synthesis"}, rig.asked())
@@ -140,7 +139,7 @@ func TestTurn_RefusesTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
 
 func TestTurn_FailsWithATask(t *testing.T) {
 	rig := planRig(t, "false", two...)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -157,8 +156,8 @@ func TestTurn_FailsWithATask(t *testing.T) {
 func TestTurn_IsTakenOverInMidPlan(t *testing.T) {
 	rig := planRig(t, "false", two...)
 	working := make(chan struct{})
-	rig.on("clarification", func(s *step) error {
-		rig.on("clarification", func(s *step) error { return s.say("clarification did: " + s.req.GetTask()) })
+	rig.on("clarification", func(s *scriptedStep) error {
+		rig.on("clarification", func(s *scriptedStep) error { return s.say("clarification did: " + s.req.GetTask()) })
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
@@ -178,18 +177,4 @@ func TestTurn_IsTakenOverInMidPlan(t *testing.T) {
 	require.Equal(t, "What may an agent write?", again.GetGoal())
 	require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, prior(rig.steps()[4]))
 	require.Len(t, progress.Of(events), 4)
-}
-
-// What the user wants has words, whatever the user sent.
-func TestTurn_HasAGoal(t *testing.T) {
-	sent := conversation.User("")
-	sent.Attachments = []conversation.Attachment{{Name: "a.pdf"}, {Name: "b.png"}}
-	for want, t2 := range map[string]*turn{
-		"Why?":                        {req: Request{Text: " Why?\n"}},
-		"files: a.pdf b.png":          {history: []conversation.Message{sent, conversation.Assistant("a", "So.")}},
-		"What?":                       {history: []conversation.Message{conversation.User("What?")}},
-		"go on with the conversation": {},
-	} {
-		require.Equal(t, want, t2.goal())
-	}
 }

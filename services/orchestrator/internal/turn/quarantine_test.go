@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/step"
 )
 
 // revive has an instance of research started anew.
@@ -30,7 +31,7 @@ func TestTurn_PoisonIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := 0
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		lost++
 		rig.revive("research-1", lost)
 		rig.revive("research-2", lost)
@@ -40,7 +41,7 @@ func TestTurn_PoisonIsQuarantined(t *testing.T) {
 	events := collect(t, runner, ask("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
 	instances := strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", ")
-	require.Len(t, instances, maxAttempts)
+	require.Len(t, instances, step.MaxAttempts)
 	require.Contains(t, instances, "research-1")
 	require.Contains(t, instances, "research-2")
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
@@ -50,7 +51,7 @@ func TestTurn_PoisonIsQuarantined(t *testing.T) {
 	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
 	require.Len(t, rig.asked(), 4, "nothing ran")
 
-	quarantined, err := runner.Traces.Store().List(t.Context(), "", trace.Query{Quarantined: true, Limit: 10})
+	quarantined, err := runner.cfg.Traces.Store().List(t.Context(), "", trace.Query{Quarantined: true, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, quarantined, 1)
 	require.Equal(t, events[0].GetTraceId(), quarantined[0].GetTraceId())
@@ -74,10 +75,10 @@ func TestTurn_PoisonIsTriedElsewhereToo(t *testing.T) {
 			rig.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
 			rig.revive("research-0", 1)
 			lost := 1
-			rig.on("research", func(s *step) error {
+			rig.on("research", func(s *scriptedStep) error {
 				lost++
 				rig.revive("research-0", lost)
-				if lost == maxAttempts && others > 0 {
+				if lost == step.MaxAttempts && others > 0 {
 					rig.join("research", others) // which is research-2
 				}
 				return s.vanish()
@@ -94,7 +95,7 @@ func TestTurn_PoisonEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
 	rig.wait = 50 * time.Millisecond
 	rig.join("research", 1)
-	rig.on("research", (*step).vanish)
+	rig.on("research", (*scriptedStep).vanish)
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NO_WORKER, resultOf(events).GetFailure().GetMode())
 	require.Len(t, strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", "), 2)

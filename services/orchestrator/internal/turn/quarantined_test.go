@@ -32,7 +32,7 @@ func audited(t *testing.T, r *Runner) func() []audit.Entry {
 	log, entries := audittest.Keep(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
-	r.Telemetry = tel
+	reconfigure(t, r, func(c *Config) { c.Telemetry = tel })
 	return entries
 }
 
@@ -43,7 +43,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	runner := rig.runner(t, "one")
 	entries := audited(t, runner)
 	working, over, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		close(working)
 		<-over // it is told to stop before, and does not
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
@@ -89,17 +89,17 @@ func TestTurn_EndsWithAllBelowWhenAnAgentIsQuarantined(t *testing.T) {
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
 	tending, done := context.WithCancel(t.Context())
 	var tended sync.WaitGroup
-	tended.Go(func() { two.Tend(tending) })
+	tended.Go(func() { two.Maintain(tending) })
 	defer tended.Wait()
 	defer done()
 	began, below := make(chan string, 3), make(chan []*troupev1.Event, 2)
-	holds := func(s *step) error {
+	holds := func(s *scriptedStep) error {
 		began <- s.req.GetAgent()
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	}
-	begins := func(by *Runner, target string) func(*step) error {
-		return func(s *step) error {
+	begins := func(by *Runner, target string) func(*scriptedStep) error {
+		return func(s *scriptedStep) error {
 			req := ask("below-"+target, "r1")
 			req.Target = target
 			req.Parent = &troupev1.Parent{TraceId: s.req.GetTraceId(), RootTraceId: s.req.GetRootTraceId(), TurnId: s.req.GetTurnId(), Step: 1}
@@ -115,7 +115,7 @@ func TestTurn_EndsWithAllBelowWhenAnAgentIsQuarantined(t *testing.T) {
 		receive(t, began)
 	}
 	stored := func() bool { // which is done beside the work
-		all, err := one.Traces.Store().List(t.Context(), "", trace.Query{Limit: 9})
+		all, err := one.cfg.Traces.Store().List(t.Context(), "", trace.Query{Limit: 9})
 		return err == nil && len(all) == 3
 	}
 	require.Eventually(t, stored, patience, 5*time.Millisecond)
@@ -148,15 +148,15 @@ func (l *late) List(ctx context.Context, tenant string, q trace.Query) ([]*troup
 func TestTurn_EndsWithWhatWasJustBegunBelowWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	traces := runner.Traces.Store()
-	runner.Traces = trace.New(&late{Store: traces}, zap.NewNop())
+	traces := runner.cfg.Traces.Store()
+	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(&late{Store: traces}, zap.NewNop()) })
 	working, below := make(chan struct{}), make(chan []*troupev1.Event, 1)
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		req := ask("below", "r1")
 		req.Target, req.Parent = "synthesis", &troupev1.Parent{TraceId: s.req.GetTraceId(), RootTraceId: s.req.GetRootTraceId(), Step: 1}
 		go func() { below <- collect(t, runner, req) }()
@@ -180,7 +180,11 @@ func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 	rig := forkRig(t)
 	var working sync.WaitGroup
 	working.Add(2)
-	waits := func(s *step) error { working.Done(); <-s.stream.Context().Done(); return s.stream.Context().Err() }
+	waits := func(s *scriptedStep) error {
+		working.Done()
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	}
 	rig.on("research", waits)
 	rig.on("coordinator", waits)
 	runner, ended := rig.runner(t, "one"), make(chan []*troupev1.Event, 1)
@@ -198,7 +202,7 @@ func TestTurn_SaysThatItWasTakenOver(t *testing.T) {
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	entries := audited(t, second)
 	working, released := make(chan struct{}), make(chan struct{})
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		rig.on("synthesis", nil)
 		close(working)
 		<-released

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
@@ -35,6 +36,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -110,6 +114,39 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	return runner
 }
 
+// reconfigure replaces a runner, which drives no turn, by one with another configuration.
+func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
+	t.Helper()
+	cfg := r.cfg
+	change(&cfg)
+	built, err := New(cfg)
+	require.NoError(t, err)
+	*r = *built
+}
+
+// logTo has a runner, which drives no turn, log to a core.
+func logTo(t *testing.T, r *Runner, core zapcore.Core) {
+	t.Helper()
+	reconfigure(t, r, func(c *Config) {
+		logged := *c.Telemetry
+		logged.Log = zap.New(core)
+		c.Telemetry = &logged
+	})
+}
+
+// begin is what an orchestrator asks the memory service for a request.
+func (r *rig) begin(req request.Request) memory.Begin {
+	begin := memory.Begin{
+		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Lease: lease.Duration, Reserve: lease.Reserve, Window: r.workflows.All()[0].Window,
+	}
+	if admit.KindOf(req) == admit.Text {
+		begin.Message = conversation.User(req.Text)
+		begin.Message.Attachments = req.Files
+	}
+	return begin
+}
+
 // background runs a part until the test ends.
 func background(t *testing.T, p process.Part) {
 	t.Helper()
@@ -144,7 +181,7 @@ type scriptedWorker struct {
 	tenant func(sessionID string) string // whose a session is; nil: nobody's
 
 	mu       sync.Mutex
-	scripts  map[string]func(*step) error // by agent
+	scripts  map[string]func(*scriptedStep) error // by agent
 	requests []*troupev1.ExecuteStepRequest
 }
 
@@ -154,8 +191,10 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &scriptedWorker{memory: store, address: lis.Addr().String(), conns: &conns{Listener: lis}, scripts: map[string]func(*step) error{}}
-	w.on("coordinator", func(s *step) error { return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" }) })
+	w := &scriptedWorker{memory: store, address: lis.Addr().String(), conns: &conns{Listener: lis}, scripts: map[string]func(*scriptedStep) error{}}
+	w.on("coordinator", func(s *scriptedStep) error {
+		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" })
+	})
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, w)
@@ -176,7 +215,7 @@ func (s starting) Startup(context.Context, *troupev1.StartupRequest) (*troupev1.
 }
 
 // on sets what an agent does from now on.
-func (w *scriptedWorker) on(agent string, script func(*step) error) {
+func (w *scriptedWorker) on(agent string, script func(*scriptedStep) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scripts[agent] = script
@@ -205,31 +244,31 @@ func (w *scriptedWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, stream tr
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
-	s := &step{worker: w, req: req, stream: stream}
+	s := &scriptedStep{worker: w, req: req, stream: stream}
 	if script == nil {
 		return s.say("I am " + req.GetAgent() + ".")
 	}
 	return script(s)
 }
 
-// step is one that a script works on.
-type step struct {
+// scriptedStep is a step that a script works on.
+type scriptedStep struct {
 	worker *scriptedWorker
 	req    *troupev1.ExecuteStepRequest
 	stream troupev1.AgentService_ExecuteStepServer
 }
 
-func (s *step) event(e *troupev1.Event) error {
+func (s *scriptedStep) event(e *troupev1.Event) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
 }
 
-func (s *step) result(r *troupev1.StepResult) error {
+func (s *scriptedStep) result(r *troupev1.StepResult) error {
 	r.Step, r.Agent = s.req.GetStep(), s.req.GetAgent()
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
 // say does what a worker does with an answer: streams, commits, tells the result.
-func (s *step) say(text string) error {
+func (s *scriptedStep) say(text string) error {
 	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
 	}
@@ -237,7 +276,7 @@ func (s *step) say(text string) error {
 }
 
 // commit commits a result and tells it.
-func (s *step) commit(fill func(*troupev1.StepResult)) error {
+func (s *scriptedStep) commit(fill func(*troupev1.StepResult)) error {
 	r, err := s.store(fill)
 	if err != nil {
 		r = &troupev1.StepResult{Failure: grpcfailure.ToProto(err)}
@@ -246,7 +285,7 @@ func (s *step) commit(fill func(*troupev1.StepResult)) error {
 }
 
 // store commits a result.
-func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
+func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
 	r := &troupev1.StepResult{Step: s.req.GetStep(), Agent: s.req.GetAgent(), Usage: &troupev1.Usage{ModelCalls: 1}}
 	fill(r)
 	c := memory.Commit{
@@ -271,7 +310,7 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 }
 
 // vanish is what a worker's kill looks like from outside.
-func (s *step) vanish() error {
+func (s *scriptedStep) vanish() error {
 	s.worker.conns.cut()
 	<-s.stream.Context().Done()
 	return s.stream.Context().Err()
@@ -304,13 +343,13 @@ func (c *conns) cut() {
 }
 
 // ask is a request in a session.
-func ask(sessionID, requestID string) Request {
-	return Request{Session: sessionID, RequestID: requestID, Text: "What may an agent write?"}
+func ask(sessionID, requestID string) request.Request {
+	return request.Request{Session: sessionID, RequestID: requestID, Text: "What may an agent write?"}
 }
 
 // collect carries a request to the end of its trace, and checks what holds for every one.
 // It tells of the first event: who watches from then on sees the text deltas too.
-func collect(t *testing.T, r *Runner, req Request, first ...func()) []*troupev1.Event {
+func collect(t *testing.T, r *Runner, req request.Request, first ...func()) []*troupev1.Event {
 	t.Helper()
 	var all []*troupev1.Event
 	var last uint64

@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 )
 
 // within is a request of an agent that works in a run.
-func within(req Request, root string) Request {
+func within(req request.Request, root string) request.Request {
 	req.Parent = &troupev1.Parent{TraceId: traceAbove, RootTraceId: root, TurnId: "above", Step: 1, Call: 1}
 	return req
 }
@@ -51,9 +52,9 @@ func TestRun_KeepsTheTraceWithWhichItBegan(t *testing.T) {
 	_, ref, _ := rig.lost(t, within(ask("s1", "r1"), rootTrace)) // its orchestrator goes away
 	second := rig.runner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
-	second.log = zap.New(core)
-	rig.on("research", func(s *step) error { rig.waits(mail()); return s.vanish() }) // and then a worker
-	second.adopt(t.Context(), ref)
+	logTo(t, second, core)
+	rig.on("research", func(s *scriptedStep) error { rig.waits(mail()); return s.vanish() }) // and then a worker
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
@@ -65,12 +66,12 @@ func TestRun_KeepsTheTraceWithWhichItBegan(t *testing.T) {
 	answer := within(reply("r2", approve("1-2-2")), "33333333333333333333333333333333") // whatever else it says
 	_, next, _ := rig.lost(t, answer)
 	third := rig.runner(t, "three")
-	third.adopt(t.Context(), next)
+	third.adopter.Adopt(t.Context(), next)
 	answered := watched(t, third, next, 0)
 	require.Equal(t, completed, resultOf(answered).GetOutcome())
 	require.NotEqual(t, ref.Trace, next.Trace)
 	rig.inRun(t, rootTrace, answered, rig.steps()[before:])
-	record, err := third.Traces.Store().Get(t.Context(), next)
+	record, err := third.cfg.Traces.Store().Get(t.Context(), next)
 	require.NoError(t, err)
 	require.Equal(t, rootTrace, record.GetRootTraceId())
 
@@ -114,7 +115,7 @@ func TestRun_BeginsAtTheEntryAndIsNeverChanged(t *testing.T) {
 // A failure says in which run it is, the same however deep it failed.
 func TestRun_AFailureNamesIt(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		why := failure.WithRun("execute", "44444444444444444444444444444444", failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 	})
@@ -129,7 +130,10 @@ func TestRun_IsInTheW3CTraceOfItsCaller(t *testing.T) {
 	rig := newRig(t)
 	callers := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}, TraceFlags: trace.FlagsSampled})
 	seen := make(chan trace.SpanContext, 1)
-	rig.on("research", func(s *step) error { seen <- trace.SpanContextFromContext(s.stream.Context()); return s.say("so") })
+	rig.on("research", func(s *scriptedStep) error {
+		seen <- trace.SpanContextFromContext(s.stream.Context())
+		return s.say("so")
+	})
 	for _, err := range rig.runner(t, "one").Orchestrate(trace.ContextWithSpanContext(t.Context(), callers), within(ask("s1", "r1"), rootTrace)) {
 		require.NoError(t, err)
 	}

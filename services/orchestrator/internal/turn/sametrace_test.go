@@ -22,9 +22,9 @@ func TestTurn_HasOneTraceWhateverIsLost(t *testing.T) {
 	require.Len(t, ref.Trace, 32)
 	second := rig.runner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
-	second.log = zap.New(core)
-	rig.on("research", func(s *step) error { rig.on("research", nil); return s.vanish() })
-	second.adopt(t.Context(), ref)
+	logTo(t, second, core)
+	rig.on("research", func(s *scriptedStep) error { rig.on("research", nil); return s.vanish() })
+	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	for _, e := range events {

@@ -41,12 +41,12 @@ func TestTurn_GoesOnPastAFailureThatIsStored(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, surviving)
 	fail := make(chan struct{})
-	rig.on("research", func(s *step) error { <-fail; return failing(failure.AgentLogic)(s) })
+	rig.on("research", func(s *scriptedStep) error { <-fail; return failing(failure.AgentLogic)(s) })
 	runner := rig.runner(t, "one")
-	store := &slowly{Store: runner.Traces.Store(), writes: make(chan struct{}, 8), release: make(chan struct{})}
+	store := &slowly{Store: runner.cfg.Traces.Store(), writes: make(chan struct{}, 8), release: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(store.release) })
 	defer release()
-	runner.Traces = trace.New(store, zap.NewNop())
+	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(store, zap.NewNop()) })
 	left := drivenUpTo(t, runner, ask("s1", "r1"), "research")
 	close(fail)
 	receive(t, store.writes)

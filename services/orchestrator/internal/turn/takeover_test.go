@@ -22,6 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // A turn whose orchestrator hangs is taken over by another, under the same trace and
@@ -34,7 +36,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()
 	var abandoned error
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		rig.on("synthesis", nil) // the next one answers
 		close(working)
 		<-released
@@ -70,7 +72,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(abandoned))
 	again := collect(t, second, ask("s1", "r1"))
 	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
-	record, err := second.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
+	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.Equal(t, "two", record.GetOwner())
 	require.EqualValues(t, 2, record.GetOwnerEpoch())
@@ -79,7 +81,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 
 // drivenUpTo returns once the step of an agent has started in a request's turn, for all to
 // see: the trace has its owner then. What ends the stream comes later.
-func drivenUpTo(t *testing.T, r *Runner, req Request, agent string) (ended <-chan error) {
+func drivenUpTo(t *testing.T, r *Runner, req request.Request, agent string) (ended <-chan error) {
 	t.Helper()
 	left, shown := make(chan error, 1), make(chan struct{})
 	show := sync.OnceFunc(func() { close(shown) })
@@ -118,16 +120,16 @@ func stored(events []*troupev1.Event) (all []*troupev1.Event) {
 func TestTurn_IsRoutedAsItBeganWhenItIsTakenOver(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
 	})
-	rig.on("clarification", func(s *step) error {
+	rig.on("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
 	collect(t, first, ask("s1", "question"))
 
 	working := make(chan struct{})
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		rig.on("synthesis", nil)
 		close(working)
 		<-s.stream.Context().Done()
@@ -148,7 +150,7 @@ func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.ref(), TurnID: session.TurnID(req.ref(), req.RequestID), TraceID: traceID(), Fingerprint: req.fingerprint(),
+		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
@@ -202,12 +204,12 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	defer leave()
 	var ref trace.Ref
 	shown := make(chan struct{})
-	rig.on("synthesis", func(s *step) error { // its orchestrator cannot store the end
+	rig.on("synthesis", func(s *scriptedStep) error { // its orchestrator cannot store the end
 		<-shown // the trace has its owner, who is about to lose it
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
-		_, _, err := first.Traces.Store().Claim(ctx, trace.Claim{Record: &troupev1.Trace{TraceId: s.req.GetTraceId()}, Terms: trace.Terms{TurnEpoch: s.req.GetEpoch()}})
+		_, _, err := first.cfg.Traces.Store().Claim(ctx, trace.Claim{Record: &troupev1.Trace{TraceId: s.req.GetTraceId()}, Terms: trace.Terms{TurnEpoch: s.req.GetEpoch()}})
 		return errors.Join(err, s.vanish())
 	})
 	left := make(chan *troupev1.Event, 1)
@@ -237,7 +239,7 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	}, story(stored(events))[9:], "all is told")
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked(), "nothing ran again")
 	require.Empty(t, cmp.Diff(resultOf(events), receive(t, left).GetTurnResult(), protocmp.Transform()), "for whoever watches it anywhere")
-	record, err := second.Traces.Store().Get(t.Context(), ref)
+	record, err := second.cfg.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetState())
 }
@@ -245,19 +247,19 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 // abandoned returns once a runner drives a trace no more.
 func abandoned(t *testing.T, r *Runner, ref trace.Ref) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.seats.traced(ref) == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.active.OfTrace(ref) == nil }, patience, time.Millisecond)
 }
 
 // A routing step that failed is not stored. Whoever takes the turn over does not ask again
 // behind a step that is: the answer could be another one.
 func TestTurn_AFailedRouteIsFollowedAgainWhenItIsTakenOver(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		rig.on("coordinator", nil)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
 	working := make(chan struct{})
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		rig.on("synthesis", nil)
 		close(working)
 		<-s.stream.Context().Done()
@@ -285,13 +287,13 @@ func TestRunner_ATurnThatCannotBeTakenOverIsFailed(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.ref(), TurnID: session.TurnID(req.ref(), req.RequestID), TraceID: traceID(), Fingerprint: req.fingerprint(),
+		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	rig.leasesRunOut()
 	runner := rig.runner(t, "one")
-	runner.Traces = trace.New(unclaimable{runner.Traces.Store()}, zap.NewNop())
+	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(unclaimable{runner.cfg.Traces.Store()}, zap.NewNop()) })
 	for e, err := range runner.Orchestrate(t.Context(), req) {
 		require.Nil(t, e)
 		require.Equal(t, failure.SystemDisk, failure.ModeOf(err), "%v", err)

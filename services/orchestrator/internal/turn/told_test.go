@@ -70,7 +70,7 @@ func TestTurn_EachStageTellsItsData(t *testing.T) {
 
 	require.Equal(t, troupev1.Stage_STAGE_COMPLETE, last.GetStage())
 	require.Equal(t, "I am synthesis.", last.GetTurnResult().GetText())
-	stored, err := runner.Traces.Store().Events(t.Context(), trace.Ref{Trace: last.GetTraceId()}, 0, 100)
+	stored, err := runner.cfg.Traces.Store().Events(t.Context(), trace.Ref{Trace: last.GetTraceId()}, 0, 100)
 	require.NoError(t, err)
 	require.Len(t, stored, int(last.GetSequence()))
 	took := last.GetTurnResult().GetMetrics()
@@ -80,7 +80,7 @@ func TestTurn_EachStageTellsItsData(t *testing.T) {
 	require.Equal(t, last.GetTurnResult().GetDuration().AsDuration(), took.GetTotal().AsDuration())
 	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())
 
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	broken := resultOf(collect(t, runner, ask("s2", "r1")))
@@ -96,10 +96,10 @@ func TestTurn_CountsWhatItTook(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := false // steps follow each other
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		if !lost {
 			lost = true
 			return s.vanish()

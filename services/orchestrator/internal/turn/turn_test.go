@@ -30,7 +30,7 @@ const (
 func TestTurn_GoesFromStageToStageAndTellsEachStepWhatItNeeds(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
-	rig.on("research", func(s *step) error { <-watched; return s.say("I am research.") })
+	rig.on("research", func(s *scriptedStep) error { <-watched; return s.say("I am research.") })
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"), func() { close(watched) })
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
@@ -87,7 +87,7 @@ func TestTurn_StartsAnAgentThatIsNotReadyAndGoesOn(t *testing.T) {
 // An agent that was stopped has the last word, whatever the workflow would do next.
 func TestTurn_AStopEndsIt(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Stopped = "The turn was stopped: not this.", true })
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -100,10 +100,10 @@ func TestTurn_AStopEndsIt(t *testing.T) {
 // Req: RA-13, RA-14
 func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
 	})
-	rig.on("clarification", func(s *step) error {
+	rig.on("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
 	runner := rig.runner(t, "one")
@@ -120,7 +120,7 @@ func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
 // Req: RA-11
 func TestTurn_ARoutingStepThatFailsLeadsToTheDefault(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -142,25 +142,25 @@ func TestTurn_ARoutingStepThatFailsLeadsToTheDefault(t *testing.T) {
 // Req: LP-17
 func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 	for name, c := range map[string]struct {
-		research func(*step) error
+		research func(*scriptedStep) error
 		want     troupev1.FailureMode
 		says     string
 	}{
 		"the only worker breaks off": {
-			(*step).vanish, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
+			(*scriptedStep).vanish, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
 			"instance research-1 of agent research went away while it worked; then no instance of agent research took the step within 100ms",
 		},
 		"an error behind the header": {
-			func(*step) error { return failure.New(failure.ResourceMemory, "test", "too big") }, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
+			func(*scriptedStep) error { return failure.New(failure.ResourceMemory, "test", "too big") }, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
 			"instance research-1 of agent research broke the step off: too big; then no instance",
 		},
 		"a failed result": {
-			func(s *step) error {
+			func(s *scriptedStep) error {
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "test", "no search"))})
 			}, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, "no search",
 		},
 		"a result of nothing": {
-			func(s *step) error { return s.result(&troupev1.StepResult{Text: "not committed"}) },
+			func(s *scriptedStep) error { return s.result(&troupev1.StepResult{Text: "not committed"}) },
 			troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, "did not commit",
 		},
 	} {
@@ -191,7 +191,9 @@ func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 // Req: RA-7
 func TestTurn_OnlyTheWorkflowAllowsAHandOn(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *step) error { return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" }) })
+	rig.on("coordinator", func(s *scriptedStep) error {
+		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" })
+	})
 	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), `asks to hand on to "synthesis"; the workflow allows clarification, research`)
@@ -201,7 +203,7 @@ func TestTurn_OnlyTheWorkflowAllowsAHandOn(t *testing.T) {
 func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		<-watched
 		forged := []*troupev1.Event{
 			{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "all done"}}},
@@ -245,7 +247,7 @@ func TestTurn_SaysWhichCallAskedForIt(t *testing.T) {
 	req.Parent = &troupev1.Parent{TraceId: "11111111111111111111111111111111", TurnId: "above", Step: 2, Call: 3}
 	events := collect(t, runner, req)
 	require.Empty(t, cmp.Diff(req.Parent, events[0].GetTurnStarted().GetParent(), protocmp.Transform()))
-	stored, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
+	stored, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(req.Parent, stored.GetParent(), protocmp.Transform()))
 
@@ -258,7 +260,7 @@ func TestTurn_SaysWhichCallAskedForIt(t *testing.T) {
 // The worker is killed between its commit and its result: the answer is there.
 func TestTurn_AnAnswerWhoseResultWasLostIsAnAnswer(t *testing.T) {
 	rig := newRig(t)
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
@@ -276,7 +278,7 @@ func TestTurn_AnAnswerWhoseResultWasLostIsAnAnswer(t *testing.T) {
 // A worker that tells an answer without a commit would leave the session without it.
 func TestTurn_AnAnswerThatWasNotCommittedIsNone(t *testing.T) {
 	rig := newRig(t)
-	rig.on("synthesis", func(s *step) error {
+	rig.on("synthesis", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Text: "believe me", Sequence: s.req.GetBaseSequence()})
 	})
 	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
@@ -288,7 +290,7 @@ func TestTurn_AnAnswerThatWasNotCommittedIsNone(t *testing.T) {
 func TestTurn_ATimeoutFailsIt(t *testing.T) {
 	rig := newRig(t)
 	cancelled := make(chan error, 1)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		<-s.stream.Context().Done()
 		cancelled <- s.stream.Context().Err()
 		return s.stream.Context().Err()
@@ -308,7 +310,7 @@ func TestRunner_CloseHandsOverWhatDoesNotEndInTime(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working := make(chan struct{})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
 		close(working)
 		<-s.stream.Context().Done()
@@ -335,7 +337,7 @@ func TestRunner_CloseLetsTurnsEnd(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, release := make(chan struct{}), make(chan struct{})
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		close(working)
 		<-release
 		return s.say("in time")
@@ -369,7 +371,7 @@ func TestRunner_ATurnDoesNotNeedItsCaller(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	release := make(chan struct{})
-	rig.on("research", func(s *step) error { <-release; return s.say("found") })
+	rig.on("research", func(s *scriptedStep) error { <-release; return s.say("found") })
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var last error

@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
 // forgetful loses its first answer to a BeginTurn that begins something.
 type forgetful struct {
-	Memory
+	admit.Memory
 	lost bool
 }
 
@@ -29,7 +30,7 @@ func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 func TestRunner_GoesOnWithATurnWhoseBeginningItMissed(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	runner.Memory = &forgetful{Memory: runner.Memory}
+	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
 
 	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -11,10 +11,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // seeing carries a request to its end, and tells its trace when its client sees some text.
-func seeing(t *testing.T, r *Runner, req Request, text string) (seen chan string, done chan []*troupev1.Event) {
+func seeing(t *testing.T, r *Runner, req request.Request, text string) (seen chan string, done chan []*troupev1.Event) {
 	t.Helper()
 	seen, done = make(chan string, 1), make(chan []*troupev1.Event, 1)
 	go func() {
@@ -49,7 +50,7 @@ func TestTurn_TellsOfAStepThatWasCommittedWhenItIsEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			shownSome, committed := make(chan struct{}), make(chan struct{})
-			rig.on(c.agent, func(s *step) error {
+			rig.on(c.agent, func(s *scriptedStep) error {
 				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "It is "}}}); err != nil {
 					return err
 				}
@@ -107,7 +108,7 @@ func cancelled(t *testing.T, r *Runner, ref trace.Ref) {
 // A trace that is full has room for its end, and for nothing that is to be told before it.
 func TestTurn_AFullTraceHasItsEnd(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *step) error {
+	rig.on("research", func(s *scriptedStep) error {
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })
 		for range trace.MaxEvents {
 			call := &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{Tool: "look"}}

@@ -40,7 +40,7 @@ func TestTurn_AChangedContextIsAViolation(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			rig := newRig(t)
 			forged.Payload = delta
-			rig.on("coordinator", func(s *step) error {
+			rig.on("coordinator", func(s *scriptedStep) error {
 				_ = s.event(forged)
 				<-s.stream.Context().Done() // it is taken away
 				return s.stream.Context().Err()
@@ -62,7 +62,7 @@ func TestTurn_AChangedContextIsAViolation(t *testing.T) {
 // A result is of the step that was given.
 func TestTurn_AResultOfAnotherStepIsAViolation(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *step) error {
+	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "synthesis"}}})
 	})
 	found := violations(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
@@ -78,7 +78,7 @@ func TestTurn_TellsAViolationOfAFailedStepOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			v := &troupev1.OwnershipViolation{Key: "trace_id", Owner: "orchestrator", Actor: "worker coordinator", Operation: "memory.CommitStep"}
-			rig.on("coordinator", func(s *step) error {
+			rig.on("coordinator", func(s *scriptedStep) error {
 				if tells {
 					if err := s.event(&troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: v}}); err != nil {
 						return err

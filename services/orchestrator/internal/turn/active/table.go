@@ -1,0 +1,217 @@
+package active
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// MaxWaiting is how many requests may wait for one session (guarantee F14).
+const MaxWaiting = 8
+
+// Table is the table of active turns by session, with the queue of requests for each session. Safe
+// for concurrent use.
+type Table struct {
+	mu       sync.Mutex
+	sessions map[session.Ref]*entry
+}
+
+// entry is one session that has an active turn, or requests that wait.
+type entry struct {
+	turn    *Turn       // nil when this orchestrator drives none
+	queue   []*Position // the first one may ask for its turn next
+	busy    error       // the last answer of the memory service to the first one
+	changed chan struct{}
+	asking  sync.Mutex // held while the first one asks; a request that gets before it waits for that
+}
+
+// Position is the place of a request in the queue of its session. Calls for the same turn share it.
+type Position struct {
+	turnID  string
+	urgent  bool // comes before those that are not
+	callers int
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table { return &Table{sessions: map[session.Ref]*entry{}} }
+
+// entry is called with the lock held.
+func (t *Table) entry(ref session.Ref) *entry {
+	if t.sessions[ref] == nil {
+		t.sessions[ref] = &entry{changed: make(chan struct{})}
+	}
+	return t.sessions[ref]
+}
+
+// notify is called with the lock held, after each change of an entry. It drops an empty one.
+func (t *Table) notify(ref session.Ref) {
+	e := t.sessions[ref]
+	close(e.changed)
+	e.changed = make(chan struct{})
+	if e.turn == nil && len(e.queue) == 0 {
+		delete(t.sessions, ref)
+	}
+}
+
+// Add makes a turn the active one of its session.
+func (t *Table) Add(turn *Turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entry(turn.Ref).turn = turn
+}
+
+// Remove ends a turn, and lets the next request ask. The session may have another active turn
+// already; that one stays.
+func (t *Table) Remove(turn *Turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(turn.done)
+	if e := t.sessions[turn.Ref]; e != nil && e.turn == turn {
+		e.turn = nil
+		t.notify(turn.Ref)
+	}
+}
+
+// OfSession is the active turn of a session; nil when there is none.
+func (t *Table) OfSession(ref session.Ref) *Turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.sessions[ref]; e != nil {
+		return e.turn
+	}
+	return nil
+}
+
+// OfTrace is the active turn of a trace; nil when there is none.
+func (t *Table) OfTrace(ref trace.Ref) *Turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for of, e := range t.sessions {
+		if e.turn != nil && of.Tenant == ref.Tenant && e.turn.Trace == ref.Trace {
+			return e.turn
+		}
+	}
+	return nil
+}
+
+// Enqueue gives a request a position in the queue. It is false when the queue is full.
+func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entry(ref)
+	if i := slices.IndexFunc(e.queue, func(p *Position) bool { return p.turnID == turnID }); i >= 0 {
+		p := e.queue[i]
+		p.callers++
+		if urgent && !p.urgent {
+			p.urgent = true
+			e.queue = slices.Delete(e.queue, i, i+1)
+			e.insert(p)
+			t.notify(ref)
+		}
+		return p, true
+	}
+	if len(e.queue) >= MaxWaiting {
+		return nil, false
+	}
+	p := &Position{turnID: turnID, urgent: urgent, callers: 1}
+	e.insert(p)
+	return p, true
+}
+
+// insert puts an urgent position before all that are not, and any other at the end.
+func (e *entry) insert(p *Position) {
+	at := len(e.queue)
+	if p.urgent {
+		if i := slices.IndexFunc(e.queue, func(other *Position) bool { return !other.urgent }); i >= 0 {
+			at = i
+		}
+	}
+	e.queue = slices.Insert(e.queue, at, p)
+}
+
+// Leave gives a position back. It is free when the last call that shares it has left.
+func (t *Table) Leave(ref session.Ref, p *Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.callers--; p.callers > 0 {
+		return
+	}
+	e := t.sessions[ref]
+	e.queue = slices.DeleteFunc(e.queue, func(other *Position) bool { return other == p })
+	t.notify(ref)
+}
+
+// First reports whether a position is the first. Changed is closed when that changes, or when the
+// active turn ends. A request that is first calls asked once the memory service has answered it.
+func (t *Table) First(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
+	t.mu.Lock()
+	e := t.sessions[ref] // stays while it has a position
+	t.mu.Unlock()
+	e.asking.Lock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.queue[0] != p {
+		e.asking.Unlock()
+		return false, nil, e.changed
+	}
+	return true, e.asking.Unlock, e.changed
+}
+
+// Waiting is how many requests wait for a session.
+func (t *Table) Waiting(ref session.Ref) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.sessions[ref]; e != nil {
+		return len(e.queue)
+	}
+	return 0
+}
+
+// Sessions is how many sessions have an active turn here, or requests that wait.
+func (t *Table) Sessions() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.sessions)
+}
+
+// NoteBusy keeps the answer that the memory service gave to the first request of a queue.
+func (t *Table) NoteBusy(ref session.Ref, busy error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.sessions[ref]; e != nil {
+		e.busy = busy
+	}
+}
+
+// Busy returns a session_busy failure that names the open turn, as far as it is known.
+func (t *Table) Busy(ref session.Ref, message string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := failure.New(failure.SessionBusy, "turn.Orchestrate", message)
+	e := t.sessions[ref]
+	switch {
+	case e == nil:
+		return err
+	case e.turn != nil:
+		return err.With("turn_id", e.turn.ID).With("trace_id", e.turn.Trace)
+	}
+	for _, key := range []string{"turn_id", "trace_id"} {
+		if value := Fact(e.busy, key); value != "" {
+			err = err.With(key, value)
+		}
+	}
+	return err
+}
+
+// Fact returns a fact of a failure; empty when it has none of that name.
+func Fact(err error, key string) string {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok {
+		return ""
+	}
+	return e.Facts[key]
+}

@@ -1,0 +1,72 @@
+package active
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+var conversation = session.Ref{Tenant: "t", Session: "s1"}
+
+func TestTable_FindsAnActiveTurnBySessionAndByTrace(t *testing.T) {
+	table := NewTable()
+	turn := NewTurn(conversation, "turn", "trace", 0)
+	table.Add(turn)
+	require.Same(t, turn, table.OfSession(conversation))
+	require.Same(t, turn, table.OfTrace(trace.Ref{Tenant: "t", Trace: "trace"}))
+	require.Nil(t, table.OfTrace(trace.Ref{Tenant: "other", Trace: "trace"}))
+
+	successor := NewTurn(conversation, "turn", "trace", 0)
+	table.Add(successor)
+	table.Remove(turn)
+	require.Same(t, successor, table.OfSession(conversation), "another turn of the session stays")
+	table.Remove(successor)
+	require.Zero(t, table.Sessions())
+}
+
+// The queue is first come, first served; urgent requests come before those that are not.
+func TestTable_QueuesUrgentRequestsFirst(t *testing.T) {
+	table := NewTable()
+	first, ok := table.Enqueue(conversation, "first", false)
+	require.True(t, ok)
+	urgent, _ := table.Enqueue(conversation, "urgent", true)
+	for n := range MaxWaiting - 2 {
+		_, ok := table.Enqueue(conversation, fmt.Sprint("more ", n), false)
+		require.True(t, ok)
+	}
+	_, ok = table.Enqueue(conversation, "too many", false)
+	require.False(t, ok)
+	shared, ok := table.Enqueue(conversation, "urgent", false)
+	require.True(t, ok)
+	require.Same(t, urgent, shared, "calls for one turn share a position")
+
+	is, asked, _ := table.First(conversation, urgent)
+	require.True(t, is)
+	asked()
+	is, _, changed := table.First(conversation, first)
+	require.False(t, is)
+	table.Leave(conversation, shared)
+	is, _, _ = table.First(conversation, first)
+	require.False(t, is, "the other call still waits")
+	table.Leave(conversation, urgent)
+	<-changed
+	is, asked, _ = table.First(conversation, first)
+	require.True(t, is)
+	asked()
+}
+
+func TestTable_NamesTheTurnThatMakesASessionBusy(t *testing.T) {
+	table := NewTable()
+	position, _ := table.Enqueue(conversation, "waits", false)
+	table.NoteBusy(conversation, failure.New(failure.SessionBusy, "test", "busy").With("turn_id", "theirs").With("trace_id", "elsewhere"))
+	require.Equal(t, "theirs", Fact(table.Busy(conversation, "full"), "turn_id"))
+	table.Add(NewTurn(conversation, "ours", "here", 0))
+	require.Equal(t, "ours", Fact(table.Busy(conversation, "full"), "turn_id"))
+	require.Equal(t, "here", Fact(table.Busy(conversation, "full"), "trace_id"))
+	table.Leave(conversation, position)
+}

@@ -1,0 +1,122 @@
+// Package admit turns a request into a turn that was begun, or finds the turn that the request stands
+// for. A request goes down through this package once:
+//
+//	admit.go   Admit: find the session, and wait for it if another turn is open (queue.go)
+//	once.go    concurrent calls for the same request are one
+//	permit.go  wait for a permit of the admission controller, unless the turn is known
+//	decide.go  decide what the request is: the table of cases
+//	answer.go, earlier.go, fork.go  what follows from the cases that continue an earlier turn
+//	begin.go   begin the turn in the memory service, and start driving it
+package admit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// op names the operation in failures.
+const op = "turn.Orchestrate"
+
+// Memory is what admission needs of the memory service.
+type Memory interface {
+	lease.Memory
+	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
+	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
+	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
+}
+
+// Config is what an Admitter works with.
+type Config struct {
+	Timeout   time.Duration // of a turn whose request and workflow name none
+	Memory    Memory
+	Traces    *trace.Traces
+	Roster    *instances.Cache
+	Workflows *workflow.Set
+	Gate      *admission.Gate
+	Active    *active.Table
+	Drain     *active.Drain
+	Driver    *run.Driver
+	Telemetry *telemetry.Telemetry
+}
+
+// Admitter begins turns. Safe for concurrent use.
+type Admitter struct {
+	Config
+	log     *zap.Logger
+	waited  metric.Float64Histogram
+	flights singleflight.Group // concurrent calls for one request
+	callers *callers
+	lookups chan struct{} // holds one for each request that looks for its turn before it waits
+	inDoubt *inDoubt
+}
+
+// waits are the boundaries of the histogram of waiting for answers, in seconds.
+var waits = metric.WithExplicitBucketBoundaries(1, 5, 15, 60, 300, 900, 3600, 6*3600, 24*3600, 7*24*3600)
+
+// New returns an admitter.
+func New(cfg Config) (*Admitter, error) {
+	waited, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), waits,
+		metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
+	return &Admitter{
+		Config: cfg, log: cfg.Telemetry.Log, waited: waited,
+		callers: newCallers(), lookups: make(chan struct{}, maxLookups), inDoubt: newInDoubt(),
+	}, err
+}
+
+// Admit begins the turn of a request and starts driving it, or finds the turn. While another turn of the
+// session is open it does what OnBusy says: a request waits no longer than its turn may take, and only as
+// long as its caller does. A request that does not wait never overtakes requests that do. Answers
+// interrupt no turn. An error means that no turn was begun, unless it is system_network or
+// system_timeout, which leave that open.
+func (a *Admitter) Admit(ctx context.Context, req request.Request) (request.Request, memory.Begun, error) {
+	req, err := a.locate(ctx, req)
+	if err != nil {
+		return req, memory.Begun{}, err
+	}
+	req.Root = request.RootOf(req.Parent)
+	if req.IsAnswer() && req.OnBusy == request.Interrupt {
+		req.OnBusy = request.Enqueue // the open turn may be the one that continues with another answer
+	}
+	begun, err := a.admit(ctx, req)
+	return req, begun, err
+}
+
+func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun, error) {
+	queued := a.Active.Waiting(req.Ref()) > 0
+	switch {
+	case !queued && req.OnBusy == request.Reject:
+		return a.beginOnce(ctx, req, false)
+	case queued:
+		if begun, _, err := a.find(ctx, req); begun.Found != "" || err != nil {
+			return begun, err
+		}
+		if req.OnBusy == request.Reject {
+			return memory.Begun{}, a.Active.Busy(req.Ref(), "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
+		}
+	}
+	position, ok := a.Active.Enqueue(req.Ref(), req.TurnID(), req.OnBusy == request.Interrupt)
+	if !ok {
+		return memory.Begun{}, a.Active.Busy(req.Ref(),
+			fmt.Sprintf("%d requests wait for the session already, and no more may; try again later", active.MaxWaiting))
+	}
+	defer a.Active.Leave(req.Ref(), position)
+	return a.waitForSession(ctx, req, position)
+}

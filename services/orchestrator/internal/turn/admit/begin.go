@@ -1,0 +1,109 @@
+package admit
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
+)
+
+// Begin asks the memory service for the turn of a request that has a permit, and starts driving it when it is this
+// orchestrator's. It asks even when nothing can handle the target any more, because the turn may be
+// known. The permit ends with the turn, or here when there is none.
+func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Pass) (memory.Begun, error) {
+	started := false
+	defer func() {
+		if !started {
+			permit.End(false)
+		}
+	}()
+	decided, err := a.decide(ctx, req)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	allowed, err := req.Allowance(decided.Flow.Budget, decided.Labels)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	req.Labels = req.OrElse(decided.Labels)
+	req.Labels.Budget = allowed.Stored(decided.Flow.Budget)
+	ctx = rpc.InRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
+	begun, err := a.beginTurn(ctx, req, &decided)
+	if err != nil || begun.Found != memory.FoundBegun {
+		return begun, err
+	}
+	if req.IsAnswer() {
+		req.Text = lastUserText(begun.History)
+		a.logAnswers(ctx, req, decided)
+	}
+	if req.From != (request.From{}) {
+		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
+		// The memory service has these now, also for an orchestrator that takes the turn over.
+		decided.Begin.Resumes, decided.Begin.Inherited, decided.Begin.Copy = "", nil, nil
+	}
+	req.Files = Attachments(begun) // their bytes are in the memory service now
+	decided.Begin.Message.Attachments = req.Files
+	if err := a.Driver.Start(ctx, a.begun(req, decided, begun, permit)); err != nil {
+		a.inDoubt.note(decided, err)
+		return begun, err
+	}
+	started = true
+	return begun, nil
+}
+
+// begun is the turn to drive.
+func (a *Admitter) begun(req request.Request, decided Admission, begun memory.Begun, permit *admission.Pass) run.Begun {
+	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
+	return run.Begun{
+		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow, History: begun.History,
+		Rerun: decided.Rerun, JournalsKept: begun.Recorded, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
+	}
+}
+
+// beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
+func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *Admission) (memory.Begun, error) {
+	decided.Begin.KnownOnly = decided.TargetErr != nil
+	if tried, ok := a.inDoubt.take(decided.Begin.TurnID); ok {
+		decided.Begin.TraceID = tried.trace
+	}
+	begun, err := a.Ask(ctx, decided.Begin)
+	a.inDoubt.note(*decided, err)
+	abandoned := err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0
+	switch {
+	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
+		return memory.Begun{}, decided.TargetErr
+	case decided.Begin.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
+		return begun, errNothingPending
+	case decided.Begin.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
+		return begun, errSessionMoved(req.From.Trace)
+	}
+	return begun, err
+}
+
+// Attachments are the files that came with the message of a turn, as the session has them.
+func Attachments(begun memory.Begun) []conversation.Attachment {
+	for _, m := range begun.History {
+		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn == begun.Turn.Number {
+			return m.Attachments
+		}
+	}
+	return nil
+}
+
+// lastUserText is the user's last text in a window: what a turn is about that brings none itself.
+func lastUserText(history []conversation.Message) string {
+	for _, m := range slices.Backward(history) {
+		if m.Role == conversation.RoleUser {
+			return m.Text
+		}
+	}
+	return ""
+}

@@ -1,0 +1,52 @@
+package admit
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// Every combination that can be has one row in the table, and no row is without a combination.
+func TestDecide_HasOneCaseForEachCombination(t *testing.T) {
+	possible := map[Kind][]Found{
+		Text:    {NotAsked},
+		Answers: {Absent, InDoubt, Held, Abandoned, Closed},
+		Resume:  {Absent, InDoubt, Held, Abandoned, Closed},
+		Fork:    {Absent, InDoubt, Held, Abandoned, Closed},
+		Orphan:  {Absent, Held, Abandoned, Closed},
+	}
+	rows := 0
+	for kind, all := range possible {
+		for _, found := range all {
+			for _, pending := range []bool{true, false} {
+				require.NotEmpty(t, Decide(kind, found, pending), "%s, %s, pending: %t", kind, found, pending)
+			}
+		}
+	}
+	for _, d := range decisions {
+		for _, found := range d.found {
+			require.Contains(t, possible[d.kind], found, "%s, %s", d.kind, found)
+			require.Equal(t, d.then, Decide(d.kind, found, d.pending), "%s, %s: no earlier row hides it", d.kind, found)
+			rows++
+		}
+	}
+	require.Equal(t, 1+6+5+5+4, rows, "answers that have no turn yet have two")
+	require.Empty(t, Decide(Text, Closed, false))
+	require.Empty(t, Decide(Orphan, "", false), "nothing follows from what is not known")
+}
+
+func TestDecide_TellsPendingAnswersFromLateOnes(t *testing.T) {
+	require.Equal(t, ContinueTurn, Decide(Answers, Absent, true))
+	require.Equal(t, NothingPending, Decide(Answers, Absent, false))
+	require.Equal(t, Repeated, Decide(Answers, Closed, false), "the request was answered before")
+}
+
+func TestKindOf_SaysHowATurnIsAskedFor(t *testing.T) {
+	require.Equal(t, Text, KindOf(request.Request{Text: "Why?"}))
+	require.Equal(t, Answers, KindOf(request.Request{Answers: []execution.Answer{{ID: "1-1-1"}}}))
+	require.Equal(t, Resume, KindOf(request.Request{From: request.From{Trace: "t"}}))
+	require.Equal(t, Fork, KindOf(request.Request{From: request.From{Trace: "t", Step: 2, Fork: true}}))
+}

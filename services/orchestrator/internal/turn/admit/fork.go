@@ -1,0 +1,182 @@
+package admit
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// fork is the admission of a turn that begins a session as the session of an earlier trace was when its
+// turn began, with the results of the steps below the one that the request names.
+func (a *Admitter) fork(ctx context.Context, req request.Request, decided Admission, p past) (Admission, error) {
+	inherited, err := p.stepsBelow(req.From.Step)
+	if err != nil {
+		return Admission{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	messages, err := a.messagesUpTo(ctx, p.ref, p.turn.Sequence)
+	if err != nil {
+		return Admission{}, err
+	}
+	first := -1 // the message of the turn
+	for i, m := range messages {
+		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn <= p.turn.Number {
+			first = i
+		}
+	}
+	if first < 0 {
+		return Admission{}, errNotContinued("the message with which its turn began is no longer in the session", req.From.Trace)
+	}
+	said := messages[first]
+	if len(said.Attachments) > 0 && len(req.Files) == 0 {
+		return Admission{}, failure.New(failure.UserInvalidInput, op,
+			"parts: the message of the trace had files, which stay with its session; send them again with the fork").With("fields", "parts")
+	}
+	if req.Text != "" {
+		said.Text = req.Text
+	}
+	state, untrusted, err := a.sessionState(ctx, p.ref)
+	if err != nil {
+		return Admission{}, err
+	}
+	copied := &memory.Copy{Said: saidAfter(messages[first:], inherited), State: state}
+	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.Said))
+	decided.Begin.Inherited = renumbered(inherited, copied)
+	decided.Text, decided.Begin.Copy = said.Text, copied
+	decided.Begin.Message = conversation.User(said.Text)
+	if req.Text == "" {
+		decided.Begin.Message.Untrusted = said.Untrusted
+	}
+	decided.Begin.Message.Attachments = req.Files
+	// Words of that source may be in the state, and in messages that are not copied.
+	decided.Begin.Message = conversation.Behind(untrusted, []conversation.Message{decided.Begin.Message})[0]
+	return decided, nil
+}
+
+// stepsBelow are the results of the steps below one, all of which must have finished.
+func (p past) stepsBelow(step int) ([]execution.Result, error) {
+	finished := p.finished()
+	last := 0
+	for _, r := range finished {
+		last = max(last, r.Step)
+	}
+	for n := range p.account.Finished {
+		last = max(last, n)
+	}
+	for n := range p.account.Open {
+		last = max(last, n)
+	}
+	if step > last {
+		return nil, failure.Newf(failure.UserInvalidInput, op,
+			"from.step: the trace has no step %d; its last one is %d", step, last).With("fields", "from.step")
+	}
+	finished = slices.DeleteFunc(finished, func(r execution.Result) bool { return r.Step >= step })
+	if len(finished) < step-1 {
+		return nil, failure.Newf(failure.UserInvalidInput, op,
+			"from.step: not all steps below %d came to an end; name the first that failed, or one before it", step).With("fields", "from.step")
+	}
+	return finished, nil
+}
+
+// messagesUpTo are the messages of a session up to a sequence, as many as a forked session may have.
+func (a *Admitter) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
+	var all []conversation.Message
+	for from := max(0, last-memory.MaxWindow); from < last; {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
+			return a.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		all, from = append(all, page...), page[len(page)-1].Sequence
+	}
+	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
+}
+
+// windowBefore is what a forked session gets of the messages before its first turn: as much as a turn may
+// see, without files, which stay in their session.
+func windowBefore(messages []conversation.Message, limit int) []conversation.Message {
+	fits := conversation.Fit(func(yield func(conversation.Message) bool) {
+		for _, m := range slices.Backward(messages) {
+			if !yield(m) {
+				return
+			}
+		}
+	}, memory.MaxWindowBytes)
+	kept := slices.Clone(conversation.Window(messages[len(messages)-fits:], max(1, limit), 0))
+	for i := range kept {
+		kept[i] = withoutFiles(kept[i])
+	}
+	return kept
+}
+
+// withoutFiles returns a message without its files. It names them if the message has no text.
+func withoutFiles(m conversation.Message) conversation.Message {
+	if m.Text == "" {
+		var names []string
+		for _, f := range m.Attachments {
+			names = append(names, "[file "+f.Name+"]")
+		}
+		m.Text = strings.Join(names, " ")
+	}
+	m.Attachments = nil
+	return m
+}
+
+// saidAfter is what inherited steps had said after the message of their turn, the first of the messages.
+func saidAfter(messages []conversation.Message, inherited []execution.Result) (said []conversation.Message) {
+	last := messages[0].Sequence
+	for _, r := range inherited {
+		last = max(last, r.Sequence)
+	}
+	for _, m := range messages[1:] {
+		if m.Sequence <= last {
+			said = append(said, withoutFiles(m))
+		}
+	}
+	return said
+}
+
+// renumbered returns results with the sequences that their messages get in the new session.
+func renumbered(results []execution.Result, copied *memory.Copy) []execution.Result {
+	all := slices.Clone(results)
+	for i, r := range all {
+		all[i].Sequence = int64(len(copied.History) + 1)
+		for _, m := range copied.Said {
+			if m.Sequence <= r.Sequence {
+				all[i].Sequence++
+			}
+		}
+	}
+	return all
+}
+
+// sessionState is the state of a session as it is now, without that of its user and tenant, and the source
+// of untrusted words in it. Older states are not kept.
+func (a *Admitter) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
+	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return a.Memory.GetState(ctx, ref) })
+	if err != nil {
+		return nil, "", err
+	}
+	state = map[string]json.RawMessage{}
+	for key, value := range seen.Values {
+		if memory.ScopeOf(key) == memory.ScopeSession {
+			state[key] = value
+		}
+	}
+	return state, seen.Untrusted, nil
+}

@@ -1,0 +1,104 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// beginOnce begins the turn of a request, or finds it. Concurrent calls for the same request share one
+// attempt. It waits for a permit, but not for the session. FoundBusy says that the request had a permit
+// before and found its session busy; it then gets one at once.
+func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy bool) (memory.Begun, error) {
+	key := req.TurnID() + req.Fingerprint()
+	until, _ := ctx.Deadline()
+	for {
+		waiting, leave := a.callers.join(ctx, key)
+		begun, err := Once(ctx, a, key, func(ctx context.Context) (memory.Begun, error) {
+			permit, begun, err := a.acquirePermit(ctx, waiting, until, req, foundBusy)
+			if permit == nil {
+				return begun, err
+			}
+			return a.Begin(ctx, req, permit)
+		})
+		leave()
+		if !errors.Is(err, errCallersLeft) || ctx.Err() != nil {
+			return begun, err
+		}
+	}
+}
+
+// Once makes concurrent calls with one key share one execution. It continues when its callers leave, and
+// the orchestrator does not stop before it has ended.
+func Once[T any](ctx context.Context, a *Admitter, key string, do func(context.Context) (T, error)) (T, error) {
+	flight := a.flights.DoChan(key, func() (_ any, err error) {
+		if !a.Drain.Enter() {
+			return nil, active.ErrStopping
+		}
+		defer a.Drain.Leave()
+		defer panics.Recover(op, &err)
+		return do(context.WithoutCancel(ctx))
+	})
+	select {
+	case result := <-flight:
+		value, _ := result.Val.(T)
+		return value, result.Err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// errCallersLeft ends an attempt whose callers have all left.
+var errCallersLeft = errors.New("all callers have left")
+
+// callers counts the calls that wait for each request. Safe for concurrent use.
+type callers struct {
+	mu    sync.Mutex
+	byKey map[string]*waiters
+}
+
+// waiters are the calls that wait for one request.
+type waiters struct {
+	calls int
+	ctx   context.Context //nolint:containedctx // ends with the last of the calls
+	end   context.CancelCauseFunc
+}
+
+func newCallers() *callers { return &callers{byKey: map[string]*waiters{}} }
+
+// join returns a context that ends when all calls that joined with the same key have left.
+func (c *callers) join(ctx context.Context, key string) (_ context.Context, leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.byKey[key]
+	if !ok {
+		w = &waiters{}
+		w.ctx, w.end = context.WithCancelCause(context.WithoutCancel(ctx))
+		c.byKey[key] = w
+	}
+	w.calls++
+	return w.ctx, sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if w.calls--; w.calls == 0 {
+			w.end(errCallersLeft)
+			delete(c.byKey, key)
+		}
+	})
+}
+
+// Waiting is how many calls wait for the turn of a request to begin.
+func (a *Admitter) Waiting(req request.Request) int {
+	a.callers.mu.Lock()
+	defer a.callers.mu.Unlock()
+	if w := a.callers.byKey[req.TurnID()+req.Fingerprint()]; w != nil {
+		return w.calls
+	}
+	return 0
+}

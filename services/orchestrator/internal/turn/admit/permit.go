@@ -1,0 +1,124 @@
+package admit
+
+import (
+	"context"
+	"time"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// maxLookups is how many requests look for their turn at once before they wait for a permit. However
+// many requests come, the memory service gets no more lookups than that at once.
+const maxLookups = 64
+
+// acquirePermit returns a permit for the turn of a request; or no permit, and the turn when it is known.
+// Only a new turn waits for a permit. A turn that continues one that was begun before gets its permit at
+// once. So does a child of a running turn, up to the fan-out of that one, because the parent would
+// keep its own permit while it waits. Waiting ends when the callers have left.
+func (a *Admitter) acquirePermit(
+	ctx, waiting context.Context, until time.Time, req request.Request, foundBusy bool,
+) (*admission.Pass, memory.Begun, error) {
+	parent := trace.Ref{Tenant: req.Tenant, Trace: req.Above}
+	fanOut, isChild := a.fanOutHere(parent)
+	if !isChild {
+		if permit, ok := a.Gate.Try(req.Tenant); ok {
+			return permit, memory.Begun{}, nil
+		}
+	}
+	_, inDoubt := a.inDoubt.peek(req.TurnID())
+	if inDoubt || foundBusy || a.Active.OfSession(req.Ref()) != nil { // it is that turn, or the session is busy
+		return a.Gate.Force(req.Tenant), memory.Begun{}, nil
+	}
+	if !isChild {
+		fanOut, isChild = a.fanOutElsewhere(ctx, parent)
+	}
+	var fanOutErr error
+	if isChild {
+		permit, err := a.Gate.Below(req.Tenant, req.Above, fanOut)
+		if err == nil {
+			return permit, memory.Begun{}, nil
+		}
+		fanOutErr = err
+	} else if req.IsAnswer() {
+		return a.Gate.Force(req.Tenant), memory.Begun{}, nil
+	}
+	select {
+	case a.lookups <- struct{}{}:
+		begun, abandoned, err := a.find(ctx, req)
+		<-a.lookups
+		switch {
+		case err != nil || begun.Found != "":
+			return nil, begun, err
+		case abandoned, a.waitsForOther(ctx, req):
+			return a.Gate.Force(req.Tenant), memory.Begun{}, nil
+		}
+	default: // a known turn is found when the request is repeated
+	}
+	if fanOutErr != nil {
+		return nil, memory.Begun{}, fanOutErr
+	}
+	permit, err := a.Gate.Enter(waiting, req.Tenant, until)
+	return permit, memory.Begun{}, err
+}
+
+// find looks for the turn of a request without beginning it. Abandoned reports that the turn is open and
+// that its lease has run out, so that it has to be taken over.
+func (a *Admitter) find(ctx context.Context, req request.Request) (_ memory.Begun, abandoned bool, _ error) {
+	decided, err := a.decide(ctx, req)
+	if err != nil {
+		return memory.Begun{}, false, err
+	}
+	begun, found, err := a.Known(ctx, decided.Begin)
+	switch found {
+	case Absent:
+		return memory.Begun{}, false, decided.TargetErr
+	case Abandoned:
+		return memory.Begun{}, true, decided.TargetErr
+	}
+	return begun, false, err
+}
+
+// waitsForOther reports whether a request waits for an open turn of another orchestrator. To ask for its
+// own turn then begins nothing, and tells which turn to interrupt.
+func (a *Admitter) waitsForOther(ctx context.Context, req request.Request) bool {
+	if req.OnBusy == request.Reject {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	s, err := a.Memory.GetSession(ctx, req.Ref())
+	return err == nil && s.OpenTurn != ""
+}
+
+// fanOutHere is how many children the turn of a trace may have at once, if it runs here.
+func (a *Admitter) fanOutHere(parent trace.Ref) (fanOut int64, runs bool) {
+	if parent.Trace == "" {
+		return 0, false
+	}
+	turn := a.Active.OfTrace(parent)
+	if turn == nil {
+		return 0, false
+	}
+	return turn.FanOut, true
+}
+
+// fanOutElsewhere is how many children the turn of a trace may have at once, if it runs at another
+// orchestrator.
+func (a *Admitter) fanOutElsewhere(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
+	if parent.Trace == "" {
+		return 0, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	found, err := a.Traces.Store().Load(ctx, parent)
+	if err != nil || found.Record.GetState() != troupev1.TraceState_TRACE_STATE_RUNNING {
+		return 0, false
+	}
+	flow, _, _ := a.resolve(found.Record.GetTarget())
+	return request.LabelsOf(found).Allowed(flow.Budget).Limits.FanOut, true
+}

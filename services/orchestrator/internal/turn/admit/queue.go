@@ -1,0 +1,77 @@
+package admit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// interrupted is why a turn ends that a request with Interrupt found open.
+const interrupted = "another request of the session interrupted it"
+
+// pollInterval is how often a request that waits for a turn of another orchestrator asks whether that
+// has ended: nothing notifies it.
+const pollInterval = time.Second
+
+// waitForSession begins the turn of a request once its position is the first and the session is free.
+func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *active.Position) (memory.Begun, error) {
+	within := cmp.Or(req.Timeout, a.Timeout)
+	patience := time.NewTimer(within)
+	defer patience.Stop()
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	foundBusy := false // the request got a permit before, and found its session busy
+	stopped := ""      // the trace that another orchestrator was asked to end
+	for {
+		first, asked, changed := a.Active.First(req.Ref(), p)
+		var again <-chan time.Time
+		if first {
+			begun, err := a.beginOnce(ctx, req, foundBusy)
+			asked()
+			if !failure.Is(err, failure.SessionBusy) {
+				return begun, err
+			}
+			foundBusy = true
+			a.Active.NoteBusy(req.Ref(), err)
+			switch open := a.Active.OfSession(req.Ref()); {
+			case open == nil || open.ID != active.Fact(err, "turn_id"):
+				again = poll.C // another orchestrator drives it, or it has ended since
+				if traceID := active.Fact(err, "trace_id"); req.OnBusy == request.Interrupt && traceID != stopped {
+					stopped = a.interrupt(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
+				}
+			case req.OnBusy == request.Interrupt:
+				open.Stop(active.Cancelled(interrupted))
+			}
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-patience.C:
+			return memory.Begun{}, a.Active.Busy(req.Ref(),
+				fmt.Sprintf("the session was busy for the %s that the request may take; try again, or ask for a longer timeout", within))
+		case <-a.Drain.Closing():
+			return memory.Begun{}, active.ErrStopping
+		case <-ctx.Done():
+			return memory.Begun{}, ctx.Err()
+		}
+	}
+}
+
+// interrupt asks the owner of a trace to cancel it, and returns the trace. It returns an empty id when
+// that could not be stored.
+func (a *Admitter) interrupt(ctx context.Context, ref trace.Ref) string {
+	if err := a.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: interrupted}); err != nil {
+		a.log.Warn("turn of another orchestrator not interrupted yet", zap.String("trace", ref.Trace), zap.Error(err))
+		return ""
+	}
+	return ref.Trace
+}

@@ -1,0 +1,169 @@
+// Package conclude ends turns: it closes the turn in the memory service, then its trace with the last
+// event. It also ends the traces of turns that are closed already, for owners that went away.
+package conclude
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// Timeout bounds closing a turn and storing its last event.
+const Timeout = 30 * time.Second
+
+// Closer ends turns. Safe for concurrent use.
+type Closer struct {
+	publisher *publish.Publisher
+	telemetry *telemetry.Telemetry
+
+	turns       metric.Int64Counter
+	duration    metric.Float64Histogram
+	pending     metric.Int64Counter
+	quarantined metric.Int64Counter
+}
+
+// seconds are the boundaries of the histogram of durations.
+var seconds = metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
+
+// New returns a closer.
+func New(p *publish.Publisher, t *telemetry.Telemetry) (*Closer, error) {
+	meter := t.Metrics.Meter("troupe/orchestrator")
+	turns, turnsErr := meter.Int64Counter("troupe.turns", metric.WithDescription("Turns that ended, by outcome."))
+	duration, durationErr := meter.Float64Histogram("troupe.turn.duration", metric.WithUnit("s"), seconds,
+		metric.WithDescription("From admission to result."))
+	pending, pendingErr := meter.Int64Counter("troupe.calls.pending",
+		metric.WithDescription("Tool calls that a turn ended with because they need external input, by what they need."))
+	quarantined, quarantinedErr := meter.Int64Counter("troupe.turns.quarantined",
+		metric.WithDescription("Turns that took down every worker or orchestrator that had them, and are never run again (F22)."))
+	return &Closer{publisher: p, telemetry: t, turns: turns, duration: duration, pending: pending, quarantined: quarantined},
+		errors.Join(turnsErr, durationErr, pendingErr, quarantinedErr)
+}
+
+// Turn is a turn that ends.
+type Turn struct {
+	Request request.Request
+	Turn    session.Turn
+	Target  string
+	Entry   string // agent with which the workflow begins (empty means the one that the plan names)
+	Began   time.Time
+	Lease   *lease.Lease    // nil when the turn is closed already
+	Permit  *admission.Pass // nil when the turn is closed already
+	Events  *publish.Writer
+}
+
+// Outcome is what came of running a turn.
+type Outcome struct {
+	Results []execution.Result     // of its steps, in order
+	History []conversation.Message // the window, with what the steps said
+	Err     error                  // why there is no answer; nil when its last step has closed the turn
+	As      session.Outcome        // how the turn is closed with Err: failed or cancelled
+}
+
+// Close closes the turn, then its trace. The order is fixed: the history is committed, the session is
+// ready, the last event is durable, and only then it is sent (C-37). Close fails when the turn stays
+// open. Then its trace gets no end, and the same request takes the turn over once its lease has run out.
+func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
+	defer panics.Recover("turn", &broken)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	defer cancel()
+	t.Permit.Tell()
+	if o.Err == nil {
+		c.answered(ctx, t, o)
+		return nil
+	}
+	closed, err := t.Lease.Fail(ctx, o.As, publish.Failure(t.Events, t.Turn.Trace, o.Err))
+	if failure.Is(err, failure.SessionDeleted) { // the turn went with its session
+		closed = t.Turn
+		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.Failure(t.Events, t.Turn.Trace, err)
+		c.end(ctx, t, o, closed)
+		return nil
+	}
+	if err != nil {
+		return errors.Join(o.Err, err)
+	}
+	if err := t.Events.IgnoreFull(t.Events.CatchUp(ctx, closed.Steps)); err != nil {
+		return errors.Join(o.Err, err)
+	}
+	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {
+		o.Results = closed.Steps // the work ended after the last commit: the turn has its answer
+		c.answered(ctx, t, o)
+		return nil
+	}
+	c.telemetry.Panics.Note(ctx, o.Err)
+	t.Events.Log().Warn("turn without an answer",
+		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.Stage(t.Events, o.Err)), zap.Error(o.Err))
+	c.end(ctx, t, o, closed)
+	return nil
+}
+
+// answered ends a turn that its last step has closed.
+func (c *Closer) answered(ctx context.Context, t Turn, o Outcome) {
+	closed := t.Turn
+	closed.Steps = o.Results
+	closed.Outcome = session.OutcomeCompleted
+	if n := len(o.Results); n > 0 && o.Results[n-1].InputRequired {
+		closed.Outcome = session.Asking(o.Results[n-1])
+	}
+	if err := aggregate(ctx, t.Events, o.Results); err != nil {
+		t.Events.Log().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
+	}
+	c.end(ctx, t, o, closed)
+}
+
+// end ends the trace of a closed turn, and counts and logs the turn once that is stored.
+func (c *Closer) end(ctx context.Context, t Turn, o Outcome, closed session.Turn) {
+	duration := time.Since(t.Began)
+	last := lastEvent(t.Events, closed, duration)
+	state := finalState(t, o, last)
+	last.GetTurnResult().Coordination = state.Proto()
+	if err := c.publisher.Close(ctx, t.Events, last); err != nil {
+		return // Close has logged it
+	}
+	c.count(ctx, closed, duration)
+	t.Events.Observe(ctx, last)
+	logState(ctx, t, state)
+	c.noteQuarantined(ctx, t, last.GetTurnResult())
+	t.Events.Log().Info("turn ended", zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
+		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(o.Results)), zap.Duration("duration", duration))
+}
+
+func (c *Closer) count(ctx context.Context, closed session.Turn, d time.Duration) {
+	for _, p := range pendingCalls(closed) {
+		c.pending.Add(ctx, 1, metric.WithAttributes(attribute.String("needs", string(p.Needs))))
+	}
+	by := metric.WithAttributes(attribute.String("outcome", string(closed.Outcome)))
+	c.turns.Add(ctx, 1, by)
+	c.duration.Record(ctx, d.Seconds(), by)
+}
+
+// noteQuarantined reports a turn that took down every worker, or orchestrator, that had it (guarantee
+// F22). It is closed and never run again, also when the same request is repeated. A person has to find
+// out why.
+func (c *Closer) noteQuarantined(ctx context.Context, t Turn, result *troupev1.TurnResult) {
+	if !trace.Quarantined(result) {
+		return
+	}
+	c.quarantined.Add(ctx, 1)
+	why := grpcfailure.FromProto(result.GetFailure())
+	t.Events.Log().Error("turn quarantined: it took down all that it was given to; see docs/operate.md",
+		zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
+		zap.String("target", t.Target), zap.String("instances", why.Facts["instances"]), zap.Error(why))
+}

@@ -1,0 +1,73 @@
+package conclude
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// EndOrphan ends the trace of a closed turn whose owner went away before it stored the last event. No
+// orchestrator takes over a closed turn, so a repeated request does this. A trace that is no longer kept,
+// or never was, is stored from the record of the turn, which is kept longer (guarantees F13): every
+// caller sees the same.
+func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	orphaned, err := c.publisher.Traces.Orphaned(ctx, trace.Ref{Tenant: req.Tenant, Trace: closed.Trace})
+	if !orphaned || err != nil {
+		return err
+	}
+	return c.EndTrace(ctx, req, fingerprint, closed)
+}
+
+// EndTrace ends the trace of a closed turn in place of its owner, and publishes what that one did not
+// come to publish.
+func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
+	began := time.Now()
+	events, err := c.publisher.Open(ctx, publish.Turn{
+		Request: req, Turn: closed, Target: req.Target, Fingerprint: fingerprint, MaxSteps: workflow.DefaultSteps,
+	}, true)
+	if failure.Is(err, failure.TurnNotOpen) {
+		return nil // its owner was faster
+	}
+	if err != nil {
+		return err
+	}
+	t := Turn{Request: req, Turn: closed, Target: req.Target, Began: began, Events: events}
+	if err := c.complete(ctx, t); err != nil {
+		c.publisher.Abandon(ctx, events)
+		return err
+	}
+	return nil
+}
+
+// complete publishes the rest of a closed turn, and its end.
+func (c *Closer) complete(ctx context.Context, t Turn) error {
+	if t.Events.Events().Empty() {
+		if err := t.Events.Started(ctx, 0); err != nil {
+			return err
+		}
+	}
+	rest := errors.Join(t.Events.RetractOpen(ctx), t.Events.CatchUp(ctx, t.Turn.Steps))
+	if err := t.Events.IgnoreFull(rest); err != nil {
+		return err
+	}
+	if t.Turn.Outcome == session.OutcomeCompleted || t.Turn.Outcome.Asks() {
+		if err := t.Events.IgnoreFull(aggregate(ctx, t.Events, t.Turn.Steps)); err != nil {
+			return err
+		}
+	}
+	closed := t.Turn
+	if why := closed.Failure; why != nil && why.Facts[failure.FactStage] == "" {
+		closed.Failure = publish.Failure(t.Events, closed.Trace, why)
+	}
+	c.end(ctx, t, Outcome{Results: closed.Steps}, closed)
+	return nil
+}

@@ -1,0 +1,132 @@
+package conclude
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/internal/failedturn"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+)
+
+// maxOutput is how many characters of the answer the aggregate quotes.
+const maxOutput = 500
+
+// finalStage is the stage in which a turn ends, by its outcome.
+var finalStage = map[session.Outcome]troupev1.Stage{
+	session.OutcomeCompleted:     troupev1.Stage_STAGE_COMPLETE,
+	session.OutcomeFailed:        troupev1.Stage_STAGE_FAILED,
+	session.OutcomeCancelled:     troupev1.Stage_STAGE_CANCELLED,
+	session.OutcomeInputRequired: troupev1.Stage_STAGE_INPUT_REQUIRED,
+	session.OutcomeAuthRequired:  troupev1.Stage_STAGE_INPUT_REQUIRED,
+}
+
+// aggregate publishes the sum of all steps, before the last event.
+func aggregate(ctx context.Context, w *publish.Writer, results []execution.Result) error {
+	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(usage(results))}
+	for _, r := range results {
+		sum.Agents = append(sum.Agents, r.Agent)
+		sum.Output = conversation.Brief(r.Text, maxOutput) // of the last step, as the answer of the turn is
+	}
+	sum.TraceLength = int32(w.Events().Length()) + 1
+	return w.Write(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
+}
+
+// lastEvent is the last event of a closed turn, with what its trace adds up to.
+func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *troupev1.Event {
+	result := turnResult(closed)
+	result.Duration = durationpb.New(duration)
+	result.Metrics = w.Events().Measure(duration)
+	result.Used = wire.UsedToProto(w.Used())
+	result.Partial = partial(closed, w.Events().Account())
+	return &troupev1.Event{
+		Stage: finalStage[closed.Outcome], Time: timestamppb.Now(),
+		Payload: &troupev1.Event_TurnResult{TurnResult: result},
+	}
+}
+
+// turnResult is what a closed turn itself says of its result.
+func turnResult(closed session.Turn) *troupev1.TurnResult {
+	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(usage(closed.Steps))}
+	switch closed.Outcome {
+	case session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired:
+		if n := len(closed.Steps); n > 0 {
+			last := closed.Steps[n-1]
+			result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
+		}
+		result.Pending = wire.PendingToProto(pendingCalls(closed))
+	default:
+		if closed.Failure != nil {
+			result.Failure = grpcfailure.ToProto(closed.Failure)
+		}
+	}
+	return result
+}
+
+// pendingCalls are the calls with which a turn ended because they need external input.
+func pendingCalls(closed session.Turn) []execution.Pending {
+	if n := len(closed.Steps); n > 0 && closed.Outcome.Asks() {
+		return closed.Steps[n-1].Pending
+	}
+	return nil
+}
+
+// usage adds up the usage of steps, without those that another turn ran.
+func usage(steps []execution.Result) execution.Usage {
+	var sum execution.Usage
+	for _, r := range steps {
+		if !r.Inherited {
+			sum = sum.Add(r.Usage)
+		}
+	}
+	return sum
+}
+
+// partial is what was done of a failed turn (OC-26); nil when no step of it is completed. The turn knows
+// what was committed; only its trace knows what failed.
+func partial(closed session.Turn, account trace.Account) *troupev1.PartialResult {
+	if closed.Outcome != session.OutcomeFailed {
+		return nil
+	}
+	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, Ended: account.Ended}
+	for step, r := range account.Finished {
+		if r.GetFailure() != nil {
+			p.Results[step] = wire.ResultFromProto(r)
+		}
+	}
+	for step, agent := range account.Open {
+		p.Results[step] = execution.Result{Step: step, Agent: agent, Failure: closed.Failure}
+	}
+	for _, r := range closed.Steps {
+		p.Results[r.Step] = r
+	}
+	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
+		r := p.Results[step]
+		if r.Failure == nil {
+			p.Completed = append(p.Completed, step)
+			continue
+		}
+		p.Failed = append(p.Failed, step)
+		if p.Point == 0 && !account.Survived[step] && !r.Inherited {
+			p.Point = step
+		}
+	}
+	if len(p.Completed) == 0 {
+		return nil
+	}
+	p.Total = max(account.Planned, len(p.Results))
+	return wire.PartialToProto(p)
+}

@@ -1,0 +1,34 @@
+package conclude
+
+import (
+	"context"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/telemetry/structured"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/coordination"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+)
+
+// finalState is the state that the agents of the turn share, after its last event.
+func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
+	ownStep := func(r execution.Result) bool { return !r.Inherited && r.Step >= publish.AnsweredStep(t.Turn) }
+	return coordination.Start(coordination.Turn{
+		SessionID: t.Request.Session, Number: t.Turn.Number, Messages: o.History, Entry: t.Entry,
+		Inherited: slices.DeleteFunc(slices.Clone(o.Results), ownStep),
+	}).After(t.Events.Events().All()...).After(last)
+}
+
+// logState logs the state with which the turn has ended (SO-10).
+func logState(ctx context.Context, t Turn, s coordination.State) {
+	err := structured.Emit(ctx, t.Events.Log(), structured.Event{
+		Name: structured.OrchestrationComplete, Message: "the state with which a turn has ended",
+		TraceID: t.Turn.Trace, UserID: t.Request.User, Profile: t.Request.ProfileOrDefault(), Data: s.Data(),
+	})
+	if err != nil {
+		t.Events.Log().Error("an event could not be logged", zap.Error(err))
+	}
+}

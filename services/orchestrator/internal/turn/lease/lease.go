@@ -1,0 +1,169 @@
+// Package lease keeps the fence of one turn at its orchestrator: the epoch under which its workers
+// write, and the lease that keeps other orchestrators away. Both live in the memory service.
+package lease
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Times of a lease. An orchestrator that drives a turn renews its lease. Once a lease has run out,
+// the next orchestrator that asks for the turn takes it over.
+const (
+	Duration = 30 * time.Second
+	Interval = 10 * time.Second // between two renewals
+	// Reserve is how long a turn without a holder is left to an orchestrator that takes it over,
+	// before another turn of its session may make room for itself.
+	Reserve = 10 * time.Second
+	// BeginTimeout bounds a call to the memory service about a turn, its retries included.
+	BeginTimeout = 10 * time.Second
+)
+
+// Memory is what a lease needs of the memory service.
+type Memory interface {
+	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
+	RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error
+	ReleaseTurn(ctx context.Context, h memory.Hold) error
+	FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error)
+}
+
+// Lease is the lease of a turn that this orchestrator has begun. Its methods may be called at once,
+// but Reclaim not beside a call that reads Epoch.
+type Lease struct {
+	memory   Memory
+	begin    memory.Begin // that the turn was begun with
+	interval time.Duration
+
+	calling sync.Mutex // one call at a time that depends on the epoch
+	epoch   int64
+}
+
+// New returns the lease of a turn that was begun under an epoch. Interval is the time between two
+// renewals (0 means Interval).
+func New(m Memory, begin memory.Begin, epoch int64, interval time.Duration) *Lease {
+	if interval == 0 {
+		interval = Interval
+	}
+	return &Lease{memory: m, begin: begin, epoch: epoch, interval: interval}
+}
+
+// Epoch is the epoch under which the turn is driven now.
+func (l *Lease) Epoch() int64 { return l.epoch }
+
+// Fingerprint is the digest of the request that the turn was begun for.
+func (l *Lease) Fingerprint() string { return l.begin.Fingerprint }
+
+func (l *Lease) hold() memory.Hold {
+	return memory.Hold{Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch}
+}
+
+// Keep renews the lease until the work ends. It ends the work itself when another orchestrator has
+// the turn, or when its session is gone. While the memory service is away it keeps trying, because
+// no other orchestrator can get the turn then either.
+func (l *Lease) Keep(work context.Context, end context.CancelCauseFunc, log *zap.Logger) {
+	tick := time.NewTicker(l.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-work.Done():
+			return
+		}
+		err := l.renew(work)
+		switch {
+		case failure.Is(err, failure.TurnNotOpen):
+			return // its last commit has closed it, or another turn made room; closing it finds out
+		case failure.Is(err, failure.Fenced, failure.NotFound, failure.SessionDeleted):
+			end(err)
+			return
+		case err != nil && work.Err() == nil:
+			log.Warn("lease not renewed", zap.Error(err))
+		}
+	}
+}
+
+func (l *Lease) renew(ctx context.Context) error {
+	l.calling.Lock()
+	defer l.calling.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, l.interval)
+	defer cancel()
+	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.memory.RenewTurn(ctx, l.hold(), Duration)
+	})
+	return err
+}
+
+// Release ends the lease, so that another orchestrator can take the turn over at once. Modes: fenced
+// or not_found when another one has it already, turn_not_open when it is closed.
+func (l *Lease) Release(ctx context.Context) error {
+	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.memory.ReleaseTurn(ctx, l.hold())
+	})
+	return err
+}
+
+// Fail closes the turn without an answer. When the commit of its last step has closed it already, it
+// returns the turn as that left it. Modes: fenced, session_deleted.
+func (l *Lease) Fail(ctx context.Context, outcome session.Outcome, why *failure.Error) (session.Turn, error) {
+	return retry.Do(ctx, func(ctx context.Context) (session.Turn, error) {
+		return l.memory.FailTurn(ctx, memory.Fail{
+			Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch, Outcome: outcome, Failure: why,
+		})
+	})
+}
+
+// Reclaim takes the turn back from the attempts at these steps, which were lost, while no other one
+// runs: under the new epoch their workers can write nothing more (guarantee F1). It returns the
+// results of the steps, by number, that their workers had committed before. When the work ends
+// meanwhile, Reclaim still awaits the answer, because the turn can only be closed under its latest
+// epoch. Modes: fenced, turn_not_open.
+func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troupev1.StepResult, error) {
+	l.calling.Lock()
+	defer l.calling.Unlock()
+	again := l.begin
+	again.LostEpoch = l.epoch
+	ctx, cancel := outlive(work, BeginTimeout)
+	defer cancel()
+	begun, err := retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return l.memory.BeginTurn(ctx, again) })
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case begun.Found == memory.FoundOpen:
+		return nil, failure.New(failure.Fenced, "turn", "another orchestrator has taken the turn over")
+	case begun.Found == memory.FoundBegun:
+		l.epoch = begun.Turn.Epoch
+	case begun.Turn.Outcome == session.OutcomeFailed || begun.Turn.Outcome == session.OutcomeCancelled:
+		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
+	}
+	committed := map[int]*troupev1.StepResult{}
+	for _, r := range begun.Turn.Steps {
+		if lost[r.Step] {
+			committed[r.Step] = wire.ResultToProto(r)
+		}
+	}
+	switch {
+	case len(committed) == len(lost):
+		return committed, nil
+	case begun.Found == memory.FoundClosed:
+		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
+	}
+	return committed, context.Cause(work) // nil while the work goes on
+}
+
+// outlive returns a context that ends a grace period after ctx.
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return late, func() { stop(); cancel() }
+}

@@ -1,0 +1,61 @@
+package publish
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/spending"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// spending adds up what the events of the trace used.
+func (w *Writer) spending() *spending.Tally { return &w.translation.Spending }
+
+// Used is what the turn has used so far.
+func (w *Writer) Used() budget.Amounts { return w.spending().Used() }
+
+// UsedBy is what one step of the turn has used so far.
+func (w *Writer) UsedBy(step int) budget.Amounts { return w.spending().UsedByStep(step) }
+
+// warnBudget publishes a warning after an event with which most of a kind of budget is used, once per
+// kind in the life of the trace.
+func (w *Writer) warnBudget(ctx context.Context, e *troupev1.Event) {
+	switch e.GetPayload().(type) {
+	case *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted, *troupev1.Event_SubtaskStarted, *troupev1.Event_StepFinished:
+	default:
+		return // it used nothing
+	}
+	for _, due := range w.spending().DueWarnings() {
+		// A warning that cannot be published breaks nothing, and the log has it.
+		_ = w.Write(ctx, troupev1.Stage_STAGE_EXECUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due}})
+	}
+}
+
+// WatchTime publishes one warning when most of the turn's time is gone, the time at earlier owners
+// included. The caller calls stop, after which nothing more is published.
+func (w *Writer) WatchTime(work, ctx context.Context, timeout time.Duration, t *telemetry.Telemetry) (stop func()) {
+	work, cancel := context.WithCancel(work)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		var broken error
+		defer func() { t.Panics.Note(ctx, broken) }()
+		defer panics.Recover("turn.watchTime", &broken)
+		end, _ := work.Deadline()
+		due := time.NewTimer(time.Until(end) - spending.TimeLeftAtWarning(timeout))
+		defer due.Stop()
+		select {
+		case <-work.Done():
+			return
+		case <-due.C:
+		}
+		if late := w.spending().TimeWarning(timeout-time.Until(end), timeout); late != nil {
+			// A warning that cannot be published breaks nothing, and the log has it.
+			_ = w.Write(ctx, max(w.events.Stage(), troupev1.Stage_STAGE_ROUTE), &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: late}})
+		}
+	})
+	return func() { cancel(); watching.Wait() }
+}

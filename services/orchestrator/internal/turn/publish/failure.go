@@ -1,0 +1,34 @@
+package publish
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+)
+
+// Failure is why a turn has no answer, as it is stored and published (contract OC-20): with the stage
+// and the trace, and without its cause, which is for the log. W is nil when the trace could not be opened.
+func Failure(w *Writer, traceID string, why error) *failure.Error {
+	err := failure.WithRun(Stage(w, why), traceID, why)
+	if w != nil {
+		err = err.With(failure.FactRoot, w.Root())
+	}
+	return grpcfailure.FromProto(grpcfailure.ToProto(err))
+}
+
+// Stage names the stage in which a turn failed: the last one, or route when no agent could be found
+// for the next step (OC-6).
+func Stage(w *Writer, why error) string {
+	at := troupev1.Stage_STAGE_INITIALIZE
+	if w != nil {
+		at = w.events.Stage()
+	}
+	if e, ok := errors.AsType[*failure.Error](why); ok && (e.Mode == failure.NoWorker || e.Op == routing.Op) {
+		at = troupev1.Stage_STAGE_ROUTE
+	}
+	return strings.ToLower(strings.TrimPrefix(at.String(), "STAGE_"))
+}

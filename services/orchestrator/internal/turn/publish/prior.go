@@ -1,0 +1,143 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Why the text of a step is retracted.
+var (
+	errOwnerLost = failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
+	errCutOff    = failure.New(failure.SystemNetwork, "turn",
+		"the step was committed, but the stream of its worker broke off; its whole text follows")
+)
+
+// PriorAttempt is the attempt at a step that an earlier owner published last; 0 when it published none.
+func (w *Writer) PriorAttempt(step int) int { return int(w.prior.Started[step].GetAttempt()) }
+
+// PriorFailures are the failed steps that earlier owners published. They are stored nowhere else, and
+// the way of the turn depends on them.
+func (w *Writer) PriorFailures() (failed []execution.Result) {
+	for _, number := range slices.Sorted(maps.Keys(w.prior.Finished)) {
+		if r := w.prior.Finished[number]; r.GetFailure() != nil {
+			failed = append(failed, wire.ResultFromProto(r))
+		}
+	}
+	return failed
+}
+
+// RetractOpen retracts the text of all steps that were lost with the earlier owner.
+func (w *Writer) RetractOpen(ctx context.Context) error {
+	for _, number := range slices.Sorted(maps.Keys(w.prior.Started)) {
+		if err := w.retractOnce(ctx, number, errOwnerLost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retractOnce retracts the text of a step that began and did not end, unless that was done before.
+func (w *Writer) retractOnce(ctx context.Context, number int, why error) error {
+	begun := w.prior.Started[number]
+	if begun == nil || w.prior.Reset[number] {
+		return nil
+	}
+	w.prior.Reset[number] = true
+	return w.Retract(ctx, w.priorPosition(number, begun.GetAgent()), why, nil)
+}
+
+// Retract publishes that the text of an attempt is void, and what the attempt used, if it said so.
+func (w *Writer) Retract(ctx context.Context, at Position, why error, used *troupev1.BudgetUse) error {
+	return w.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
+		Failure: grpcfailure.ToProto(why), Used: used,
+	}}})
+}
+
+// priorPosition is the position of a step of an earlier owner, as far as that one published it.
+func (w *Writer) priorPosition(number int, agent string) Position {
+	at := Position{Number: number, Attempt: 1, Agent: agent}
+	if started := w.prior.Started[number]; started != nil {
+		at.Attempt, at.Instance = int(started.GetAttempt()), started.GetInstanceId()
+	}
+	return at
+}
+
+// NeedsEnd reports whether the trace lacks the end of a step that is done. It does not for steps that
+// the turn has inherited, or that come before the one whose calls were answered.
+func (w *Writer) NeedsEnd(number int) bool {
+	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
+	return w.prior.Finished[number] == nil && number >= AnsweredStep(w.turn.Turn) && !slices.ContainsFunc(w.turn.Turn.Steps, inherited)
+}
+
+// AnsweredStep is the number of the step that waited for the answers of a turn; 0 when the turn has
+// none. One step waits at a time.
+func AnsweredStep(t session.Turn) int {
+	if len(t.Answers) == 0 {
+		return 0
+	}
+	return t.Answers[0].Step()
+}
+
+// Recovered publishes the text and the end of a step that is done, but whose owner did not publish that.
+func (w *Writer) Recovered(ctx context.Context, r execution.Result) error {
+	at := w.priorPosition(r.Step, r.Agent)
+	if r.Text != "" {
+		if err := w.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
+			return err
+		}
+	}
+	finished := &troupev1.StepFinished{Result: wire.ResultToProto(r)}
+	if began := w.prior.Started[r.Step].GetTime(); began != nil {
+		finished.Duration = durationpb.New(time.Since(began.AsTime()))
+	}
+	return w.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: finished}})
+}
+
+// Republish retracts the text of a step whose worker was lost after its commit, and publishes the
+// whole text: how much of it got through is unknown.
+func (w *Writer) Republish(ctx context.Context, at Position, why error, text string) error {
+	if err := w.Retract(ctx, at, why, nil); err != nil || text == "" {
+		return err
+	}
+	return w.WriteStep(ctx, at, textDelta(text))
+}
+
+func textDelta(text string) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}
+}
+
+// CatchUp publishes the committed steps whose end is not on the trace yet, as it is now.
+func (w *Writer) CatchUp(ctx context.Context, committed []execution.Result) error {
+	w.prior = w.events.Told()
+	for _, step := range committed {
+		if !w.NeedsEnd(step.Step) {
+			continue
+		}
+		if err := errors.Join(w.retractOnce(ctx, step.Step, errCutOff), w.Recovered(ctx, step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IgnoreFull drops a resource_quota error: a full trace has room for its end alone.
+func (w *Writer) IgnoreFull(err error) error {
+	if !failure.Is(err, failure.ResourceQuota) {
+		return err
+	}
+	w.log.Warn("the trace is full; it lacks some of what was done", zap.String("trace", w.TraceID()))
+	return nil
+}

@@ -1,0 +1,53 @@
+package publish
+
+import (
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// stages keeps the stages of the published events in their order (OC-2). INITIALIZE comes first and
+// once, PLAN directly after it. ROUTE and EXECUTE alternate. AGGREGATE comes after all of them, and a
+// stage that ends the trace comes last. The zero value has published nothing. Safe for concurrent
+// use, because the steps of a round publish at once.
+type stages struct {
+	mu sync.Mutex
+	at troupev1.Stage
+}
+
+// resumeAt continues after the last event of an earlier owner.
+func (s *stages) resumeAt(last troupev1.Stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = last
+}
+
+// advance moves to a stage. It fails with agent_logic, and changes nothing, when that stage cannot
+// follow the present one.
+func (s *stages) advance(next troupev1.Stage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !follows(s.at, next) {
+		return failure.Newf(failure.AgentLogic, "turn", "%s cannot follow %s; this is a fault of the orchestrator", next, s.at)
+	}
+	s.at = next
+	return nil
+}
+
+// follows reports whether a stage may come after another.
+func follows(at, next troupev1.Stage) bool {
+	began := at >= troupev1.Stage_STAGE_INITIALIZE && at <= troupev1.Stage_STAGE_AGGREGATE
+	switch next {
+	case troupev1.Stage_STAGE_INITIALIZE:
+		return at == troupev1.Stage_STAGE_UNSPECIFIED
+	case troupev1.Stage_STAGE_PLAN:
+		return at == troupev1.Stage_STAGE_INITIALIZE
+	case troupev1.Stage_STAGE_ROUTE, troupev1.Stage_STAGE_EXECUTE:
+		return began && at != troupev1.Stage_STAGE_AGGREGATE
+	case troupev1.Stage_STAGE_UNSPECIFIED:
+		return false
+	default: // the ends, and AGGREGATE, which an orchestrator that takes the turn over may publish again
+		return began
+	}
+}

@@ -1,0 +1,256 @@
+// Package publish writes the events of one turn. A Writer appends them to the trace in the order of
+// their stages, and counts, logs and adds up what each one reports. It also knows what earlier owners
+// of the turn published, and completes that after a takeover.
+package publish
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/tracelog"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// MaxText is how many characters of the user's text records and first events quote (OC-30).
+const MaxText = 200
+
+// Publisher opens the writers of turns. Safe for concurrent use.
+type Publisher struct {
+	Owner     string // this orchestrator, as trace records name it
+	Traces    *trace.Traces
+	Telemetry *telemetry.Telemetry
+	signals   *signals
+}
+
+// New returns a publisher.
+func New(owner string, traces *trace.Traces, t *telemetry.Telemetry) (*Publisher, error) {
+	s, err := newSignals(t.Metrics.Meter("troupe/orchestrator"))
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{Owner: owner, Traces: traces, Telemetry: t, signals: s}, nil
+}
+
+// Turn is the turn whose events are published.
+type Turn struct {
+	Request     request.Request
+	Turn        session.Turn
+	Target      string
+	Fingerprint string        // of the request that the turn was begun for
+	Timeout     time.Duration // of the turn (0 means that the trace already has it)
+	Credentials bool          // the request had some; an orchestrator that takes over needs to know
+	MaxSteps    int
+	Allowed     request.Allowance // used unless the trace says otherwise
+}
+
+// Writer writes the events of one turn. Safe for concurrent use.
+type Writer struct {
+	turn        Turn
+	log         *zap.Logger // names the run
+	events      *trace.Log
+	stages      stages
+	signals     *signals
+	translation tracelog.Translator // of events, for the log; it adds up what they used
+	prior       trace.Told          // what was published of steps before this writer opened, or CatchUp
+	pending     bool                // a choice was published that may not be stored yet
+}
+
+// Open opens the trace of a turn. With takenOver the trace may hold events of earlier owners: Open
+// claims it, and continues after them. Modes: turn_not_open when the trace has ended, fenced, and
+// system_network or system_timeout while the store is away.
+func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer, err error) {
+	events, err := p.Traces.Open(ctx, p.claim(t), takenOver)
+	if err != nil {
+		return nil, err
+	}
+	read := false
+	defer func() {
+		if !read { // what an earlier owner stored made this panic
+			p.Traces.Abandon(ctx, events)
+		}
+	}()
+	w := &Writer{
+		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
+		events: events, signals: p.signals, prior: events.Told(),
+	}
+	if !events.Empty() {
+		w.stages.resumeAt(events.Stage())
+		p.auditTakeover(t)
+	}
+	for _, e := range events.Items() {
+		w.spending().Note(e)
+	}
+	if allowed, ok := request.AllowanceFromPlan(w.spending().Budget()); ok {
+		w.turn.Allowed = allowed
+	}
+	read = true
+	return w, nil
+}
+
+// Close ends the trace with its last event, and returns once that is stored.
+func (p *Publisher) Close(ctx context.Context, w *Writer, last *troupev1.Event) error {
+	if err := w.stages.advance(last.GetStage()); err != nil {
+		w.log.Error("turn ended out of order", zap.String("trace", w.TraceID()), zap.Error(err))
+	}
+	return p.Traces.Close(ctx, w.events, last)
+}
+
+// Abandon gives the trace up without an end; another orchestrator may claim it.
+func (p *Publisher) Abandon(ctx context.Context, w *Writer) { p.Traces.Abandon(ctx, w.events) }
+
+// Free tells the store that the trace has no owner, so that another one adopts it at once.
+func (p *Publisher) Free(ctx context.Context, w *Writer) error {
+	return p.Traces.Store().Free(ctx, w.events.Ref())
+}
+
+// claim is what the trace of a turn is opened with.
+func (p *Publisher) claim(t Turn) trace.Claim {
+	return trace.Claim{
+		Tenant: t.Request.Tenant, Record: p.record(t),
+		Terms: trace.Terms{
+			User: t.Request.User, Fingerprint: t.Fingerprint, TurnEpoch: t.Turn.Epoch, Timeout: t.Timeout,
+			Credentials: t.Credentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Above: t.Request.Above,
+		},
+	}
+}
+
+// record is what is kept of the trace beside its events.
+func (p *Publisher) record(t Turn) *troupev1.Trace {
+	req := t.Request
+	return &troupev1.Trace{
+		TraceId: t.Turn.Trace, SessionId: req.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number), RequestId: req.RequestID,
+		Target: t.Target, Text: conversation.Brief(req.Text, MaxText), Started: timestamppb.Now(), Owner: p.Owner,
+		Parent: req.Parent, ForkedFrom: req.From.Proto(), RootTraceId: cmp.Or(req.Root, t.Turn.Trace),
+	}
+}
+
+// auditTakeover records in the audit log that this orchestrator took over a turn.
+func (p *Publisher) auditTakeover(t Turn) {
+	p.Telemetry.Audit.Record(audit.Entry{
+		Kind: audit.Takeover, Actor: "orchestrator " + p.Owner, Action: "take over turn", Object: t.Turn.Trace, Result: "ok",
+		Facts: map[string]string{
+			"session_id": t.Request.Session, "tenant": t.Request.Tenant, "epoch": strconv.FormatInt(t.Turn.Epoch, 10),
+		},
+	})
+}
+
+// Log is the logger of the turn; its lines name the run.
+func (w *Writer) Log() *zap.Logger { return w.log }
+
+// TraceID names the trace.
+func (w *Writer) TraceID() string { return w.turn.Turn.Trace }
+
+// Root is the trace with which the run began.
+func (w *Writer) Root() string { return w.events.Root() }
+
+// Events is the log of the trace, for what is computed from its events.
+func (w *Writer) Events() *trace.Log { return w.events }
+
+// Allowed is what the turn may use: what an earlier owner published, or else what it was opened with.
+func (w *Writer) Allowed() request.Allowance { return w.turn.Allowed }
+
+// Write publishes an event outside of steps. Fails with resource_quota when the trace is full.
+func (w *Writer) Write(ctx context.Context, stage troupev1.Stage, e *troupev1.Event) error {
+	e.Stage = stage
+	if e.GetTime() == nil {
+		e.Time = timestamppb.Now()
+	}
+	if err := w.stages.advance(stage); err != nil {
+		return err
+	}
+	if err := w.events.Append(ctx, e); err != nil {
+		return err
+	}
+	w.Observe(ctx, e)
+	return nil
+}
+
+// Position is the step, attempt and instance that an event belongs to.
+type Position struct {
+	Number   int
+	Attempt  int
+	Agent    string
+	Instance string
+}
+
+// WriteStep publishes an event of a step. The trace numbers it, even when a worker has sent it.
+func (w *Writer) WriteStep(ctx context.Context, at Position, e *troupev1.Event) error {
+	e.Sequence = 0
+	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.Number), int32(at.Attempt), at.Agent, at.Instance
+	return w.Write(ctx, troupev1.Stage_STAGE_EXECUTE, e)
+}
+
+// Warn publishes a warning about the turn.
+func (w *Writer) Warn(ctx context.Context, reason, message string) error {
+	return w.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+		Reason: reason, Message: message,
+	}}})
+}
+
+// Started publishes the first event of the trace. It quotes the user's text and answers in short, and
+// leaves out what answers have sealed. Ready is how many instances could take a step.
+func (w *Writer) Started(ctx context.Context, ready int) error {
+	req, turn := w.turn.Request, w.turn.Turn
+	answers := wire.AnswersToProto(turn.Answers)
+	for _, a := range answers {
+		a.Text, a.Sealed = conversation.Brief(a.GetText(), MaxText), nil
+	}
+	return w.Write(ctx, troupev1.Stage_STAGE_INITIALIZE, &troupev1.Event{
+		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
+			Text: conversation.Brief(req.Text, MaxText), RequestId: req.RequestID, TurnId: turn.ID, Target: w.turn.Target,
+			InstancesReady: int32(ready), ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent,
+			Profile: req.ProfileOrDefault(), Attachments: blobs(req.Files), From: req.From.Proto(),
+		}},
+	})
+}
+
+// blobs are files as events name them: without their bytes.
+func blobs(files []conversation.Attachment) []*troupev1.Blob {
+	var all []*troupev1.Blob
+	for _, f := range conversation.References(files) {
+		all = append(all, wire.BlobToProto(f))
+	}
+	return all
+}
+
+// Choose publishes a choice. Settle waits until it is stored.
+func (w *Writer) Choose(ctx context.Context, choice *troupev1.RoutingDecision) error {
+	return w.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: choice}})
+}
+
+// Follow notes a choice that the turn has made, so that it is never made again.
+func (w *Writer) Follow(number int, choice *troupev1.RoutingDecision) {
+	w.pending = true
+	w.prior.Choices[number] = choice
+}
+
+// Choice is the choice of a number that was published on this trace; nil when there is none.
+func (w *Writer) Choice(number int) *troupev1.RoutingDecision { return w.prior.Choices[number] }
+
+// Settle waits until published choices are stored, if there are any. Only the trace has them, and the
+// way of the turn depends on them. It costs one write in sequence for each round with a choice.
+func (w *Writer) Settle(work context.Context) error {
+	if !w.pending {
+		return nil
+	}
+	return w.Stored(work)
+}
+
+// Stored waits until all that was published is stored.
+func (w *Writer) Stored(work context.Context) error {
+	err := w.events.Stored(work)
+	w.pending = w.pending && err != nil
+	return err
+}

@@ -1,0 +1,103 @@
+package request
+
+import (
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Allowance is what a turn may use, and what was used before it began.
+type Allowance struct {
+	Limits  budget.Limits  `json:"limits"`
+	Level   int            `json:"level,omitempty"`  // depth below the turn that no agent asked for (0 means that turn itself)
+	Carried budget.Amounts `json:"carried,omitzero"` // used by the turns that this one continues
+}
+
+// Allowance returns what the turn may use: what its workflow allows, or less when the request says
+// so. A turn that continues another one, whose labels are before, has no more than that one. A turn
+// with a parent gets the lesser of what is asked for and allowed; for any other caller, asking for
+// more is an error. Modes: user_invalid_input, policy_budget when the turn would lie too deep.
+func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, error) {
+	allowed := Allowance{Limits: workflow, Level: int(r.Parent.GetDepth())}
+	if before.Budget != nil {
+		allowed = *before.Budget
+		allowed.Limits = workflow.Lower(before.Budget.Limits)
+	}
+	if r.Budget != nil {
+		if r.Parent == nil {
+			if err := checkLowers(*r.Budget, allowed.Limits); err != nil {
+				return Allowance{}, err
+			}
+		}
+		allowed.Limits = allowed.Limits.Lower(*r.Budget)
+	}
+	if allowed.Level > allowed.Limits.Depth {
+		return Allowance{}, budget.Refuse(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Level)-1, 1)
+	}
+	return allowed, nil
+}
+
+// checkLowers rejects a budget that exceeds what is allowed.
+func checkLowers(asked, allowed budget.Limits) error {
+	const op = "turn.Orchestrate"
+	for _, k := range append(budget.Kinds(), budget.Depth) {
+		switch amount := asked.Of(k); {
+		case amount == budget.Unlimited:
+		case amount < 1:
+			return failure.Newf(failure.UserInvalidInput, op, "budget.%s: must be at least 1; leave it out for what the workflow allows", k)
+		case amount > allowed.Of(k):
+			return failure.Newf(failure.UserInvalidInput, op,
+				"budget.%s: %s is more than the %s that the workflow allows; ask for less, or raise its limits.%s",
+				k, k.Text(amount), k.Text(allowed.Of(k)), k)
+		}
+	}
+	if asked.Policy == budget.Warn && allowed.Policy != budget.Warn {
+		return failure.New(failure.UserInvalidInput, op,
+			"budget.policy: the workflow blocks what goes beyond, and a call cannot weaken that; leave it out, or change its limits.policy")
+	}
+	return nil
+}
+
+// Stored returns what has to be stored of the allowance; nil when it follows from the workflow.
+func (a Allowance) Stored(workflow budget.Limits) *Allowance {
+	if a == (Allowance{Limits: workflow}) {
+		return nil
+	}
+	return &a
+}
+
+// Allowed is the allowance that the labels carry, or else what the workflow allows.
+func (l Labels) Allowed(workflow budget.Limits) Allowance {
+	if l.Budget != nil {
+		return *l.Budget
+	}
+	return Allowance{Limits: workflow}
+}
+
+// After returns the labels of a turn that continues an ended one: what that one used counts.
+func (l Labels) After(result *troupev1.TurnResult, workflow budget.Limits) Labels {
+	if result.GetUsed() != nil {
+		allowed := l.Allowed(workflow)
+		allowed.Carried = wire.UsedFromProto(result.GetUsed())
+		l.Budget = &allowed
+	}
+	return l
+}
+
+// Proto converts to the wire, without what was carried.
+func (a Allowance) Proto() *troupev1.Budget {
+	b := wire.LimitsToProto(a.Limits)
+	b.Level = int32(a.Level)
+	return b
+}
+
+// AllowanceFromPlan is what the plan of a trace says of the allowance. It is false when it says nothing.
+func AllowanceFromPlan(p *troupev1.TurnBudget) (Allowance, bool) {
+	if p.GetLimits() == nil {
+		return Allowance{}, false
+	}
+	return Allowance{
+		Limits: wire.LimitsFromProto(p.GetLimits()), Level: int(p.GetLimits().GetLevel()), Carried: wire.UsedFromProto(p.GetCarried()),
+	}, true
+}

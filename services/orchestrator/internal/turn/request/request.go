@@ -1,0 +1,109 @@
+// Package request is what a caller asks of a turn: the request itself, the labels that travel with
+// it, and how much of the budget it may use. All of it are values; nothing here asks a store.
+package request
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// OnBusy is what happens to a request while another turn of its session is open (guarantee F14).
+type OnBusy int
+
+// The zero OnBusy is Reject.
+const (
+	Reject    OnBusy = iota // it fails with session_busy
+	Enqueue                 // it waits in the queue of the session
+	Interrupt               // it cancels the open turn, and waits before the requests with Enqueue
+)
+
+// Request is one user input. It has as many fields as the message of the API that it carries.
+type Request struct {
+	Tenant    string
+	Session   string
+	User      string // who owns the session (empty means no user)
+	RequestID string
+	Text      string
+	Files     []conversation.Attachment // sent with Text, which may then be empty
+	Answers   []execution.Answer        // to pending calls, instead of Text; they continue the turn that asked
+	Target    string                    // workflow or agent (empty means the default workflow, or the target of the turn that is continued)
+	Timeout   time.Duration             // of the turn (0 means the workflow's, or else the runner's)
+	OnBusy    OnBusy
+	From      From             // an earlier trace to resume or to fork
+	Parent    *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
+	Auth      execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
+	Above     string           // trace of the turn that waits for this one (empty means none)
+	Budget    *budget.Limits   // lowers what the workflow allows (nil means that it does not)
+	Labels                     // for agents and tools
+}
+
+// Ref names the session of the request.
+func (r Request) Ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
+
+// TurnID is the id of the turn that the request stands for; the same request has the same id.
+func (r Request) TurnID() string { return session.TurnID(r.Ref(), r.RequestID) }
+
+// IsAnswer reports whether the request answers pending calls.
+func (r Request) IsAnswer() bool { return len(r.Answers) > 0 }
+
+// Fingerprint is a digest of what is asked. Two requests with one id must have the same one. Auth is
+// not part of it, because a repeated request may carry a newer token; nor is the caller.
+func (r Request) Fingerprint() string {
+	digest := sha256.New()
+	_, _ = fmt.Fprint(digest, r.Target, "\x00", r.Text)
+	for _, f := range r.Files {
+		_, _ = fmt.Fprintf(digest, "\x00%q %q %x", f.Name, f.MediaType, sha256.Sum256(f.Data))
+	}
+	for _, a := range r.Answers {
+		_, _ = fmt.Fprintf(digest, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
+	}
+	if r.From != (From{}) {
+		_, _ = fmt.Fprintf(digest, "\x00from %+v", r.From)
+	}
+	labels := r.Labels
+	labels.Budget = nil
+	if text := labels.Encode(); text != "" {
+		_, _ = fmt.Fprint(digest, "\x00", text)
+	}
+	return hex.EncodeToString(digest.Sum(nil)[:16])
+}
+
+// From is an earlier trace from which a turn continues (OC-27). The zero From is none.
+type From struct {
+	Trace string
+	Step  int  // the first step that a fork runs again
+	Fork  bool // in a session of its own; else the turn takes the place of the one that failed
+}
+
+// IsResume reports whether the turn takes the place of one that failed.
+func (f From) IsResume() bool { return f.Trace != "" && !f.Fork }
+
+// Proto converts to the wire; nil for none.
+func (f From) Proto() *troupev1.From {
+	if f == (From{}) {
+		return nil
+	}
+	return &troupev1.From{TraceId: f.Trace, Step: int32(f.Step), Fork: f.Fork}
+}
+
+// FromProto is the inverse of From.Proto.
+func FromProto(f *troupev1.From) From {
+	return From{Trace: f.GetTraceId(), Step: int(f.GetStep()), Fork: f.GetFork()}
+}
+
+// RootOf is the trace with which the run of a parent began: the one that it names, or else its own.
+// It is empty when there is no parent.
+func RootOf(parent *troupev1.Parent) string {
+	if root := parent.GetRootTraceId(); root != "" {
+		return root
+	}
+	return parent.GetTraceId()
+}

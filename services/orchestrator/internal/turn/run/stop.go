@@ -1,0 +1,69 @@
+package run
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+)
+
+// stop decides how a turn ends whose work is over. The reason why the work ended explains an error
+// better than the error itself does.
+func (t *Turn) stop(work, _ context.Context) (state, error) {
+	if t.unwatch != nil {
+		t.unwatch()
+	}
+	if t.err != nil && work.Err() != nil {
+		t.err = context.Cause(work)
+	}
+	if t.err != nil && isHandedOver(work) {
+		return handingOver, nil
+	}
+	return closing, nil
+}
+
+// handOver releases the turn, so that another orchestrator takes it over at once. A turn that is closed
+// already gets its end here.
+func (t *Turn) handOver(_, ctx context.Context) (state, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.BeginTimeout)
+	defer cancel()
+	err := t.lease.Release(ctx)
+	if failure.Is(err, failure.TurnNotOpen, failure.SessionDeleted) {
+		return closing, nil
+	}
+	t.driver.Publisher.Abandon(ctx, t.events)
+	if failure.Is(err, failure.Fenced, failure.NotFound) {
+		return ended, nil // another orchestrator has it already
+	}
+	if free := t.driver.Publisher.Free(ctx, t.events); err == nil {
+		err = free
+	}
+	if err != nil {
+		t.events.Log().Warn("turn not handed over at once", zap.String("trace", t.begun.Turn.Trace), zap.Error(err))
+	}
+	return ended, nil
+}
+
+// close closes the turn and its trace, with an answer or without.
+func (t *Turn) close(work, ctx context.Context) (state, error) {
+	b := t.begun
+	outcome := conclude.Outcome{Results: t.said.Results, History: t.said.History, Err: t.err, As: session.OutcomeFailed}
+	if failure.Is(context.Cause(work), failure.UserCancelled) {
+		outcome.As = session.OutcomeCancelled
+	}
+	broken := t.driver.Closer.Close(ctx, conclude.Turn{
+		Request: b.Request, Turn: b.Turn, Target: b.Target, Entry: b.Flow.Steps[b.Flow.Entry].Agent, Began: b.Began,
+		Lease: t.lease, Permit: b.Permit, Events: t.events,
+	}, outcome)
+	if broken != nil {
+		t.driver.Telemetry.Panics.Note(ctx, broken)
+		t.events.Log().Error("turn not closed", zap.String("trace", b.Turn.Trace), zap.Error(broken))
+		t.driver.Publisher.Abandon(ctx, t.events)
+	}
+	t.steps.EndDescendants(ctx, t.err)
+	return ended, nil
+}

@@ -1,0 +1,136 @@
+package step
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// maxDescription is how many characters of an agent's description a planner gets.
+const maxDescription = 500
+
+// request is what an instance is sent for an attempt.
+func (t *Turn) request(work context.Context, a *attempt) *troupev1.ExecuteStepRequest {
+	step := a.task.Decision.Step
+	req := &troupev1.ExecuteStepRequest{
+		TraceId: t.Turn.Trace, Tenant: t.Request.Tenant, SessionId: t.Request.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
+		Step: int32(a.at.Number), Attempt: int32(a.at.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
+		History: wire.MessagesToProto(a.said.History), BaseSequence: a.said.Base, Last: step.End, Silent: a.task.IsBranch(),
+		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
+		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
+		RootTraceId: t.Events.Root(), Budget: t.allotment(a), Recorded: t.JournalsKept,
+	}
+	if a.at.Number == publish.AnsweredStep(t.Turn) {
+		req.Answers = wire.AnswersToProto(t.Turn.Answers)
+	}
+	for _, number := range a.task.Prior {
+		req.Prior = append(req.Prior, wire.ResultToProto(a.said.Results[number-1]))
+	}
+	for _, name := range step.Routes {
+		req.Routes = append(req.Routes, t.Flow.Steps[name].Agent)
+	}
+	t.addAssignment(work, req, step, a.said.History)
+	return req
+}
+
+// addAssignment says in a request what the step is asked to do (contract OC-28).
+func (t *Turn) addAssignment(work context.Context, req *troupev1.ExecuteStepRequest, step workflow.Step, history []conversation.Message) {
+	req.Goal = goal(t.Request.Text, history)
+	req.Task = cmp.Or(step.Task, req.GetGoal())
+	req.ExpectedOutput, req.Constraints = step.Expects, step.Constraints
+	req.Priority, req.Tags = t.Request.Priority, t.Request.Tags
+	if deadline, ok := work.Deadline(); ok {
+		if left := time.Until(deadline); left > 0 { // else the call will not begin
+			req.Timeout = durationpb.New(left)
+		}
+	}
+	if p := step.Plan; p != nil {
+		req.Plan = &troupev1.PlanRequest{Max: int32(p.Max), Parallel: p.Parallel}
+		for _, agent := range p.Agents {
+			req.Plan.Agents = append(req.Plan.Agents, &troupev1.PlanAgent{
+				Name: agent, Description: conversation.Brief(t.svc.Workflows.Description(agent), maxDescription),
+			})
+		}
+	}
+}
+
+// goal is what the user wants, as the first event of the trace quotes it: the last text, or the names
+// of files that came without one.
+func goal(text string, history []conversation.Message) string {
+	if text := conversation.Brief(text, publish.MaxText); text != "" {
+		return text
+	}
+	for _, m := range slices.Backward(history) {
+		if m.Role != conversation.RoleUser || m.Author != "" {
+			continue
+		}
+		names := []string{"files:"}
+		for _, a := range m.Attachments {
+			names = append(names, a.Name)
+		}
+		return cmp.Or(conversation.Brief(m.Text, publish.MaxText), conversation.Brief(strings.Join(names, " "), publish.MaxText))
+	}
+	return "go on with the conversation" // the user's message is no longer in the window
+}
+
+// Inquiry is what the routing authority gets to see of a turn for each of its decisions (contract OC-14).
+func Inquiry(req request.Request, traceID string, step workflow.Step) selection.Request {
+	return selection.Request{
+		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Brief(req.Text, publish.MaxText), Task: step.Name,
+		Metadata: req.Metadata, Constraints: req.Needs, Parent: req.Parent.GetTraceId(),
+	}
+}
+
+// policy is how the instance for a step is chosen. A credential that comes with an answer is sealed to
+// a key in the RAM of one instance (LP-37). That instance gets the step if it can take it, because any
+// other one would have to ask again. A step with a fixed instance keeps that one.
+func (t *Turn) policy(number int, policy selection.Policy) selection.Policy {
+	if number != publish.AnsweredStep(t.Turn) || policy.Strategy == selection.Manual {
+		return policy
+	}
+	for _, a := range t.Turn.Answers {
+		if keeper := broker.Instance(a.AuthID); a.Sealed != "" && keeper != "" {
+			policy.Fallback = cmp.Or(policy.Strategy, selection.RoundRobin)
+			policy.Strategy, policy.Instance, policy.By = selection.Manual, keeper, "the credential of an answer"
+			return policy
+		}
+	}
+	return policy
+}
+
+// issueCredential gives an attempt the credential with which its worker acts in this turn, and in no
+// other (guarantees S6). It is valid for this step until that is committed; an attempt that replaces a
+// lost one has another epoch.
+func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
+	deadline, _ := work.Deadline()
+	req.Credential, err = t.svc.Credentials.Issue(turncred.Turn{
+		Agent: req.GetAgent(), Tenant: t.Request.Tenant, Session: t.Request.Session, ID: t.Turn.ID, User: t.Request.User, Trace: t.Turn.Trace,
+		Epoch: req.GetEpoch(), Step: int(req.GetStep()),
+		Root: req.GetRootTraceId(), Level: int(req.GetBudget().GetLevel()), Budget: wire.LimitsFromProto(req.GetBudget()),
+	}, deadline)
+	if req.GetCredential() != "" {
+		t.credential.Do(func() {
+			t.svc.Telemetry.Audit.Record(audit.Entry{
+				Kind: audit.Credential, Actor: string(identity.Orchestrator), Action: "issue", Object: t.Request.Session, Result: "ok",
+				Facts: map[string]string{"tenant": t.Request.Tenant, "turn": t.Turn.ID, "trace": t.Turn.Trace, "agent": req.GetAgent()},
+			})
+		})
+	}
+	return err
+}

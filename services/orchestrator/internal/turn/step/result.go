@@ -1,0 +1,82 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+)
+
+// conclude makes a result of what came of a step, and publishes it. A failed step is a result with its
+// failure; an error comes from dispatching or from the trace, and ends the turn.
+func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
+	step := a.task.Decision.Step
+	if err != nil {
+		survived := failure.Is(err, failure.NoWorker, failure.AgentContract, failure.StateViolation) ||
+			failure.Is(err, failure.AttemptsExhausted) && step.OnError.Survivable()
+		if !survived {
+			return err
+		}
+		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(err)}
+	}
+	if breach := a.checkResult(result); breach != nil {
+		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(breach), Used: result.GetUsed()}
+	}
+	result.Step, result.Agent = int32(a.at.Number), step.Agent
+	a.result = wire.ResultFromProto(result)
+	if a.result.Failure != nil && step.OnError.Survivable() {
+		t.Events.Log().Warn("step failed; the turn goes on",
+			zap.String("trace", t.Turn.Trace), zap.Int("step", a.at.Number), zap.Error(a.result.Failure))
+	}
+	return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+		Result: result, Duration: durationpb.New(time.Since(a.began)),
+	}}})
+}
+
+// checkResult reports how a successful result breaks the contract of agents; nil when it does not.
+func (a *attempt) checkResult(result *troupev1.StepResult) error {
+	step := a.task.Decision.Step
+	ends := step.End || result.GetInputRequired() || result.GetStopped()
+	committed := a.said.Base
+	if ends {
+		committed++ // the answer is one more message
+	}
+	switch {
+	case result.GetFailure() != nil:
+	case ends && a.task.IsBranch():
+		return failure.Newf(failure.AgentContract, "turn", "agent %s ended the turn in a branch of %s", step.Agent, step.Fork)
+	case result.GetSequence() < committed:
+		return failure.Newf(failure.AgentContract, "turn", "agent %s reported a result that it did not commit", step.Agent)
+	}
+	return nil
+}
+
+// noteViolation publishes that an attempt wrote, or tried to write, state of another owner. Its worker
+// says so in the result, or the stream of the step shows it (SO-12). A violation that the worker has
+// published itself is not published again.
+func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
+	v, ok := event.OwnershipViolation{}, false
+	if lost, is := errors.AsType[*dispatch.LostError](err); is {
+		if v, ok = event.ViolationOf(lost.Failure); ok {
+			a.at.Instance = lost.Instance.ID
+			t.svc.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Turn.Trace, "instance": lost.Instance.ID})
+		}
+	} else if why := grpcfailure.FromProto(result.GetFailure()); why != nil {
+		v, ok = event.ViolationOf(why)
+	}
+	if !ok || slices.Contains(a.violated, v.Key) {
+		return nil
+	}
+	return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
+}

@@ -1,0 +1,178 @@
+// Package step has the steps of a round done: it gives each one to an instance, and to another one
+// when the attempt was lost or is retried, until every step of the round has a result.
+package step
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// Config is what the steps of all turns use.
+type Config struct {
+	Owner       string // this orchestrator, as the audit log names it
+	Active      *active.Table
+	Traces      *trace.Traces
+	Roster      *instances.Cache
+	Dispatcher  *dispatch.Dispatcher
+	Workflows   *workflow.Set
+	Credentials *turncred.Authority // for calls to the memory service (nil means that the mesh has no identities)
+	Telemetry   *telemetry.Telemetry
+}
+
+// Services are made once per orchestrator. Safe for concurrent use.
+type Services struct {
+	Config
+	lost       metric.Int64Counter
+	violations *telemetry.Violations
+}
+
+// New returns the services of steps.
+func New(cfg Config) (*Services, error) {
+	lost, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Int64Counter("troupe.attempts.lost",
+		metric.WithDescription("Attempts at a step that their instance did not bring to an end, by agent."))
+	if err != nil {
+		return nil, err
+	}
+	violations, err := cfg.Telemetry.Violations()
+	return &Services{Config: cfg, lost: lost, violations: violations}, err
+}
+
+// Turn is what all steps of one turn share. One goroutine uses it.
+type Turn struct {
+	Request      request.Request
+	Turn         session.Turn
+	Flow         *workflow.Workflow
+	Lease        *lease.Lease
+	Events       *publish.Writer
+	JournalsKept bool // the memory service keeps what the steps do, for a replay
+	// Resumed is set until the first step is dispatched after a takeover. An earlier owner may have
+	// begun that step, so its instance looks into the journal.
+	Resumed bool
+
+	svc        *Services
+	credential *sync.Once // records in the audit log that workers of the turn get credentials
+}
+
+// With returns the steps of a turn.
+func (s *Services) With(t Turn) *Turn {
+	t.svc, t.credential = s, &sync.Once{}
+	return &t
+}
+
+// Conversation is what steps see of the turn so far.
+type Conversation struct {
+	History []conversation.Message // the window of the session, with what earlier steps said
+	Base    int64                  // sequence of the last message of the session
+	Results []execution.Result     // of the steps so far, in order
+}
+
+// Run has the open steps of a round done, and returns their results in the order of the tasks. An error
+// ends the turn. Events are stored under ctx, which outlives the work.
+//
+// All steps of a round share one epoch, so a lost attempt cannot be fenced while the others run. When
+// they have ended, the turn is reclaimed once, and the steps that were not committed go to other
+// instances.
+func (t *Turn) Run(work, ctx context.Context, course *cursor.Cursor, tasks []cursor.Task, said Conversation) ([]execution.Result, error) {
+	all := make([]*attempt, len(tasks))
+	for i, task := range tasks {
+		all[i] = t.newAttempt(task, said)
+	}
+	t.Resumed = t.Resumed && len(tasks) == 0
+	for open := all; len(open) > 0; {
+		t.allot(open)
+		if err := t.runAtOnce(work, ctx, course, open); err != nil {
+			return nil, t.fenceQuarantined(work, open, err)
+		}
+		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lost == nil })
+		if len(open) == 0 {
+			break
+		}
+		var err error
+		if open, err = t.replaceLost(work, ctx, open); err != nil {
+			return nil, err
+		}
+	}
+	var results []execution.Result
+	for _, a := range all {
+		results = append(results, a.result)
+	}
+	return results, nil
+}
+
+// runAtOnce runs attempts side by side, and returns when none runs any more. When one fails in a way
+// that the turn does not survive, the others are stopped.
+func (t *Turn) runAtOnce(work, ctx context.Context, course *cursor.Cursor, open []*attempt) error {
+	if len(open) == 1 {
+		return t.execute(work, ctx, open[0])
+	}
+	round, abort := context.WithCancelCause(work)
+	defer abort(nil)
+	var running sync.WaitGroup
+	for _, a := range open {
+		running.Go(func() {
+			panics.Guard("turn", abort, func() {
+				err := t.execute(round, ctx, a)
+				if err == nil && a.lost == nil {
+					err = course.TurnError(a.task, a.result)
+				}
+				if err != nil {
+					abort(err)
+				}
+			})
+		})
+	}
+	running.Wait()
+	return context.Cause(round)
+}
+
+// replaceLost reclaims the turn from lost attempts. It returns the steps that go to other instances.
+func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []*attempt, err error) {
+	committed, err := t.reclaim(work, lost)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range lost {
+		ended, err := t.replace(ctx, a, committed[a.at.Number])
+		if err != nil {
+			return nil, err
+		}
+		if !ended {
+			again = append(again, a)
+		}
+	}
+	return again, nil
+}
+
+// reclaim fences the workers of lost attempts. It returns the results that they had committed.
+func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1.StepResult, error) {
+	steps := map[int]bool{}
+	for _, a := range lost {
+		steps[a.at.Number] = true
+	}
+	before := t.Lease.Epoch()
+	committed, err := t.Lease.Reclaim(work, steps)
+	if epoch := t.Lease.Epoch(); epoch != before {
+		t.Events.Events().Under(epoch)
+	}
+	return committed, err
+}

@@ -1,0 +1,170 @@
+package takeover
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// Adopt continues or ends an orphaned trace. When it fails, the trace is offered again later, here or at
+// another orchestrator.
+func (a *Adopter) Adopt(ctx context.Context, ref trace.Ref) {
+	if !a.Drain.Enter() {
+		return
+	}
+	defer a.Drain.Leave()
+	if a.Active.OfTrace(ref) != nil {
+		return
+	}
+	adopted, err := a.adopt(ctx, ref)
+	switch {
+	case err != nil:
+		a.Telemetry.Panics.Note(ctx, err)
+		a.log.Warn("orphaned trace not adopted", zap.String("trace", ref.Trace), zap.Error(err))
+	case adopted:
+		a.adopted.Add(ctx, 1)
+	}
+}
+
+// adopt is false when there is nothing to do, or another orchestrator was faster.
+//
+// A trace that panics here would take down every orchestrator that finds it. The panic becomes an error,
+// which leaves nothing locked.
+func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err error) {
+	defer panics.Recover("turn.adopt", &err)
+	found, err := a.Traces.Store().Load(ctx, ref)
+	if failure.Is(err, failure.NotFound) || err == nil && found.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
+		a.Traces.Dismiss(ref)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if adopted && err == nil {
+			a.log.Info("orphaned trace adopted", zap.String("trace", ref.Trace), zap.String("root_trace_id", found.Record.GetRootTraceId()))
+		}
+	}()
+	decided, req := a.fromRecord(ref, found)
+	within, cancel := context.WithTimeout(ctx, trace.Vouch) // no other orchestrator tries for that long
+	defer cancel()
+	known, state, err := a.Admitter.Known(within, decided.Begin)
+	if failure.Is(err, failure.SessionDeleted) {
+		state = admit.Absent
+	}
+	switch admit.Decide(admit.Orphan, state, false) {
+	case admit.EndVanished:
+		return true, a.endVanished(ctx, req, found, err)
+	case admit.EndClosed:
+		return true, a.Closer.EndTrace(ctx, req, decided.Begin.Fingerprint, known.Turn)
+	case admit.TakeOver:
+		if decided.TargetErr != nil && found.Left > 0 {
+			return false, decided.TargetErr // another orchestrator may know its target
+		}
+		return a.takeOver(ctx, within, req, decided, found, known)
+	default:
+		return false, err
+	}
+}
+
+// takeOver takes the turn of a trace over, and starts driving it.
+//
+// The memory service decides. The lease of the lost owner is released under the epoch that it had, which
+// fails when another orchestrator has the turn by now. The orchestrator that then begins the turn gets a
+// higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
+// to the highest epoch.
+func (a *Adopter) takeOver(
+	ctx, within context.Context, req request.Request, decided admit.Admission, found trace.Running, known memory.Begun,
+) (bool, error) {
+	begun, err := a.claim(within, decided.Begin, known)
+	if err != nil || begun.Found != memory.FoundBegun {
+		return false, err
+	}
+	req.Files = admit.Attachments(begun)
+	rerun := a.Admitter.FailedSteps(within, req)
+	permit, started := a.Gate.Force(req.Tenant), false // a turn that had a permit once never waits again
+	defer func() {
+		if !started {
+			permit.End(false)
+		}
+	}()
+	err = a.Driver.Start(context.WithoutCancel(ctx), run.Begun{
+		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow, History: begun.History,
+		Rerun: rerun, JournalsKept: begun.Recorded, Permit: permit,
+		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, Left: found.Left,
+		Takeover: takeoverOf(found),
+	})
+	started = err == nil
+	return started, err
+}
+
+// takeoverOf is what the trace says of the turn beside its request.
+func takeoverOf(found trace.Running) *run.Takeover {
+	t := &run.Takeover{CredentialsLost: found.Terms.Credentials}
+	if owners := found.Record.GetOwnerEpoch(); owners >= MaxOwners {
+		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", owners)
+	}
+	if found.Stopped {
+		t.StopErr = active.Cancelled(found.Reason)
+	}
+	return t
+}
+
+// fromRecord restores the request of a lost owner from the record of its trace.
+func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (admit.Admission, request.Request) {
+	record := found.Record
+	req := request.Request{
+		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Above: found.Terms.Above,
+		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
+	}
+	decided := a.Admitter.WithTarget(memory.Begin{
+		Ref: req.Ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: admit.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
+		Lease: lease.Duration,
+	}, record.GetTarget())
+	if decided.TargetErr != nil {
+		decided.Flow, decided.Target = workflow.Single(record.GetTarget()), record.GetTarget()
+	}
+	return decided, req
+}
+
+// claim begins a turn that another orchestrator may hold a lease of. Nothing is begun when the turn changes
+// hands meanwhile.
+func (a *Adopter) claim(ctx context.Context, begin memory.Begin, known memory.Begun) (memory.Begun, error) {
+	if known.LeaseLeft > 0 {
+		err := lease.New(a.Admitter.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
+		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
+			return memory.Begun{}, nil
+		}
+		if err != nil {
+			return memory.Begun{}, err
+		}
+	}
+	return a.Admitter.Ask(ctx, begin)
+}
+
+// endVanished ends the trace of a turn that no longer exists.
+func (a *Adopter) endVanished(ctx context.Context, req request.Request, found trace.Running, why error) error {
+	record := found.Record
+	return a.Closer.EndTrace(ctx, req, found.Terms.Fingerprint, session.Turn{
+		ID: record.GetTurnId(), Trace: record.GetTraceId(), Number: int(record.GetTurn()), Epoch: maxEpoch,
+		Outcome: session.OutcomeFailed, Failure: grpcfailure.FromProto(grpcfailure.ToProto(why)),
+	})
+}
+
+// maxEpoch is above every epoch of a turn: no orchestrator can drive a turn that no longer exists.
+const maxEpoch = 1<<53 - 1

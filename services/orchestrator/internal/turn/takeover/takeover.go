@@ -1,0 +1,112 @@
+// Package takeover continues turns whose orchestrator went away. It renews the ownership of the traces
+// that run here, and adopts traces whose owner no longer does so (guarantee F4).
+package takeover
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
+)
+
+const (
+	maxAtOnce = 16 // turns that are taken over at once
+	// MaxOwners is how many orchestrators may lose one turn: it must not take down all of them.
+	MaxOwners = 10
+)
+
+// Config is what an Adopter works with.
+type Config struct {
+	Traces    *trace.Traces
+	Roster    *instances.Cache
+	Gate      *admission.Gate
+	Active    *active.Table
+	Drain     *active.Drain
+	Admitter  *admit.Admitter
+	Closer    *conclude.Closer
+	Driver    *run.Driver
+	Telemetry *telemetry.Telemetry
+}
+
+// Adopter takes over orphaned turns. Safe for concurrent use.
+type Adopter struct {
+	Config
+	log     *zap.Logger
+	adopted metric.Int64Counter
+}
+
+// New returns an adopter.
+func New(cfg Config) (*Adopter, error) {
+	adopted, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Int64Counter("troupe.takeovers",
+		metric.WithDescription("Traces whose orchestrator went away, and that this one continued or ended."))
+	return &Adopter{Config: cfg, log: cfg.Telemetry.Log, adopted: adopted}, err
+}
+
+// Maintain renews the traces of this orchestrator and adopts orphaned ones, until ctx ends. That must not
+// be before the orchestrator has stopped driving turns. It returns when nothing of it runs any more, except
+// for the turns that it has started.
+func (a *Adopter) Maintain(ctx context.Context) {
+	var adopting sync.WaitGroup
+	defer adopting.Wait()
+	slots := make(chan struct{}, maxAtOnce)
+	pause := time.NewTimer(jittered(trace.Interval))
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		take := cap(slots) - len(slots)
+		if a.Drain.IsClosing() || !a.Roster.IsFilled() {
+			take = 0 // it does not know yet which agents there are
+		}
+		orphans := a.beat(ctx, take)
+		for _, ref := range orphans {
+			slots <- struct{}{}
+			adopting.Go(func() {
+				defer func() { <-slots }()
+				a.Adopt(ctx, ref)
+			})
+		}
+		next := trace.Interval
+		if take > 0 && len(orphans) == take {
+			next /= 20 // there may be more
+		}
+		pause.Reset(jittered(next))
+	}
+}
+
+// jittered returns a time of about d, so that replicas do not ask all at once.
+func jittered(d time.Duration) time.Duration {
+	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load and hides nothing
+}
+
+// beat renews the traces of this orchestrator, stops those that were cancelled at another one, and
+// returns orphans to adopt.
+func (a *Adopter) beat(ctx context.Context, take int) []trace.Ref {
+	ctx, cancel := context.WithTimeout(ctx, trace.Vouch/2)
+	defer cancel()
+	orphans, stops, err := a.Traces.Beat(ctx, take)
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("the traces that run here were not renewed; another orchestrator may adopt them", zap.Error(err))
+	}
+	for _, stop := range stops {
+		if turn := a.Active.OfTrace(stop.Ref); turn != nil {
+			turn.Stop(active.Cancelled(stop.Reason))
+		}
+	}
+	return orphans
+}
