@@ -16,8 +16,8 @@ const module = "github.com/troupe-dev/troupe/"
 // layers above it in this list, never of those below. The longest listed prefix of a path
 // decides its layer. Folders that are still to come are listed where they belong.
 var layers = []struct{ name, packages string }{
-	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
-	{"contracts", "pkg/llm pkg/tool pkg/memory internal/registry"},
+	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
+	{"contracts", "pkg/llm pkg/tool pkg/memory internal/recorder internal/transfer internal/turnlease internal/registry"},
 	{"sdk", "pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/spending internal/tracelog internal/turnctx internal/identity internal/authz internal/rate"},
 	{"adapters", "internal/openaitest internal/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry internal/worker pkg/worker pkg/client internal/conformance internal/a2a"},
@@ -35,7 +35,7 @@ var confined = []struct{ technology, packages string }{
 	{"github.com/alicebob/miniredis", "services/standalone test"},
 	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
 	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/spending internal/tracelog internal/authz internal/rate internal/worker pkg/client internal/conformance internal/a2a internal/memoryrpc services cmd test"},
-	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/wire/memorywire internal/worker pkg/agent services test"}, // so the loop stays stateless
+	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/recorder internal/transfer internal/turnlease internal/wire/memorywire internal/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/worker", "services/worker services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/memory", "services/memory services/standalone cmd/troupe/internal/serve test"},

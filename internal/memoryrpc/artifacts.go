@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -57,15 +58,15 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 	return finish(op, put) // the service knows whether it is all there
 }
 
-// Send implements memory.Carrier: one stream carries all pieces.
-func (s *Store) Send(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+// SendArtifact implements transfer.Streamer: one stream carries all pieces.
+func (s *Store) SendArtifact(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	put, stored, err := s.begin(ctx, op, h, a)
 	for err == nil && stored < a.Size {
 		var piece []byte
-		if piece, err = memory.Piece(content, a, stored); err == nil {
+		if piece, err = transfer.Piece(content, a, stored); err == nil {
 			stored, err = chunk(op, put, piece)
 		}
 	}
@@ -157,8 +158,8 @@ func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Cont
 	return r.GetChunk(), nil
 }
 
-// Receive implements memory.Carrier: one stream carries all pieces.
-func (s *Store) Receive(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
+// ReceiveArtifact implements transfer.Streamer: one stream carries all pieces.
+func (s *Store) ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -7,14 +7,15 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/internal/turnctx"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
 var (
-	_ memory.Store   = (*Store)(nil)
-	_ memory.Carrier = (*Store)(nil)
+	_ memory.Store      = (*Store)(nil)
+	_ transfer.Streamer = (*Store)(nil)
 )
 
 // Store calls a memory service. It says the tenant of a session.Ref beside the call, and not

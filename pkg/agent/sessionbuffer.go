@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -59,7 +60,7 @@ func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, conte
 		return 0, err
 	}
 	if memory.ScopeOf(name) == memory.ScopeUser && b.s.cfg.User == "" {
-		return 0, memory.ArtifactOfNobody(op, b.s.ref, name)
+		return 0, storeerror.NoUser(op, b.s.ref, name)
 	}
 	if len(content) > memory.MaxArtifactBytes {
 		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name, len(content), memory.MaxArtifactBytes)

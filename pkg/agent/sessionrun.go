@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/recorder"
+	"github.com/troupe-dev/troupe/internal/turnlease"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -29,7 +31,7 @@ type reading struct {
 	keeping sync.WaitGroup
 	end     context.CancelCauseFunc // of the agent's run
 	drop    context.CancelFunc      // of the lease
-	journal *memory.Recorder
+	journal *recorder.Recorder
 
 	found *session.Turn // that was closed with an answer, and nothing runs
 	last  event.Event   // the agent's TurnResult
@@ -212,9 +214,9 @@ func (r *reading) hold(ctx context.Context, begun memory.Begun) error {
 	w := s.scribe(r.ep, begun)
 	keep, drop := context.WithCancel(context.WithoutCancel(ctx))
 	r.drop = drop
-	r.keeping.Go(func() { memory.Keep(keep, s.cfg.Store, w.hold, s.cfg.Lease, r.end) })
+	r.keeping.Go(func() { turnlease.Renew(keep, s.cfg.Store, w.hold, s.cfg.Lease, r.end) })
 	var err error
-	if r.journal, err = memory.NewRecorder(ctx, r.end, s.cfg.Store, w.hold, 1, begun.Turn.Attempt > 1); err != nil {
+	if r.journal, err = recorder.New(ctx, r.end, s.cfg.Store, w.hold, 1, begun.Turn.Attempt > 1); err != nil {
 		drop()
 		r.keeping.Wait()
 		r.ep.fails(session.OutcomeFailed, asFailure(err))

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/turnlease"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -208,7 +209,7 @@ func (s *Session) upload(ctx context.Context, w *scribe) error {
 	defer keeping.Wait()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	keeping.Go(func() { memory.Keep(ctx, s.cfg.Store, w.hold, s.cfg.Lease, end) })
+	keeping.Go(func() { turnlease.Renew(ctx, s.cfg.Store, w.hold, s.cfg.Lease, end) })
 	to := Remember(s.cfg.Store, w.hold, s.cfg.User)
 	for _, f := range w.files {
 		if _, err := to.SaveArtifact(ctx, f.Name, f.MediaType, f.content); err != nil {

@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/session"
 )
 
 // CheckArtifactName returns why no artifact can be stored under a name; nil when one can
@@ -27,11 +26,4 @@ func CheckArtifactName(op, name string) error {
 		return wrong("behind user: there is no name; add one")
 	}
 	return nil
-}
-
-// ArtifactOfNobody is the user_invalid_input of a session without a user that is to store or
-// to remove an artifact under user:.
-func ArtifactOfNobody(op string, ref session.Ref, name string) *failure.Error {
-	return failure.Newf(failure.UserInvalidInput, op, "artifact %q: session %s has no user, so it has no user: artifacts; begin a session with a user, or leave out user:", name, ref.Session).
-		With("session_id", ref.Session).With("name", name)
 }

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"io"
 	"strings"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 )
 
 func TestCheckArtifactName_SaysWhatToDo(t *testing.T) {
@@ -30,15 +28,4 @@ func TestCheckArtifactName_SaysWhatToDo(t *testing.T) {
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
 		require.ErrorContains(t, err, says, name)
 	}
-}
-
-// Nothing of the content is read, and so nothing is sent.
-func TestUpload_RefusesANameBeforeItReads(t *testing.T) {
-	store := inmem.New(inmem.Config{})
-	h := holder(t, store)
-	_, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(broken{}, 0, 10))
-	require.ErrorContains(t, err, "no /")
-	all, err := store.ListArtifacts(t.Context(), h.Ref)
-	require.NoError(t, err)
-	require.Empty(t, all)
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"strconv"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -17,14 +18,8 @@ func (c Content) Takes(op string, stored, offset int64, piece []byte) (bool, err
 	case offset+int64(len(piece)) <= stored:
 		return false, nil
 	case offset != stored:
-		return false, GoOnAt(op, stored)
+		return false, storeerror.WrongOffset(op, stored)
 	default:
 		return true, nil
 	}
-}
-
-// GoOnAt is the base_mismatch of a content that ends elsewhere than its writer thinks.
-func GoOnAt(op string, stored int64) *failure.Error {
-	return failure.Newf(failure.BaseMismatch, op, "%d bytes of the content are stored; go on there", stored).
-		With("offset", strconv.FormatInt(stored, 10))
 }

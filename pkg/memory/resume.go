@@ -8,7 +8,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/session"
 )
 
 // Copy is what a new session gets of an older one.
@@ -90,24 +89,4 @@ func (b Begin) InheritedBy() []execution.Result {
 		all = append(all, r)
 	}
 	return all
-}
-
-// GoneOn says that a turn is not the last of its session any more, or did not fail.
-func GoneOn(op, turnID string) error {
-	return failure.Newf(failure.TurnNotOpen, op,
-		"turn %s cannot be gone on with: it did not fail, or its session has gone on since, or was cleared or compacted; say again what you want", turnID).
-		With("turn_id", turnID)
-}
-
-// FailedTooLongAgo says that the store has forgotten what a turn that failed had done.
-func FailedTooLongAgo(op, turnID string) error {
-	return failure.Newf(failure.TurnNotOpen, op,
-		"turn %s failed too long ago: what it had done is forgotten, and doing it again might do harm; say again what you want", turnID).
-		With("turn_id", turnID)
-}
-
-// SessionKnown says that a session cannot begin with a copy.
-func SessionKnown(op string, ref session.Ref) error {
-	return failure.Newf(failure.KeyReused, op, "session_id: session %s is known already, and a fork begins a new one; leave it empty or choose another", ref.Session).
-		With("session_id", ref.Session)
 }

@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"strconv"
-
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -39,30 +37,4 @@ func CheckPending(op string, c Commit) error {
 	default:
 		return nil
 	}
-}
-
-// NotWaiting says that no call of a turn waits.
-func NotWaiting(op, turnID string) error {
-	return failure.Newf(failure.TurnNotOpen, op,
-		"no call of turn %s waits any more: they were answered, or a turn began without them; begin a turn with a message", turnID).
-		With("turn_id", turnID)
-}
-
-// WaitedTooLong says that the store has forgotten what a turn with calls that wait had done.
-func WaitedTooLong(op, turnID string) error {
-	return failure.Newf(failure.TurnNotOpen, op,
-		"the calls of turn %s have waited too long: what it had done is forgotten, and doing it again might do harm; begin a turn with a message", turnID).
-		With("turn_id", turnID)
-}
-
-// NotLast says that only the last step of a turn may wait.
-func NotLast(op, turnID string, step int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s may not wait: a step behind it was committed; only the last may", step, turnID).
-		With("turn_id", turnID).With("step", strconv.Itoa(step))
-}
-
-// GoesOnFirst says that the step whose calls were answered is committed before all others.
-func GoesOnFirst(op, turnID string, step, first int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d goes on first, whose calls were answered", step, turnID, first).
-		With("turn_id", turnID).With("step", strconv.Itoa(step))
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
@@ -40,7 +40,7 @@ func (s *Runner) attach(ctx context.Context, ref session.Ref, history []conversa
 			defer panics.Recover("agent.ExecuteStep", &err)
 			data, err := retry.Do(ctx, func(ctx context.Context) ([]byte, error) {
 				var content bytes.Buffer
-				_, err := memory.Download(ctx, s.turns, ref, a.Name, a.Version, &content)
+				_, err := transfer.Download(ctx, s.turns, ref, a.Name, a.Version, &content)
 				return content.Bytes(), err
 			})
 			if err == nil {

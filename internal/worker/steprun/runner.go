@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -45,7 +46,7 @@ func RefOf(req *troupev1.ExecuteStepRequest) session.Ref {
 
 // Run runs the agent and commits what it led to. A step that failed has used of its budget, too:
 // then the result says that alone.
-func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, emit func(event.Event) error) (made *troupev1.StepResult, err error) {
+func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, emit func(event.Event) error) (made *troupev1.StepResult, err error) {
 	step := wire.StepFromProto(req)
 	defer func() {
 		if err != nil && step.Budget != nil {
@@ -101,7 +102,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 // left are the entries of a step that is recorded which its commit has to bring. Those of one that
 // failed are written now, if they can be, but for a last reply that never became its text: a handler
 // may have refused it, and what is written is told as what a turn that fails had said.
-func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, failed error) ([]execution.Entry, error) {
+func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
 		return nil, failed
@@ -112,7 +113,7 @@ func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, jou
 		_ = journal.Sync(ctx) // whatever comes of it: the step has failed
 		return nil, failed
 	default:
-		return journal.Left(ctx)
+		return journal.Unwritten(ctx)
 	}
 }
 

@@ -16,9 +16,11 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/internal/turnctx"
+	"github.com/troupe-dev/troupe/internal/turnlease"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/internal/worker/steprun"
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -135,10 +137,10 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	hold := memory.Hold{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
 	beside.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
 	beside.Go(func() {
-		panics.Guard("agent.ExecuteStep", stop, func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
+		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.turns, hold, turnLease, stop) })
 	})
 
-	journal, err := memory.NewRecorder(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	journal, err := recorder.New(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}

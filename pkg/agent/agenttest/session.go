@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -174,7 +175,7 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 		s.t.Fatalf("begin turn %d: %v", s.turns, err)
 	}
 	hold := memory.Hold{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
-	journal, err := memory.NewRecorder(ctx, end, s.Store, hold, 1, begun.Turn.Attempt > 1)
+	journal, err := recorder.New(ctx, end, s.Store, hold, 1, begun.Turn.Attempt > 1)
 	if err != nil {
 		s.t.Fatalf("open the journal of turn %d: %v", s.turns, err)
 	}

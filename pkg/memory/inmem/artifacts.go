@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -141,11 +142,11 @@ func (s *Store) PutArtifact(_ context.Context, h memory.Hold, a memory.Artifact)
 	}
 	on := s.shelf(h.Ref, in, a.Name)
 	if on == nil {
-		return memory.Artifact{}, memory.ArtifactOfNobody(op, h.Ref, a.Name)
+		return memory.Artifact{}, storeerror.NoUser(op, h.Ref, a.Name)
 	}
 	stored := s.stored(in, a.Content)
 	if (stored < a.Size || in.contents[a.Content] == nil) && !on.refers(a.Content) {
-		return memory.Artifact{}, memory.GoOnAt(op, stored)
+		return memory.Artifact{}, storeerror.WrongOffset(op, stored)
 	}
 	if latest, ok := on.artifact(a.Name, 0); ok && latest.Content == a.Content {
 		in.leaves(on, a.Content)
@@ -247,7 +248,7 @@ func (s *Store) DeleteArtifact(_ context.Context, h memory.Hold, name string, ve
 	}
 	on := s.shelf(h.Ref, in, name)
 	if on == nil {
-		return memory.ArtifactOfNobody(op, h.Ref, name)
+		return storeerror.NoUser(op, h.Ref, name)
 	}
 	gone := func(a memory.Artifact) bool { return a.Name == name && (version == 0 || a.Version == version) }
 	before := slices.Clone(on.artifacts)

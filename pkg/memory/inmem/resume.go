@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -19,9 +20,9 @@ func (s *Store) resumed(op string, c *conversed, b memory.Begin) (*turn, error) 
 	failed := s.turn(c, b.Resumes)
 	switch {
 	case failed == nil:
-		return nil, memory.FailedTooLongAgo(op, b.Resumes)
+		return nil, storeerror.ResumeExpired(op, b.Resumes)
 	case failed.Outcome != session.OutcomeFailed || failed.Number != c.Turns || !c.holds(failed.first):
-		return nil, memory.GoneOn(op, b.Resumes)
+		return nil, storeerror.NotResumable(op, b.Resumes)
 	}
 	return failed, nil
 }

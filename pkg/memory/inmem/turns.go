@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -49,7 +50,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		return memory.Begun{}, err
 	}
 	if c != nil && b.Copy != nil {
-		return memory.Begun{}, memory.SessionKnown(op, b.Ref)
+		return memory.Begun{}, storeerror.SessionExists(op, b.Ref)
 	}
 	if c == nil && s.leaving[owner{b.Ref.Tenant, b.User}] {
 		return memory.Begun{}, sessionDeleted(op, b.Ref)
@@ -200,9 +201,9 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	case t.committed(step):
 		return 0, stepCommitted(op, t, step)
 	case t.stopped() && step != t.inherits:
-		return 0, memory.GoesOnFirst(op, t.ID, step, t.inherits)
+		return 0, storeerror.WaitingStepFirst(op, t.ID, step, t.inherits)
 	case len(commit.Result.Pending) > 0 && step < t.running():
-		return 0, memory.NotLast(op, t.ID, step)
+		return 0, storeerror.NotLastStep(op, t.ID, step)
 	case commit.Base != c.Sequence:
 		return 0, failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step", c.ID, c.Sequence, commit.Base).
 			With("base_sequence", decimal(commit.Base)).With("last_sequence", decimal(c.Sequence))

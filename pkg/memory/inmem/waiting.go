@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -15,11 +16,11 @@ func (s *Store) continued(op string, c *conversed, b memory.Begin) (*turn, error
 		return nil, nil
 	}
 	if c == nil || c.WaitingTurn != b.Continues {
-		return nil, memory.NotWaiting(op, b.Continues)
+		return nil, storeerror.NotWaiting(op, b.Continues)
 	}
 	from := s.turn(c, b.Continues)
 	if from == nil {
-		return nil, memory.WaitedTooLong(op, b.Continues)
+		return nil, storeerror.WaitExpired(op, b.Continues)
 	}
 	return from, nil
 }

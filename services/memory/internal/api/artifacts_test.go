@@ -16,6 +16,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -47,14 +48,14 @@ func TestServer_CarriesArtifactsOfEverySize(t *testing.T) {
 	h := holder(t, far)
 	for _, size := range []int{0, 1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 1, 5<<20 + 7} {
 		content := random(t, size)
-		put, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report", MediaType: "application/pdf"}, section(content))
+		put, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report", MediaType: "application/pdf"}, section(content))
 		require.NoError(t, err)
 		require.EqualValues(t, size, put.Size)
-		again, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+		again, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 		require.NoError(t, err)
 		require.Equal(t, put.Version, again.Version, "the same content makes no new version")
 		var got bytes.Buffer
-		read, err := memory.Download(t.Context(), far, h.Ref, "report", put.Version, &got)
+		read, err := transfer.Download(t.Context(), far, h.Ref, "report", put.Version, &got)
 		require.NoError(t, err)
 		require.Equal(t, put, read)
 		require.True(t, bytes.Equal(content, got.Bytes()))
@@ -83,22 +84,22 @@ func TestServer_CarriesAContentInOneStream(t *testing.T) {
 	seen := &counted{ClientConnInterface: conn}
 	far := memoryrpc.New(seen)
 	content := random(t, 5*memory.ArtifactChunk+1)
-	put, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	put, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, []int{seen.calls, seen.streams}, "calls and streams of an upload")
 	var got bytes.Buffer
-	_, err = memory.Download(t.Context(), far, h.Ref, "report", put.Version, &got)
+	_, err = transfer.Download(t.Context(), far, h.Ref, "report", put.Version, &got)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(content, got.Bytes()))
 	require.Equal(t, []int{0, 2}, []int{seen.calls, seen.streams}, "calls and streams with a download")
 
-	_, err = memory.Download(t.Context(), far, h.Ref, "other", 0, io.Discard)
+	_, err = transfer.Download(t.Context(), far, h.Ref, "other", 0, io.Discard)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
-	_, err = memory.Download(t.Context(), far, h.Ref, "report", 0, full{})
+	_, err = transfer.Download(t.Context(), far, h.Ref, "report", 0, full{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
 	require.ErrorIs(t, err, errFull)
 	h.Epoch++
-	_, err = memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	_, err = transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 	require.Equal(t, failure.Fenced, failure.ModeOf(err))
 }
 
@@ -110,7 +111,7 @@ func TestServer_CarriesOneContentForMany(t *testing.T) {
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
-			_, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+			_, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 			if !failure.Is(err, failure.BaseMismatch) { // a few times only
 				require.NoError(t, err)
 			}
@@ -118,7 +119,7 @@ func TestServer_CarriesOneContentForMany(t *testing.T) {
 	}
 	all.Wait()
 	var got bytes.Buffer
-	_, err := memory.Download(t.Context(), far, h.Ref, "report", 0, &got)
+	_, err := transfer.Download(t.Context(), far, h.Ref, "report", 0, &got)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(content, got.Bytes()))
 }
@@ -145,7 +146,7 @@ func TestServer_GoesOnWithAnUpload(t *testing.T) {
 	require.EqualValues(t, memory.ArtifactChunk, stored)
 	_, err = far.PutArtifact(t.Context(), h, memory.Artifact{Name: "report", Content: c})
 	require.Equal(t, failure.BaseMismatch, failure.ModeOf(err))
-	put, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	put, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 	require.NoError(t, err)
 	require.Equal(t, c, put.Content)
 }
@@ -209,7 +210,7 @@ func TestServer_GetArtifactBeginsWhereItIsTold(t *testing.T) {
 	far, _, raw := open(t)
 	h := holder(t, far)
 	content := random(t, memory.ArtifactChunk+100)
-	_, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	_, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 	require.NoError(t, err)
 	for _, offset := range []int64{0, 1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 99, memory.ArtifactChunk + 100, 1 << 40} {
 		get, err := raw.GetArtifact(t.Context(), &troupev1.MemoryServiceGetArtifactRequest{SessionId: h.Ref.Session, Name: "report", Offset: offset})

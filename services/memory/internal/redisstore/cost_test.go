@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
@@ -151,7 +152,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("begin of a session", 2, 2, begin("t1"))
 	costs("begin again", 2, 0, begin("t1"))
 	costs("renew", 1, 1, func() error { return s.RenewTurn(t.Context(), hold(), memory.MinLease) })
-	worker := memory.Under(t.Context(), memory.Holder{Hold: hold(), Step: 1})
+	worker := caller.WithWorker(t.Context(), caller.Worker{Hold: hold(), Step: 1})
 	search := memory.Search{Tenant: "default", User: "alice", Query: "hello", Limit: 5}
 	costs("renew by a worker", 1, 1, func() error { return s.RenewTurn(worker, hold(), memory.MinLease) })
 	costs("history to a worker", 1, 0, func() error { return only(s.LoadHistory(worker, hold().Ref, 0, 10)) })

@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -55,7 +56,7 @@ func marked(t *testing.T, s *Store, id, user string) memory.Hold {
 	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: marker}}))
 	for _, name := range []string{marker, "user:" + marker} {
-		_, err = memory.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker}, section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
+		_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker}, section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
 		require.NoError(t, err)
 	}
 	return h
@@ -163,7 +164,7 @@ func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
 			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"artifact": func(s *Store, h memory.Hold) error {
-			return only(memory.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
+			return only(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
 		},
 		"commit": func(s *Store, h memory.Hold) error {
 			return only(s.CommitStep(t.Context(), memory.Commit{
@@ -249,7 +250,7 @@ func TestStore_ErasesALargeSessionSoon(t *testing.T) {
 	require.NoError(t, err)
 	h := memory.Hold{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	for n := range files {
-		_, err := memory.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)}, section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
+		_, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)}, section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
 		require.NoError(t, err)
 	}
 	last := int64(1)

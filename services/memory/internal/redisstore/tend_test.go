@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -45,7 +46,7 @@ func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Hold) {
 	require.NoError(t, err)
 	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: "found"}}))
-	_, err = memory.Upload(t.Context(), s, h, memory.Artifact{Name: "report"}, section(make([]byte, memory.ArtifactChunk+1)))
+	_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "report"}, section(make([]byte, memory.ArtifactChunk+1)))
 	require.NoError(t, err)
 	_, err = s.UpdateState(t.Context(), memory.StateUpdate{Ref: b.Ref, RequestID: "r1", Delta: map[string]json.RawMessage{"mood": json.RawMessage("1")}})
 	require.NoError(t, err)
@@ -201,7 +202,7 @@ func TestStore_StagedContentIsForgotten(t *testing.T) {
 	require.NoError(t, err)
 	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
-	put, err := memory.Upload(t.Context(), s, h, memory.Artifact{Name: "kept"}, section(content))
+	put, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "kept"}, section(content))
 	require.NoError(t, err)
 	staged := memory.Content{SHA256: strings.Repeat("0", 64), Size: 2 * memory.ArtifactChunk}
 	require.NoError(t, s.AppendArtifact(t.Context(), h, staged, 0, content[:memory.ArtifactChunk]))
@@ -215,7 +216,7 @@ func TestStore_StagedContentIsForgotten(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, stored)
 	var read bytes.Buffer
-	_, err = memory.Download(t.Context(), s, b.Ref, "kept", put.Version, &read)
+	_, err = transfer.Download(t.Context(), s, b.Ref, "kept", put.Version, &read)
 	require.NoError(t, err)
 	require.Equal(t, content, read.Bytes())
 

@@ -15,6 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
 // What requests name, by their fields. Every message of the service that has one of them has it at
@@ -57,7 +58,7 @@ func New(a *turncred.Authority) rpc.Scope {
 				"a worker may call this within a turn alone; send the credential of the step as the metadata %s", turnctx.CredentialKey)
 		}
 		if turn.Epoch > 0 { // a replay has none, and reads what is over
-			ctx = memory.Under(ctx, memory.Holder{
+			ctx = caller.WithWorker(ctx, caller.Worker{
 				Hold: memory.Hold{Ref: session.Ref{Tenant: turn.Tenant, Session: turn.Session}, TurnID: turn.ID, Epoch: turn.Epoch}, Step: turn.Step,
 			})
 		}

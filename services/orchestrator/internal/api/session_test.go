@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -157,7 +158,7 @@ func TestSessions_StreamsAnArtifact(t *testing.T) {
 	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "hello")
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
-	put, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
+	put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
 	require.NoError(t, err)
 	list, err := c.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: "s1"})
 	require.NoError(t, err)

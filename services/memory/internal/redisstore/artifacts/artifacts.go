@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -64,7 +65,7 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Hold, a memory.Art
 	case "ok":
 		return decodePut(op, r)
 	case "elsewhere":
-		return memory.Artifact{}, memory.GoOnAt(op, db.Number(r.Text(1)))
+		return memory.Artifact{}, storeerror.WrongOffset(op, db.Number(r.Text(1)))
 	case "artifacts_full":
 		return memory.Artifact{}, contents.LimitExceeded(op, "session "+h.Ref.Session, h.Ref, r)
 	default:

@@ -11,8 +11,9 @@ import (
 	"hash"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -94,7 +95,7 @@ func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Hold, c memory.
 	}
 	switch {
 	case r.Status() == "elsewhere":
-		return memory.GoOnAt(op, db.Number(r.Text(1)))
+		return storeerror.WrongOffset(op, db.Number(r.Text(1)))
 	case r.Status() != "ok":
 		return db.Rejected(op, h, r)
 	case wrong:

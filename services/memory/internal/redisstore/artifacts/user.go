@@ -6,8 +6,9 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
@@ -77,7 +78,7 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Hold, 
 	}
 	user := r.Text(1)
 	if user == "" {
-		return memory.ArtifactOfNobody(op, h.Ref, name)
+		return storeerror.NoUser(op, h.Ref, name)
 	}
 	for range outbox.MaxAttempts {
 		r, err := s.outbox.EnqueueArtifact(ctx, op, h, user, outbox.DropArtifact(name, version))
@@ -105,7 +106,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Hold, a 
 	}
 	user, stored := r.Text(1), r.Text(2)
 	if user == "" {
-		return "", memory.ArtifactOfNobody(op, h.Ref, a.Name)
+		return "", storeerror.NoUser(op, h.Ref, a.Name)
 	}
 	at, complete := db.OfUser(h.Ref.Tenant, user), stored == strconv.FormatInt(c.Size, 10)
 	r, err = s.db.Run(ctx, op, h.Ref, admitScript, []string{at("arts"), at("staged"), at(contents.Blob(c)), at("erased")},
@@ -117,7 +118,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Hold, a 
 	case "there":
 		return user, nil
 	case "missing":
-		return "", memory.GoOnAt(op, db.Number(stored))
+		return "", storeerror.WrongOffset(op, db.Number(stored))
 	case "artifacts_full":
 		return "", contents.LimitExceeded(op, "the user of session "+h.Ref.Session, h.Ref, r)
 	}
@@ -127,7 +128,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Hold, a 
 			return "", s.db.Fault(op, err)
 		}
 		if piece == "" { // it expired since
-			return "", memory.GoOnAt(op, 0)
+			return "", storeerror.WrongOffset(op, 0)
 		}
 		keys := []string{at(contents.Blob(c)), at(contents.Piece(c, offset)), at("erased")}
 		if _, err := s.db.Run(ctx, op, h.Ref, carryScript, keys, piece, h.Ref.Session); err != nil {

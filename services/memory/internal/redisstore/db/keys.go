@@ -4,8 +4,8 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
 // TenantsKey is a sorted set of the tenants that ever had a session. Tenants are never removed from it.
@@ -52,7 +52,7 @@ func WaitingJournalName(waiting string) string { return "jrnl:" + waiting }
 // when a worker calls in its step.
 func Fence(ctx context.Context, epoch int64) string {
 	text := strconv.FormatInt(epoch, 10)
-	if step := memory.HolderOf(ctx).Step; step > 0 {
+	if step := caller.WorkerOf(ctx).Step; step > 0 {
 		text += "/" + strconv.Itoa(step)
 	}
 	return text

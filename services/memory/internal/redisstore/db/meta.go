@@ -4,8 +4,8 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
 // StatusFields are the fields of the meta hash of a session that CheckReader looks at.
@@ -23,7 +23,7 @@ func (d *DB) Meta(ctx context.Context, op string, ref session.Ref) (map[string]s
 // CheckReader returns why the caller may not read the session with this meta hash, or nil. A worker may
 // read only while its turn is open and holds the latest epoch.
 func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[string]string) error {
-	h, err := memory.HolderOf(ctx), CheckSession(op, ref, meta)
+	h, err := caller.WorkerOf(ctx), CheckSession(op, ref, meta)
 	switch {
 	case err != nil || h.Epoch == 0:
 		return err
@@ -51,7 +51,7 @@ func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 // CheckHolder returns why the worker that the context acts for no longer holds its turn, or nil. It is
 // nil as well when the context acts for no worker, and then Redis is not asked.
 func (d *DB) CheckHolder(ctx context.Context, op string) error {
-	h := memory.HolderOf(ctx)
+	h := caller.WorkerOf(ctx)
 	if h.Epoch == 0 {
 		return nil
 	}

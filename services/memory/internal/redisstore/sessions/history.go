@@ -8,6 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
@@ -20,7 +21,7 @@ var historyScript = db.Register("history", messages.ReadSource, historySource)
 // LoadHistory implements memory.Sessions.
 func (s *Sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	const op = "memory.LoadHistory"
-	holder := memory.HolderOf(ctx)
+	holder := caller.WorkerOf(ctx)
 	r, err := s.db.RunReadOnly(ctx, op, ref, historyScript, []string{db.Key(ref, "meta"), db.Key(ref, "log")},
 		after, limit, messages.ReadBytes, holder.Epoch)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -186,15 +187,15 @@ func (t *Turns) notBegun(op string, b memory.Begin, r db.Reply) error {
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it, or begin a new session", b.Ref.Session).
 			With("session_id", b.Ref.Session)
 	case "not_waiting":
-		return memory.NotWaiting(op, b.Continues)
+		return storeerror.NotWaiting(op, b.Continues)
 	case "forgotten":
-		return memory.WaitedTooLong(op, b.Continues)
+		return storeerror.WaitExpired(op, b.Continues)
 	case "gone_on":
-		return memory.GoneOn(op, b.Resumes)
+		return storeerror.NotResumable(op, b.Resumes)
 	case "failed_long_ago":
-		return memory.FailedTooLongAgo(op, b.Resumes)
+		return storeerror.ResumeExpired(op, b.Resumes)
 	case "session_known":
-		return memory.SessionKnown(op, b.Ref)
+		return storeerror.SessionExists(op, b.Ref)
 	case "session_full":
 		return t.limitExceeded(op, b.Ref, r)
 	case "artifacts_full":

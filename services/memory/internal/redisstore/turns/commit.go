@@ -11,8 +11,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
+	redis "github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -128,9 +129,9 @@ func (t *Turns) notCommitted(op string, c memory.Commit, r db.Reply) error {
 	case "step_committed":
 		return db.StepCommitted(op, h, c.Result.Step)
 	case "continued":
-		return memory.GoesOnFirst(op, h.TurnID, c.Result.Step, int(db.Number(r.Text(1))))
+		return storeerror.WaitingStepFirst(op, h.TurnID, c.Result.Step, int(db.Number(r.Text(1))))
 	case "not_last":
-		return memory.NotLast(op, h.TurnID, c.Result.Step)
+		return storeerror.NotLastStep(op, h.TurnID, c.Result.Step)
 	case "base_mismatch":
 		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step",
 			c.Ref.Session, r.Text(1), c.Base).

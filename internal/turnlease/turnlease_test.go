@@ -1,4 +1,4 @@
-package memory_test
+package turnlease_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/turnlease"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -25,14 +26,14 @@ func (l *leases) RenewTurn(context.Context, memory.Hold, time.Duration) error {
 	return l.answers(l.calls)
 }
 
-func TestKeep_EndsTheStepWhenTheTurnIsAnothers(t *testing.T) {
+func TestRenew_EndsTheStepWhenTheTurnIsTakenOver(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.Fenced, failure.TurnNotOpen, failure.NotFound, failure.SessionDeleted} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, end := context.WithCancelCause(t.Context())
 				refused := failure.New(mode, "test", "no")
 				began := time.Now()
-				memory.Keep(ctx, &leases{answers: func(call int) error {
+				turnlease.Renew(ctx, &leases{answers: func(call int) error {
 					if call < 3 {
 						return nil
 					}
@@ -45,7 +46,7 @@ func TestKeep_EndsTheStepWhenTheTurnIsAnothers(t *testing.T) {
 	}
 }
 
-func TestKeep_GivesUpOnceALeaseHasPassedInSilence(t *testing.T) {
+func TestRenew_EndsTheStepAfterALeaseWithoutReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		away := failure.New(failure.SystemNetwork, "test", "away")
@@ -56,10 +57,10 @@ func TestKeep_GivesUpOnceALeaseHasPassedInSilence(t *testing.T) {
 			}
 			return away
 		}}
-		memory.Keep(ctx, l, memory.Hold{}, 30*time.Second, end)
+		turnlease.Renew(ctx, l, memory.Hold{}, 30*time.Second, end)
 		why, ok := errors.AsType[*failure.Error](context.Cause(ctx))
 		require.True(t, ok)
-		require.ErrorContains(t, why, "the step is given up")
+		require.ErrorContains(t, why, "the step is abandoned")
 		require.Equal(t, "true", why.Facts["lost_lease"], "it is no failure of the step")
 		require.Equal(t, 60*time.Second, time.Since(began), "counted from the last answer")
 	})

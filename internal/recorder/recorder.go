@@ -1,4 +1,5 @@
-package memory
+// Package recorder writes the journal of a running step to the memory tier.
+package recorder
 
 import (
 	"context"
@@ -10,6 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
 // Limits of one write to a journal, beside MaxWindowBytes.
@@ -37,10 +39,10 @@ type Recorder struct {
 	changed chan struct{} // closed and replaced whenever a write ends
 }
 
-// NewRecorder returns the journal of a step. One that was tried before is read first. A write
+// New returns the journal of a step. One that was tried before is read first. A write
 // that is refused ends the step: end is called with the reason. Writes are repeated until ctx
 // ends, which is the step's. Close it, end ctx, and then Wait.
-func NewRecorder(ctx context.Context, end context.CancelCauseFunc, store Journal, hold Hold, step int, triedBefore bool) (*Recorder, error) {
+func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Hold, step int, triedBefore bool) (*Recorder, error) {
 	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
 	j.put = func(entries []execution.Entry) (err error) {
 		defer panics.Recover("memory.Record", &err)
@@ -130,7 +132,7 @@ func (j *Recorder) batch() []execution.Entry {
 	size := 0
 	for i, e := range j.pending[:j.due] {
 		size += sizeOf(e)
-		if i == maxEntries || i > 0 && size > MaxWindowBytes {
+		if i == maxEntries || i > 0 && size > memory.MaxWindowBytes {
 			return j.pending[:i:i]
 		}
 	}
@@ -141,9 +143,9 @@ func sizeOf(e execution.Entry) int {
 	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given) + entryBytes
 }
 
-// Left are the entries that are not known to be stored, for the commit of a step that is
+// Unwritten are the entries that are not known to be stored, for the commit of a step that is
 // recorded. More than that may bring are written first.
-func (j *Recorder) Left(ctx context.Context) ([]execution.Entry, error) {
+func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	for {
 		j.mu.Lock()
 		size, left := 0, slices.Clone(j.pending)
@@ -151,7 +153,7 @@ func (j *Recorder) Left(ctx context.Context) ([]execution.Entry, error) {
 		for _, e := range left {
 			size += sizeOf(e)
 		}
-		if size <= MaxCommitJournal && len(left) <= maxEntries {
+		if size <= memory.MaxCommitJournal && len(left) <= maxEntries {
 			return left, nil
 		}
 		if err := j.Sync(ctx); err != nil {

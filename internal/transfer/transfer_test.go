@@ -1,4 +1,4 @@
-package memory_test
+package transfer_test
 
 import (
 	"bytes"
@@ -9,12 +9,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/transfer"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
+
+// Nothing of the content is read, and so nothing is sent.
+func TestUpload_RefusesANameBeforeItReads(t *testing.T) {
+	store := inmem.New(inmem.Config{})
+	h := holder(t, store)
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(broken{}, 0, 10))
+	require.ErrorContains(t, err, "no /")
+	all, err := store.ListArtifacts(t.Context(), h.Ref)
+	require.NoError(t, err)
+	require.Empty(t, all)
+}
 
 func holder(t *testing.T, store memory.Store) memory.Hold {
 	t.Helper()
@@ -37,11 +49,11 @@ func TestUpload_IsWhatDownloadReturns(t *testing.T) {
 	h := holder(t, store)
 	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
 		content := bytes.Repeat([]byte{byte('a' + i)}, size)
-		put, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, section(content))
+		put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, section(content))
 		require.NoError(t, err)
 		require.Equal(t, i+1, put.Version)
 		var got bytes.Buffer
-		read, err := memory.Download(t.Context(), store, h.Ref, "report", 0, &got)
+		read, err := transfer.Download(t.Context(), store, h.Ref, "report", 0, &got)
 		require.NoError(t, err)
 		require.Equal(t, put, read)
 		require.True(t, bytes.Equal(content, got.Bytes()))
@@ -50,7 +62,7 @@ func TestUpload_IsWhatDownloadReturns(t *testing.T) {
 
 func TestUpload_RefusesWhatIsTooLong(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	_, err := memory.Upload(t.Context(), store, holder(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, memory.MaxArtifactBytes+1))
+	_, err := transfer.Upload(t.Context(), store, holder(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, memory.MaxArtifactBytes+1))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "67108864")
 }
@@ -67,13 +79,13 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 func TestTransfer_TellsWhatCannotBeReadOrWritten(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := holder(t, store)
-	_, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, 10))
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, 10))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorIs(t, err, errBroken)
-	_, err = memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, section([]byte("hello")))
+	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, section([]byte("hello")))
 	require.NoError(t, err)
-	_, err = memory.Download(t.Context(), store, h.Ref, "report", 0, broken{})
+	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, broken{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
-	_, err = memory.Download(t.Context(), store, h.Ref, "other", 0, io.Discard)
+	_, err = transfer.Download(t.Context(), store, h.Ref, "other", 0, io.Discard)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
 }

@@ -1,4 +1,4 @@
-package memory_test
+package recorder_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -15,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// recorder is that of a step of a new turn, with what the store has of its journal.
-func recorder(t *testing.T) (j *memory.Recorder, stored func() []execution.Entry) {
+// newRecorder returns the recorder that of a step of a new turn, with what the store has of its journal.
+func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.Entry) {
 	t.Helper()
 	store := inmem.New(inmem.Config{})
 	ref := session.Ref{Tenant: "default", Session: "s"}
@@ -26,7 +27,7 @@ func recorder(t *testing.T) (j *memory.Recorder, stored func() []execution.Entry
 	require.NoError(t, err)
 	hold := memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	ctx, end := context.WithCancelCause(t.Context())
-	j, err = memory.NewRecorder(ctx, end, store, hold, 1, false)
+	j, err = recorder.New(ctx, end, store, hold, 1, false)
 	require.NoError(t, err)
 	t.Cleanup(func() { j.Close(); end(nil); j.Wait() })
 	return j, func() []execution.Entry {
@@ -38,7 +39,7 @@ func recorder(t *testing.T) (j *memory.Recorder, stored func() []execution.Entry
 
 // What only a replay needs costs no write of its own.
 func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
-	j, stored := recorder(t)
+	j, stored := newRecorder(t)
 	given := execution.Entry{Phase: execution.Intent, Given: []byte("this")}
 	last := execution.Entry{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("echo", "hi")}
 	for _, e := range []execution.Entry{given, last} {
@@ -47,19 +48,19 @@ func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 	}
 	j.Wait() // nobody writes
 	require.Empty(t, stored())
-	left, err := j.Left(t.Context())
+	left, err := j.Unwritten(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []execution.Entry{given, last}, left)
 	require.NoError(t, j.Sync(t.Context()), "who waits has it written")
 	require.Len(t, stored(), 2)
-	left, err = j.Left(t.Context())
+	left, err = j.Unwritten(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
 // The last reply of a step that failed is forgotten; what it was given, and what others rest on, is not.
 func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
-	j, stored := recorder(t)
+	j, stored := newRecorder(t)
 	reply := func(number int, late bool) execution.Entry {
 		return execution.Entry{Number: number, Phase: execution.Done, Late: late, Reply: conversation.Assistant("echo", "hi")}
 	}
@@ -79,13 +80,13 @@ func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
 
 // More than a commit may bring is written before it.
 func TestRecorder_WritesWhatACommitCannotBring(t *testing.T) {
-	j, stored := recorder(t)
+	j, stored := newRecorder(t)
 	for n := range 5 {
 		j.Record(execution.Entry{
 			Number: n + 1, Phase: execution.Done, Late: true, Reply: conversation.Assistant("echo", strings.Repeat("a", conversation.MaxMessageBytes-100)),
 		})
 	}
-	left, err := j.Left(t.Context())
+	left, err := j.Unwritten(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Len(t, stored(), 5)

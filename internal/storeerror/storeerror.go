@@ -1,0 +1,70 @@
+// Package storeerror has the errors that all stores of the MEMORY tier share, so that each store says
+// the same. The parameter op is the method that was called.
+package storeerror
+
+import (
+	"strconv"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// NoUser rejects an artifact under user: in a session without a user. Its mode is user_invalid_input.
+func NoUser(op string, ref session.Ref, name string) *failure.Error {
+	return failure.Newf(failure.UserInvalidInput, op,
+		"artifact %q: session %s has no user, so it has no user: artifacts; begin a session with a user, or leave out user:", name, ref.Session).
+		With("session_id", ref.Session).With("name", name)
+}
+
+// WrongOffset rejects a piece that does not begin where the stored content ends. Its mode is
+// base_mismatch.
+func WrongOffset(op string, stored int64) *failure.Error {
+	return failure.Newf(failure.BaseMismatch, op, "%d bytes of the content are stored; continue there", stored).
+		With("offset", strconv.FormatInt(stored, 10))
+}
+
+// NotResumable says that a turn did not fail, or is no longer the last turn of its session.
+func NotResumable(op, turnID string) error {
+	return failure.Newf(failure.TurnNotOpen, op,
+		"turn %s cannot be resumed: it did not fail, or its session has continued since, or was cleared or compacted; send the message again", turnID).
+		With("turn_id", turnID)
+}
+
+// ResumeExpired says that the store no longer has the journal of a turn that failed.
+func ResumeExpired(op, turnID string) error {
+	return failure.Newf(failure.TurnNotOpen, op,
+		"turn %s failed too long ago: its journal is gone, and repeating its calls might do harm; send the message again", turnID).
+		With("turn_id", turnID)
+}
+
+// SessionExists says that a session cannot begin with a copy, because it exists.
+func SessionExists(op string, ref session.Ref) error {
+	return failure.Newf(failure.KeyReused, op, "session_id: session %s exists already, and a fork begins a new one; leave it empty or choose another", ref.Session).
+		With("session_id", ref.Session)
+}
+
+// NotWaiting says that no call of a turn waits for an answer.
+func NotWaiting(op, turnID string) error {
+	return failure.Newf(failure.TurnNotOpen, op,
+		"no call of turn %s waits any more: they were answered, or a turn began without them; begin a turn with a message", turnID).
+		With("turn_id", turnID)
+}
+
+// WaitExpired says that the store no longer has the journal of a turn with waiting calls.
+func WaitExpired(op, turnID string) error {
+	return failure.Newf(failure.TurnNotOpen, op,
+		"the calls of turn %s have waited too long: its journal is gone, and repeating its calls might do harm; begin a turn with a message", turnID).
+		With("turn_id", turnID)
+}
+
+// NotLastStep says that only the last step of a turn may have calls that wait.
+func NotLastStep(op, turnID string, step int) error {
+	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s may not wait: a later step was committed; only the last may", step, turnID).
+		With("turn_id", turnID).With("step", strconv.Itoa(step))
+}
+
+// WaitingStepFirst says that the step whose calls were answered must be committed before all others.
+func WaitingStepFirst(op, turnID string, step, first int) error {
+	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, comes first", step, turnID, first).
+		With("turn_id", turnID).With("step", strconv.Itoa(step))
+}

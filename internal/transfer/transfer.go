@@ -1,0 +1,146 @@
+// Package transfer uploads and downloads the content of artifacts.
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// maxAttempts bounds how often an upload starts over because another writer stores the same content.
+const maxAttempts = 3
+
+// Streamer is a store that transfers a whole content at less cost than a call for each piece. Upload
+// and Download look for it.
+type Streamer interface {
+	// SendArtifact stores what is missing of a content and makes it the next version of the artifact,
+	// whose digest and size are set. Modes: those of AppendArtifact and PutArtifact, and
+	// user_invalid_input when the content cannot be read.
+	SendArtifact(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error)
+	// ReceiveArtifact writes the content of a version (0 means the latest) and returns its description.
+	// The caller checks the digest. Modes: those of GetArtifact and ReadArtifact; an error of the writer
+	// is returned unchanged.
+	ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error)
+}
+
+// Upload makes a content the next version of an artifact. Only the name and the media type of the
+// artifact need to be set. Bytes that are stored already are not sent again, so an interrupted upload
+// may be repeated. The content is read twice, in pieces. Nothing is sent under an invalid name. Modes:
+// those of PutArtifact and AppendArtifact, and user_invalid_input above MaxArtifactBytes.
+func Upload(ctx context.Context, store memory.Artifacts, h memory.Hold, a memory.Artifact, content *io.SectionReader) (memory.Artifact, error) {
+	const op = "memory.Upload"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
+	if content.Size() > memory.MaxArtifactBytes {
+		return memory.Artifact{}, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", a.Name, content.Size(), memory.MaxArtifactBytes).
+			With("name", a.Name)
+	}
+	digest := sha256.New()
+	if _, err := io.Copy(digest, io.NewSectionReader(content, 0, content.Size())); err != nil {
+		return memory.Artifact{}, unread(op, a.Name, err)
+	}
+	a.Content = memory.Content{SHA256: hex.EncodeToString(digest.Sum(nil)), Size: content.Size()}
+	streamer := streamerOf(store)
+	var put memory.Artifact
+	var err error
+	for range maxAttempts {
+		if put, err = streamer.SendArtifact(ctx, h, a, content); err == nil {
+			return put, nil
+		}
+		if !failure.Is(err, failure.BaseMismatch) {
+			break
+		}
+	}
+	return memory.Artifact{}, err
+}
+
+// Download writes the content of a version of an artifact (0 means the latest) and returns its
+// description. Modes: those of ReadArtifact, and system_disk when the bytes do not have the digest or
+// cannot be written.
+func Download(ctx context.Context, store memory.Artifacts, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
+	const op = "memory.Download"
+	digest, written := sha256.New(), &errWriter{to: to}
+	a, err := streamerOf(store).ReceiveArtifact(ctx, ref, name, version, io.MultiWriter(digest, written))
+	switch {
+	case written.err != nil:
+		return memory.Artifact{}, failure.Newf(failure.SystemDisk, op, "artifact %q: what was read could not be written", name).Because(written.err)
+	case err != nil:
+		return memory.Artifact{}, err
+	case hex.EncodeToString(digest.Sum(nil)) != a.SHA256:
+		return memory.Artifact{}, failure.Newf(failure.SystemDisk, op, "artifact %q: the bytes that were read do not have its digest; do not use them", name).
+			With("name", name).With("sha256", a.SHA256)
+	}
+	return a, nil
+}
+
+// errWriter keeps the error of a writer.
+type errWriter struct {
+	to  io.Writer
+	err error
+}
+
+func (w *errWriter) Write(b []byte) (n int, err error) {
+	n, w.err = w.to.Write(b)
+	return n, w.err
+}
+
+// streamerOf returns the store, or a Streamer over it.
+func streamerOf(store memory.Artifacts) Streamer {
+	if streamer, ok := store.(Streamer); ok {
+		return streamer
+	}
+	return pieceStreamer{store}
+}
+
+// pieceStreamer is the Streamer of a store that is none: it makes a call for each piece.
+type pieceStreamer struct{ store memory.Artifacts }
+
+// SendArtifact implements Streamer.
+func (p pieceStreamer) SendArtifact(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+	offset, err := p.store.StageArtifact(ctx, h, a.Content)
+	for err == nil && offset < a.Size {
+		var piece []byte
+		if piece, err = Piece(content, a, offset); err == nil {
+			err = p.store.AppendArtifact(ctx, h, a.Content, offset, piece)
+		}
+		offset += int64(len(piece))
+	}
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	return p.store.PutArtifact(ctx, h, a)
+}
+
+// ReceiveArtifact implements Streamer.
+func (p pieceStreamer) ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
+	a, err := p.store.GetArtifact(ctx, ref, name, version)
+	for offset := int64(0); err == nil && offset < a.Size; {
+		var piece []byte
+		if piece, err = p.store.ReadArtifact(ctx, ref, a.Content, offset); err != nil || len(piece) == 0 {
+			break
+		}
+		_, err = to.Write(piece)
+		offset += int64(len(piece))
+	}
+	return a, err
+}
+
+// Piece reads the piece of an artifact's content at the offset. Modes: user_invalid_input.
+func Piece(content io.ReaderAt, a memory.Artifact, offset int64) ([]byte, error) {
+	piece := make([]byte, min(memory.ArtifactChunk, a.Size-offset))
+	if _, err := content.ReadAt(piece, offset); err != nil && !errors.Is(err, io.EOF) {
+		return nil, unread("memory.Upload", a.Name, err)
+	}
+	return piece, nil
+}
+
+func unread(op, name string, cause error) error {
+	return failure.Newf(failure.UserInvalidInput, op, "artifact %q: its content cannot be read", name).With("name", name).Because(cause)
+}
