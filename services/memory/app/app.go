@@ -25,9 +25,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/memory/internal/api"
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
+	"github.com/troupe-dev/troupe/services/memory/internal/maintenance"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 	"github.com/troupe-dev/troupe/services/memory/internal/scope"
-	"github.com/troupe-dev/troupe/services/memory/internal/upkeep"
 )
 
 // App is a memory service whose ports are open.
@@ -41,7 +41,7 @@ type App struct {
 	store     *redisstore.Store
 	durable   *durability
 	guard     *generation.Guard // nil without etcd, or of data that are fleeting
-	keeper    *upkeep.Keeper
+	keeper    *maintenance.Keeper
 	desires   registry.Desires // nil without etcd
 	shutOut   quarantine
 	closers   process.Closers
@@ -91,14 +91,14 @@ func (a *App) open() (err error) {
 	}); err != nil {
 		return err
 	}
-	a.keeper, err = upkeep.New(upkeep.Config{
+	a.keeper, err = maintenance.New(maintenance.Config{
 		Store: a.store, Retention: a.cfg.SessionRetention, CompactAbove: a.cfg.CompactAbove, CompactKeep: a.cfg.CompactKeep,
 		Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
 	})
 	if err != nil {
 		return err
 	}
-	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.keeper.Watch()))
+	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.keeper.Observe()))
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 			Condition: conditionStore, Address: a.store.Addr(), Ask: a.durable.ask,
 		}, true),
 	}
-	parts = append(parts, process.Part{Name: "upkeep", Grace: a.cfg.Grace, Run: a.keeper.Run})
+	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.keeper.Run})
 	if a.desires != nil {
 		parts = append(parts, a.shutOut.part(a.desires, a.telemetry.Log))
 	} else {

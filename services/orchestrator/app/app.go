@@ -183,7 +183,7 @@ func (a *App) open(files fs.FS) error {
 	}
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
 		Reflection: a.cfg.Reflection, TLS: shown.Credentials(), Rates: rate.New(rates), PeerConnections: a.cfg.PeerConnections,
-		Authenticate: turncred.Authenticate(credentials, callers.Authenticate), Scope: scope.New(credentials, a.store.Get, traces.Standing), Barred: a.roster.Desired().RejectQuarantined,
+		Authenticate: turncred.Authenticate(credentials, callers.Authenticate), Scope: scope.New(credentials, a.store.Get, traces.Status), Barred: a.roster.Desired().RejectQuarantined,
 	}); err != nil {
 		return err
 	}

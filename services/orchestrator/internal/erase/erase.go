@@ -86,7 +86,7 @@ func (e *Eraser) Tend(ctx context.Context) {
 // Resume ends some erasures that nobody has gone on with for a while. One that fails is in no
 // other's way.
 func (e *Eraser) Resume(ctx context.Context) error {
-	left, err := e.cfg.Traces.Unfinished(ctx, resumed)
+	left, err := e.cfg.Traces.UnfinishedErasures(ctx, resumed)
 	if err != nil {
 		return err
 	}
@@ -116,14 +116,14 @@ func (e *Eraser) cancel(ctx context.Context, ref session.Ref) error {
 // session goes through all steps of a session's erasure, whichever were done before; deep: also of
 // the sessions below it.
 func (e *Eraser) session(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
-	if _, err := e.cfg.Traces.Condemn(ctx, subject, by, false); err != nil {
+	if _, err := e.cfg.Traces.BeginErasure(ctx, subject, by, false); err != nil {
 		return memory.Erasure{}, err
 	}
 	had, err := e.cfg.Memory.DeleteSession(ctx, subject.Ref())
 	if err != nil && !failure.Is(err, failure.NotFound) { // its mark may be older than this one
 		return memory.Erasure{}, err
 	}
-	if err := e.cfg.Traces.Removed(ctx, subject, "memory", had.Removed); err != nil {
+	if err := e.cfg.Traces.AddRemoved(ctx, subject, "memory", had.Removed); err != nil {
 		return memory.Erasure{}, err
 	}
 	if deep {
@@ -141,7 +141,7 @@ func (e *Eraser) session(ctx context.Context, subject trace.Subject, by string, 
 // each. They are found by the traces of the session, so it is done before those go. It has an end:
 // the ids of the sessions below one begin with a digest of its own.
 func (e *Eraser) below(ctx context.Context, above trace.Subject, by string) error {
-	ids, err := e.cfg.Traces.Below(ctx, above.Ref())
+	ids, err := e.cfg.Traces.ChildSessions(ctx, above.Ref())
 	if err != nil {
 		return err
 	}
@@ -151,21 +151,21 @@ func (e *Eraser) below(ctx context.Context, above trace.Subject, by string) erro
 // user goes through all steps of a user's erasure. Last come sessions that had expired, of which the
 // memory service has nothing any more: only those of before, as the user may begin new ones by then.
 func (e *Eraser) user(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
-	begun, err := e.cfg.Traces.Condemn(ctx, subject, by, anew)
+	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
 		var left memory.ErasedUser
 		if left, err = e.cfg.Memory.EraseUser(ctx, subject.Tenant, subject.User); err != nil {
 			break
 		}
 		if len(left.Sessions) == 0 {
-			err = e.cfg.Traces.Removed(ctx, subject, "memory", left.Erasure.Removed)
+			err = e.cfg.Traces.AddRemoved(ctx, subject, "memory", left.Erasure.Removed)
 			break
 		}
 		err = e.some(ctx, subject, begun.By, left.Sessions)
 	}
 	for err == nil {
 		var expired []string
-		expired, err = e.cfg.Traces.Visited(ctx, subject.Tenant, subject.User, begun.Began, memory.MaxPage)
+		expired, err = e.cfg.Traces.SessionsOfUser(ctx, subject.Tenant, subject.User, begun.Began, memory.MaxPage)
 		if err == nil && len(expired) == 0 {
 			return e.ended(ctx, subject)
 		}
@@ -182,7 +182,7 @@ func (e *Eraser) some(ctx context.Context, user trace.Subject, by string, ids []
 	if err := e.sessions(ctx, user, by, ids, false); err != nil {
 		return err
 	}
-	_, err := e.cfg.Traces.Condemn(ctx, user, by, false)
+	_, err := e.cfg.Traces.BeginErasure(ctx, user, by, false)
 	return err
 }
 
@@ -206,7 +206,7 @@ func (e *Eraser) sessions(ctx context.Context, whose trace.Subject, by string, i
 				counts = map[string]int64{}
 			}
 			counts[memory.KindSessions]++
-			return e.cfg.Traces.Removed(within, whose, id, counts)
+			return e.cfg.Traces.AddRemoved(within, whose, id, counts)
 		})
 	}
 	return at.Wait()
@@ -214,7 +214,7 @@ func (e *Eraser) sessions(ctx context.Context, whose trace.Subject, by string, i
 
 // ended ends an erasure whose steps are all done.
 func (e *Eraser) ended(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
-	erased, err := e.cfg.Traces.Erased(ctx, subject)
+	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {
 		return memory.Erasure{}, err
 	}

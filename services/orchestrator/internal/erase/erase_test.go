@@ -84,18 +84,18 @@ func (s *tiers) EraseTraces(ctx context.Context, ref session.Ref) error {
 	return s.Erasures.EraseTraces(ctx, ref)
 }
 
-func (s *tiers) Removed(ctx context.Context, subject trace.Subject, of string, counts map[string]int64) error {
+func (s *tiers) AddRemoved(ctx context.Context, subject trace.Subject, of string, counts map[string]int64) error {
 	if err := s.gone(); err != nil {
 		return err
 	}
-	return s.Erasures.Removed(ctx, subject, of, counts)
+	return s.Erasures.AddRemoved(ctx, subject, of, counts)
 }
 
-func (s *tiers) Erased(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	if err := s.gone(); err != nil {
 		return memory.Erasure{}, err
 	}
-	return s.Erasures.Erased(ctx, subject)
+	return s.Erasures.EndErasure(ctx, subject)
 }
 
 func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: zap.NewNop()}) }
@@ -122,7 +122,7 @@ func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (m
 	}
 	record := &troupev1.Trace{TraceId: fmt.Sprintf("%032x", n), SessionId: id, TurnId: "t1", Turn: 1, Owner: "one", Text: "MARKED"}
 	events := []*troupev1.Event{{Sequence: 1, Agent: "MARKED"}}
-	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Terms: trace.Terms{User: user, TurnEpoch: 1, Above: above}})
+	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Terms: trace.Terms{User: user, TurnEpoch: 1, Parent: above}})
 	return memory.Hold{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}, err
 }
 
@@ -131,7 +131,7 @@ func traceRef(n int) trace.Ref { return trace.Ref{Tenant: tenant, Trace: fmt.Spr
 func (s *tiers) clean(t *testing.T) {
 	t.Helper()
 	require.NotContains(t, s.redis.Dump(), "MARKED")
-	left, err := s.Unfinished(t.Context(), 9)
+	left, err := s.UnfinishedErasures(t.Context(), 9)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
@@ -331,7 +331,7 @@ func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
 	s := newTiers(t)
 	for n, id := range []string{"s1", "s2", "s3"} {
 		s.talk(t, id, "", n+1)
-		_, err := s.Condemn(t.Context(), trace.Subject{Tenant: tenant, Session: id}, "admin ann", false)
+		_, err := s.BeginErasure(t.Context(), trace.Subject{Tenant: tenant, Session: id}, "admin ann", false)
 		require.NoError(t, err)
 	}
 	s.redis.SetTime(time.Now().Add(time.Minute))
@@ -351,11 +351,11 @@ func TestEraser_AReceiptIsKept(t *testing.T) {
 	first, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
 	require.NoError(t, err)
 	user := trace.Subject{Tenant: tenant, User: "alice"}
-	_, err = s.Condemn(t.Context(), user, "", false) // and the list has it again
+	_, err = s.BeginErasure(t.Context(), user, "", false) // and the list has it again
 	require.NoError(t, err)
 	s.redis.SetTime(time.Now().Add(time.Minute))
 	require.NoError(t, s.eraser().Resume(t.Context()))
-	kept, err := s.Erasures.Erased(t.Context(), user)
+	kept, err := s.Erasures.EndErasure(t.Context(), user)
 	require.NoError(t, err)
 	require.Equal(t, "admin ann", kept.By)
 	require.Equal(t, first.Removed, kept.Removed)

@@ -23,7 +23,7 @@ import (
 type Find func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 
 // Stands tells how the trace of a turn stands to who has one of its steps.
-type Stands func(ctx context.Context, ref trace.Ref, step int) (trace.Standing, error)
+type Stands func(ctx context.Context, ref trace.Ref, step int) (trace.Status, error)
 
 // New returns the scope of the calls of an orchestrator. Others than workers are not looked at:
 // what they may touch is decided by their tenants.
@@ -123,7 +123,7 @@ func beyond(asked, above budget.Limits) (budget.Kind, bool) {
 
 // current is how the trace of a turn stands. It fails with why the worker that calls has nothing to ask
 // for any more: another has the turn, or its step has ended. A trace whose record is not there yet has just begun.
-func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Standing, error) {
+func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Status, error) {
 	standing, err := s.stands(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
 	switch {
 	case err != nil:
@@ -131,7 +131,7 @@ func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Standing,
 	case standing.TurnEpoch > turn.Epoch:
 		return standing, failure.Newf(failure.Fenced, "call", "epoch %d of the turn is over: it is at epoch %d, somebody else goes on with it; stop this work", turn.Epoch, standing.TurnEpoch).
 			With("epoch", strconv.FormatInt(turn.Epoch, 10)).With("current_epoch", strconv.FormatInt(standing.TurnEpoch, 10))
-	case standing.Over:
+	case standing.StepEnded:
 		return standing, failure.Newf(failure.TurnNotOpen, "call", "step %d of the turn has ended, and asks for nothing more; stop this work", turn.Step).
 			With("step", strconv.Itoa(turn.Step))
 	}

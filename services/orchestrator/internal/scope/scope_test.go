@@ -43,12 +43,12 @@ func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 }
 
 // stands knows the same, and that the turn is driven under epoch 3, and its step 1 is over.
-func stands(ctx context.Context, ref trace.Ref, step int) (trace.Standing, error) {
+func stands(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) {
 	record, err := find(ctx, ref)
 	if failure.Is(err, failure.NotFound) {
-		return trace.Standing{}, nil
+		return trace.Status{}, nil
 	}
-	return trace.Standing{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, Over: step == 1}, err
+	return trace.Status{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, StepEnded: step == 1}, err
 }
 
 // calling is a call that shows a credential for a turn, as a server knows it.

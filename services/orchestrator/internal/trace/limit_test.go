@@ -39,12 +39,12 @@ func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
 			for range c.most + 10 {
 				require.NoError(t, l.Append(t.Context(), c.event()))
 			}
-			kept := len(l.Items())
+			kept := len(l.Events())
 			require.LessOrEqual(t, kept, c.most)
 			require.Greater(t, kept, c.most/3, "and no less than there is room for")
 			require.NoError(t, l.Append(t.Context(), warning()))
 			require.NoError(t, traces.Close(t.Context(), l, last()))
-			require.Len(t, l.Items(), kept+2)
+			require.Len(t, l.Events(), kept+2)
 		})
 	}
 }

@@ -28,10 +28,11 @@ type Log struct {
 }
 
 func newLog(t *Traces, c Claim) *Log {
-	return &Log{
-		traces: t, claim: c, root: c.Record.GetRootTraceId(), turnEpoch: c.Terms.TurnEpoch,
-		writer: writer{term: t.term(), rejected: make(chan struct{})}, changed: make(chan struct{}),
+	l := &Log{
+		traces: t, claim: c, root: c.Record.GetRootTraceId(), turnEpoch: c.Terms.TurnEpoch, changed: make(chan struct{}),
 	}
+	l.writer = writer{log: l, term: t.term(), rejected: make(chan struct{})}
+	return l
 }
 
 // takeOver claims the trace before any event is appended, and reads the events that it has.
@@ -70,18 +71,11 @@ func (l *Log) Ref() Ref { return l.claim.Ref() }
 // (contract OC-10).
 func (l *Log) Root() string { return l.root }
 
-// Items returns a copy of the list of events so far, in the order in which they happened.
-func (l *Log) Items() []*troupev1.Event {
+// Events returns a copy of the list of events so far, in the order in which they happened.
+func (l *Log) Events() []*troupev1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.history.events)
-}
-
-// All returns the events so far, stored or not, in their order. The caller must not change the list.
-func (l *Log) All() []*troupev1.Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clip(l.history.events)
 }
 
 // Length returns how many durable events the log has, stored or not.
@@ -108,18 +102,18 @@ func (l *Log) Stage() troupev1.Stage {
 	return l.history.events[len(l.history.events)-1].GetStage()
 }
 
-// Told returns what the log says of the steps so far.
-func (l *Log) Told() Told {
+// Published returns what the log says of the steps so far.
+func (l *Log) Published() Published {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return publishedIn(l.history.events)
 }
 
-// Account returns what the log says of the steps, as AccountOf does.
-func (l *Log) Account() Account {
+// Steps returns what the log says of the steps, as AccountOf does.
+func (l *Log) Steps() Steps {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return AccountOf(l.history.events)
+	return StepsOf(l.history.events)
 }
 
 // Measure returns the metrics of the turn so far, as the function Measure does.
@@ -129,16 +123,16 @@ func (l *Log) Measure(total time.Duration) *troupev1.TurnMetrics {
 	return Measure(l.history.events, total)
 }
 
-// Under sets the epoch under which the turn is driven from now on. It is stored with the next events.
-func (l *Log) Under(turnEpoch int64) {
+// SetTurnEpoch sets the epoch under which the turn is driven from now on. It is stored with the next events.
+func (l *Log) SetTurnEpoch(turnEpoch int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turnEpoch, l.history.earlier = turnEpoch, len(l.history.events)
 }
 
-// Refused returns a channel that is closed when the store takes no more events: another owner has the
+// Rejected returns a channel that is closed when the store takes no more events: another owner has the
 // trace, or the ctx of the writes has ended.
-func (l *Log) Refused() <-chan struct{} { return l.writer.rejected }
+func (l *Log) Rejected() <-chan struct{} { return l.writer.rejected }
 
 // Append adds an event. A durable event gets the next sequence; the sequence of an ephemeral one stays 0.
 // Append does not wait for the store; ctx bounds the write. It fails with resource_quota at MaxEvents and
@@ -161,7 +155,7 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	switch {
 	case !h.add(e):
 	case e.GetSequence() > 0:
-		l.startWriter(ctx)
+		l.writer.start(ctx)
 	case h.shown == len(h.events)-1 && l.writer.term == l.traces.term():
 		h.shown++ // no earlier event waits for the store, and this replica still owns the trace
 		l.notify()
@@ -197,7 +191,7 @@ func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 	l.add(ctx, last)
 	l.ended = true
 	l.mu.Unlock()
-	l.await(ctx)
+	l.writer.await(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writer.err
@@ -205,7 +199,7 @@ func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 
 // abandon waits for a write in progress, or for ctx, and then stores no more events.
 func (l *Log) abandon(ctx context.Context) {
-	l.await(ctx)
+	l.writer.await(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writer.err == nil {
@@ -228,4 +222,13 @@ func (l *Log) rejection() error {
 		return nil
 	}
 	return orphaned(l.Ref())
+}
+
+// pending returns the durable events that are not stored yet, and how many events can be shown once they
+// are. After an error no more than now can be shown. The caller holds the lock.
+func (l *Log) pending() (batch []*troupev1.Event, upto int) {
+	if l.writer.err != nil {
+		return nil, l.history.shown
+	}
+	return l.history.pending()
 }

@@ -30,7 +30,7 @@ type ram struct {
 	events  []*troupev1.Event
 	epoch   int64
 	writes  int
-	beats   []Beat
+	beats   []Heartbeat
 	away    bool
 	latency time.Duration
 }
@@ -110,17 +110,17 @@ func (s *ram) Load(ctx context.Context, ref Ref) (Running, error) {
 	return Running{Record: record, Terms: s.terms, Left: s.terms.Timeout}, err
 }
 
-func (s *ram) Beat(_ context.Context, b Beat) (Heard, error) {
+func (s *ram) Heartbeat(_ context.Context, b Heartbeat) (HeartbeatReply, error) {
 	if err := s.write(); err != nil {
-		return Heard{}, err
+		return HeartbeatReply{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats = append(s.beats, b)
-	return Heard{}, nil
+	return HeartbeatReply{}, nil
 }
 
-func (s *ram) Free(context.Context, Ref) error { return nil }
+func (s *ram) ReleaseLease(context.Context, Ref) error { return nil }
 
 func (s *ram) Stop(context.Context, Stop) error { return nil }
 
@@ -279,7 +279,7 @@ func TestLog_AnotherOwnerFencesIt(t *testing.T) {
 		require.False(t, taken.Empty())
 
 		require.NoError(t, l.Append(t.Context(), warning()))
-		<-l.Refused()
+		<-l.Rejected()
 		require.True(t, failure.Is(traces.Close(t.Context(), l, last()), failure.Fenced))
 		require.NoError(t, other.Close(t.Context(), taken, last()))
 		got, err := collect(t.Context(), other, 0)

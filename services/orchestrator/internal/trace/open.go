@@ -11,37 +11,37 @@ import (
 // at most Vouch, plus Interval with its jitter, plus the time of the takeover. With more replicas it takes
 // less, because they ask independently.
 const (
-	Vouch    = 6 * time.Second // the duration of a lease, by the clock of the store
-	Interval = 2 * time.Second // about how long between two calls of Beat
+	LeaseTime         = 6 * time.Second // the duration of a lease, by the clock of the store
+	HeartbeatInterval = 2 * time.Second // about how long between two calls of Beat
 )
 
-// Roll is the list of all open traces, each with the end of its owner's lease. It is only a hint for
+// OpenTraces is the list of all open traces, each with the end of its owner's lease. It is only a hint for
 // replicas that look for work: the record of a trace says who owns it, and the memory service says who
 // holds its turn.
-type Roll interface {
-	// Beat renews the leases of traces, removes traces that have ended, and takes over some whose lease
+type OpenTraces interface {
+	// Heartbeat renews the leases of traces, removes traces that have ended, and takes over some whose lease
 	// expired: the caller has their leases from then on. It returns the stops that were requested since
 	// the last call.
-	Beat(ctx context.Context, b Beat) (Heard, error)
-	// Free ends the lease of a trace.
-	Free(ctx context.Context, ref Ref) error
+	Heartbeat(ctx context.Context, b Heartbeat) (HeartbeatReply, error)
+	// ReleaseLease ends the lease of a trace.
+	ReleaseLease(ctx context.Context, ref Ref) error
 	// Stop asks the owner of a trace, now or later, to end it.
 	Stop(ctx context.Context, s Stop) error
 }
 
-// Beat is the heartbeat of a replica.
-type Beat struct {
-	Mine, Ended []Ref
-	Vouch       time.Duration // the duration of the leases
-	Take        int           // how many traces to take over at most
-	After       string        // Heard.Until of the last heartbeat (empty means that all stops are wanted)
+// Heartbeat is the heartbeat of a replica.
+type Heartbeat struct {
+	Owned, Ended []Ref
+	LeaseTime    time.Duration // the duration of the leases
+	MaxTaken     int           // how many traces to take over at most
+	Cursor       string        // Heard.Until of the last heartbeat (empty means that all stops are wanted)
 }
 
-// Heard is the reply to a heartbeat.
-type Heard struct {
-	Taken []Ref
-	Stops []Stop
-	Until string
+// HeartbeatReply is the reply to a heartbeat.
+type HeartbeatReply struct {
+	TakenOver []Ref
+	Stops     []Stop
+	Cursor    string
 }
 
 // Stop is a request to end a trace.
@@ -58,20 +58,20 @@ type pulse struct {
 	until string
 }
 
-// Beat renews the leases of the traces that this replica drives. It returns the traces that the replica
+// Heartbeat renews the leases of the traces that this replica drives. It returns the traces that the replica
 // must now continue, at most take, and the stops that were requested. It is called about every Interval.
 //
 // It takes over nothing until heartbeats have succeeded for the duration of a lease: while the store was
 // away no owner could renew a lease, and living owners come first.
-func (t *Traces) Beat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
+func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
 	began := time.Now()
 	t.mu.Lock()
-	if t.pulse.since.IsZero() || began.Sub(t.pulse.since) < Vouch {
+	if t.pulse.since.IsZero() || began.Sub(t.pulse.since) < LeaseTime {
 		take = 0
 	}
-	b := Beat{Mine: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, Vouch: Vouch, Take: take, After: t.pulse.until}
+	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTaken: take, Cursor: t.pulse.until}
 	t.mu.Unlock()
-	heard, err := t.store.Beat(ctx, b)
+	heard, err := t.store.Heartbeat(ctx, b)
 	t.term() // counts a lapse before the time of the last heartbeat is overwritten
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,13 +82,13 @@ func (t *Traces) Beat(ctx context.Context, take int) (taken []Ref, stops []Stop,
 	if t.pulse.since.IsZero() {
 		t.pulse.since = time.Now()
 	}
-	t.pulse.last, t.pulse.until = began, heard.Until
+	t.pulse.last, t.pulse.until = began, heard.Cursor
 	t.ended = t.ended[len(b.Ended):]
-	return heard.Taken, heard.Stops, nil
+	return heard.TakenOver, heard.Stops, nil
 }
 
-// Dismiss removes a trace from the list of open traces with the next heartbeat.
-func (t *Traces) Dismiss(ref Ref) {
+// RemoveEnded removes a trace from the list of open traces with the next heartbeat.
+func (t *Traces) RemoveEnded(ref Ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = append(t.ended, ref)
@@ -101,7 +101,7 @@ func (t *Traces) Dismiss(ref Ref) {
 func (t *Traces) term() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.pulse.last.IsZero() && time.Since(t.pulse.last) > Vouch {
+	if !t.pulse.last.IsZero() && time.Since(t.pulse.last) > LeaseTime {
 		t.pulse.terms++
 		t.pulse.last = time.Now()
 	}

@@ -2,28 +2,28 @@ package trace
 
 import troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 
-// Told is what the events of a trace have published of its steps, by step number.
-type Told struct {
-	Finished map[int]*troupev1.StepResult // steps that have ended
-	Started  map[int]*troupev1.Event      // the last start of each step that has not ended
-	Reset    map[int]bool                 // whether the text of such a step was retracted
+// Published is what the events of a trace have published of its steps, by step number.
+type Published struct {
+	Finished  map[int]*troupev1.StepResult // steps that have ended
+	Started   map[int]*troupev1.Event      // the last start of each step that has not ended
+	Retracted map[int]bool                 // whether the text of such a step was retracted
 	// Choices are the routing decisions by a strategy, by their numbers. They were made from the state
 	// at that time, and are not made again.
 	Choices map[int]*troupev1.RoutingDecision
 }
 
 // publishedIn reads events from the first on.
-func publishedIn(events []*troupev1.Event) Told {
-	p := Told{
-		Finished: map[int]*troupev1.StepResult{}, Started: map[int]*troupev1.Event{}, Reset: map[int]bool{}, Choices: Choices(events),
+func publishedIn(events []*troupev1.Event) Published {
+	p := Published{
+		Finished: map[int]*troupev1.StepResult{}, Started: map[int]*troupev1.Event{}, Retracted: map[int]bool{}, Choices: Choices(events),
 	}
 	for _, e := range events {
 		step := int(e.GetStep())
 		switch {
 		case e.GetStepStarted() != nil:
-			p.Started[step], p.Reset[step] = e, false
+			p.Started[step], p.Retracted[step] = e, false
 		case e.GetTextRetracted() != nil:
-			p.Reset[step] = true
+			p.Retracted[step] = true
 		case e.GetStepFinished() != nil:
 			delete(p.Started, step)
 			p.Finished[step] = e.GetStepFinished().GetResult()

@@ -6,19 +6,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Account summarizes the steps of a trace, by step number. It says what there is of a turn that failed,
+// Steps summarizes the steps of a trace, by step number. It says what there is of a turn that failed,
 // and from where another turn may continue (contract OC-26, OC-27).
-type Account struct {
-	Planned  int                          // steps of the plan that an agent runs
-	Finished map[int]*troupev1.StepResult // results of the steps that ended
-	Ended    map[int]time.Time            // when they ended
-	Open     map[int]string               // agents of the steps that started and did not end
-	Survived map[int]bool                 // whether the step failed and the turn continued
+type Steps struct {
+	Planned   int                          // steps of the plan that an agent runs
+	Finished  map[int]*troupev1.StepResult // results of the steps that ended
+	Ended     map[int]time.Time            // when they ended
+	Open      map[int]string               // agents of the steps that started and did not end
+	Tolerated map[int]bool                 // whether the step failed and the turn continued
 }
 
-// AccountOf reads events from the first on.
-func AccountOf(events []*troupev1.Event) Account {
-	a := Account{Finished: map[int]*troupev1.StepResult{}, Ended: map[int]time.Time{}, Open: map[int]string{}, Survived: map[int]bool{}}
+// StepsOf reads events from the first on.
+func StepsOf(events []*troupev1.Event) Steps {
+	a := Steps{Finished: map[int]*troupev1.StepResult{}, Ended: map[int]time.Time{}, Open: map[int]string{}, Tolerated: map[int]bool{}}
 	decided := map[int32]bool{} // decisions that were seen; after a takeover, those about open steps are made again
 	for _, e := range events {
 		step := int(e.GetStep())
@@ -35,7 +35,7 @@ func AccountOf(events []*troupev1.Event) Account {
 			// about a tool of that step.
 			decided[e.GetRoutingDecision().GetNumber()] = e.GetRoutingDecision().GetNumber() > 0
 			for n, r := range a.Finished {
-				a.Survived[n] = a.Survived[n] || r.GetFailure() != nil
+				a.Tolerated[n] = a.Tolerated[n] || r.GetFailure() != nil
 			}
 		}
 	}

@@ -45,7 +45,7 @@ type Store interface {
 	Events(ctx context.Context, ref Ref, after uint64, limit int) ([]*troupev1.Event, error)
 	// List returns the latest records, newest first, without the texts of their results.
 	List(ctx context.Context, tenant string, q Query) ([]*troupev1.Trace, error)
-	Roll
+	OpenTraces
 	Audit
 	Erasures
 }
@@ -83,9 +83,9 @@ type Terms struct {
 	Timeout     time.Duration // of the turn, from this claim on (0 means as before)
 	Credentials bool          // whether the request had credentials, which are stored nowhere
 	Labels      string        // of the request, as its first owner wrote them; later claims do not change them
-	// Above is the parent trace: its agent asked for this one, in a child session that is erased with
+	// Parent is the parent trace: its agent asked for this one, in a child session that is erased with
 	// the session of the parent (empty means none). Later claims do not change it.
-	Above string
+	Parent string
 }
 
 // Running is what a new owner of a trace finds.

@@ -58,7 +58,7 @@ func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error 
 		}
 		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.Ref().Trace), zap.String("root_trace_id", l.root), zap.Error(err))
 	} else {
-		t.Dismiss(l.Ref())
+		t.RemoveEnded(l.Ref())
 	}
 	t.forget(l)
 	return err

@@ -158,7 +158,7 @@ func TestLog_HoldsTextBackWhenItsReplicaWasNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces := New(store, zap.NewNop())
-		_, _, err := traces.Beat(t.Context(), 0)
+		_, _, err := traces.Heartbeat(t.Context(), 0)
 		require.NoError(t, err)
 		l, err := traces.Open(t.Context(), claim(terms), false)
 		require.NoError(t, err)
@@ -168,10 +168,10 @@ func TestLog_HoldsTextBackWhenItsReplicaWasNotHeard(t *testing.T) {
 
 		require.NoError(t, l.Append(t.Context(), delta("true")))
 		require.Equal(t, 2, shown())
-		time.Sleep(Vouch + time.Second)
+		time.Sleep(LeaseTime + time.Second)
 		require.NoError(t, l.Append(t.Context(), delta("who knows")))
 		require.Equal(t, 2, shown())
-		_, _, err = traces.Beat(t.Context(), 0)
+		_, _, err = traces.Heartbeat(t.Context(), 0)
 		require.NoError(t, err)
 		require.NoError(t, l.Append(t.Context(), delta("still")))
 		require.Equal(t, 2, shown(), "to be heard is no proof")
@@ -188,20 +188,20 @@ func TestTraces_BeatTakesNothingBeforeItWasHeardForAWhile(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)
 		takes := func() int {
-			_, _, err := traces.Beat(t.Context(), 7)
+			_, _, err := traces.Heartbeat(t.Context(), 7)
 			require.NoError(t, err)
-			return store.beats[len(store.beats)-1].Take
+			return store.beats[len(store.beats)-1].MaxTaken
 		}
 		require.Zero(t, takes())
-		time.Sleep(Vouch)
+		time.Sleep(LeaseTime)
 		require.Equal(t, 7, takes())
-		require.Equal(t, []Ref{ref}, store.beats[1].Mine)
+		require.Equal(t, []Ref{ref}, store.beats[1].Owned)
 		store.setAway(true)
-		_, _, err := traces.Beat(t.Context(), 7)
+		_, _, err := traces.Heartbeat(t.Context(), 7)
 		require.Error(t, err)
 		store.setAway(false)
 		require.Zero(t, takes())
-		time.Sleep(Vouch)
+		time.Sleep(LeaseTime)
 		require.NoError(t, traces.Close(t.Context(), l, last()))
 		require.Equal(t, 7, takes())
 		require.Equal(t, []Ref{ref}, store.beats[len(store.beats)-1].Ended)

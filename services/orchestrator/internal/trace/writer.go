@@ -10,9 +10,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// writer is the state of the goroutine that stores the events of a log. The goroutine runs while events
-// are pending. All fields but ownerEpoch are guarded by the lock of the log.
+// writer stores the events of a log, in a goroutine that runs while events are pending. The lock of the log
+// guards all fields that change, except ownerEpoch.
 type writer struct {
+	log        *Log
 	goroutine  sync.WaitGroup
 	active     bool
 	cancel     context.CancelFunc
@@ -30,25 +31,25 @@ func (w *writer) fail(err error) {
 
 var errAbandoned = errors.New("abandoned by its owner")
 
-// startWriter starts the goroutine unless it runs or has failed. The caller holds the lock.
-func (l *Log) startWriter(ctx context.Context) {
-	w := &l.writer
+// start starts the goroutine, unless it runs or has failed. The caller holds the lock of the log.
+func (w *writer) start(ctx context.Context) {
 	if w.active || w.err != nil {
 		return
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	w.active = true
-	w.goroutine.Go(func() { l.write(ctx) })
+	w.goroutine.Go(func() { w.run(ctx) })
 }
 
-// write stores what is pending, and what is appended meanwhile, until nothing is left.
-func (l *Log) write(ctx context.Context) {
+// run stores what is pending, and what is appended meanwhile, until nothing is left.
+func (w *writer) run(ctx context.Context) {
+	l := w.log
 	for {
 		l.mu.Lock()
 		batch, upto := l.pending()
-		if len(batch) == 0 || l.writer.err != nil {
-			l.writer.cancel()
-			l.history.shown, l.writer.active = upto, false
+		if len(batch) == 0 || w.err != nil {
+			w.cancel()
+			l.history.shown, w.active = upto, false
 			l.notify()
 			l.mu.Unlock()
 			return
@@ -58,58 +59,50 @@ func (l *Log) write(ctx context.Context) {
 		term := l.traces.term()
 		_, err := retry.Do(ctx, func(ctx context.Context) (_ struct{}, err error) {
 			defer panics.Recover("trace.Append", &err)
-			return struct{}{}, l.put(ctx, batch)
+			return struct{}{}, w.put(ctx, batch)
 		})
 
 		l.mu.Lock()
 		if err != nil {
-			l.writer.fail(err)
+			w.fail(err)
 		} else {
-			l.history.shown, l.writer.term = upto, term
+			l.history.shown, w.term = upto, term
 		}
 		l.notify()
 		l.mu.Unlock()
 	}
 }
 
-// pending returns the durable events that are not stored yet, and how many events can be shown once they
-// are. After an error no more than now can be shown. The caller holds the lock.
-func (l *Log) pending() (batch []*troupev1.Event, upto int) {
-	if l.writer.err != nil {
-		return nil, l.history.shown
-	}
-	return l.history.pending()
-}
-
 // put stores events. The first write claims the trace.
-func (l *Log) put(ctx context.Context, batch []*troupev1.Event) error {
+func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
+	l := w.log
 	result := batch[len(batch)-1].GetTurnResult()
 	l.mu.Lock()
 	turnEpoch := l.turnEpoch
 	l.mu.Unlock()
-	if l.writer.ownerEpoch == 0 {
+	if w.ownerEpoch == 0 {
 		claim := l.claim
 		claim.Events, claim.Terms.TurnEpoch = batch, turnEpoch
 		epoch, _, err := l.traces.store.Claim(ctx, claim)
 		if err != nil {
 			return err
 		}
-		l.writer.ownerEpoch = epoch
+		w.ownerEpoch = epoch
 		if result == nil {
 			return nil
 		}
 	}
-	return l.traces.store.Append(ctx, l.Ref(), l.writer.ownerEpoch, turnEpoch, batch, result)
+	return l.traces.store.Append(ctx, l.Ref(), w.ownerEpoch, turnEpoch, batch, result)
 }
 
 // await returns when nothing is being written any more. When ctx ends, it cancels the write.
-func (l *Log) await(ctx context.Context) {
+func (w *writer) await(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.writer.cancel != nil {
-			l.writer.cancel()
+		w.log.mu.Lock()
+		defer w.log.mu.Unlock()
+		if w.cancel != nil {
+			w.cancel()
 		}
 	})()
-	l.writer.goroutine.Wait()
+	w.goroutine.Wait()
 }

@@ -250,7 +250,7 @@ func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
 	req := ask("s1", "r1")
 	req.Above = above.Trace
 	_, ref, _ := rig.lost(t, req)
-	_, err = store.Condemn(t.Context(), whose, "admin ann", false)
+	_, err = store.BeginErasure(t.Context(), whose, "admin ann", false)
 	require.NoError(t, err)
 	require.NoError(t, store.EraseTraces(t.Context(), whose.Ref()))
 
@@ -258,7 +258,7 @@ func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
 	_, err = store.Get(t.Context(), ref)
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	rig.redis.SetTime(time.Now().Add(time.Minute))
-	left, err := store.Unfinished(t.Context(), 9)
+	left, err := store.UnfinishedErasures(t.Context(), 9)
 	require.NoError(t, err)
 	require.Contains(t, left, trace.Subject{Session: "s1"})
 }

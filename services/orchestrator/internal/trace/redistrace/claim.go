@@ -50,7 +50,7 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	args, err := appendEvents([]any{
 		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
 		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.Credentials,
-		c.Terms.Labels, c.Terms.Above,
+		c.Terms.Labels, c.Terms.Parent,
 	}, c.Events)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)
@@ -61,7 +61,7 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	}
 	if erased { // this claim came too late, and so may be what the memory service has of the session
 		subject := sessionSubject(c.Tenant, c.Record.GetSessionId())
-		if _, err := w.eraser.Condemn(ctx, subject, "the erasure of the session above it", false); err != nil {
+		if _, err := w.eraser.BeginErasure(ctx, subject, "the erasure of the session above it", false); err != nil {
 			return 0, 0, err
 		}
 		if err := w.eraser.eraseTrace(ctx, subject, c.Ref()); err != nil {
@@ -96,14 +96,14 @@ type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
 // scripts also say whether the session is erased.
 func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ []string, erased bool, _ error) {
 	pointers := decisionPointers(c.Ref(), c.Events)
-	lease := heartbeatArgs(trace.Beat{Mine: []trace.Ref{c.Ref()}, Vouch: trace.Vouch})
+	lease := heartbeatArgs(trace.Heartbeat{Owned: []trace.Ref{c.Ref()}, LeaseTime: trace.LeaseTime})
 	traces, mark := sessionKeys(sessionSubject(c.Tenant, c.Record.GetSessionId()))
 	send := func(enter, enterChild, claim, beat eval) ([]string, bool, error) {
 		var entered, child, claimed, leased *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longest().Milliseconds())
-			if c.Terms.Above != "" {
-				parent := trace.Ref{Tenant: c.Tenant, Trace: c.Terms.Above}
+			if c.Terms.Parent != "" {
+				parent := trace.Ref{Tenant: c.Tenant, Trace: c.Terms.Parent}
 				child = enterChild(ctx, p, []string{recordKey(parent), childrenKey(parent)}, c.Record.GetSessionId(), w.conn.longest().Milliseconds())
 			}
 			claimed = claim(ctx, p, traceKeys(c.Ref()), args...)

@@ -170,10 +170,10 @@ func (e *eraser) removeStops(ctx context.Context, op, tenant string, ids []strin
 	return e.conn.fault(op, e.conn.XDel(ctx, stopsKey, remove...).Err())
 }
 
-// Below implements trace.Erasures. The id of a child session begins with a digest of its parent, so that
+// ChildSessions implements trace.Erasures. The id of a child session begins with a digest of its parent, so that
 // other entries are ignored. Agents that call as clients, without a credential of their turn, enter no
 // sessions, so the events of their traces count as well.
-func (e *eraser) Below(ctx context.Context, ref session.Ref) ([]string, error) {
+func (e *eraser) ChildSessions(ctx context.Context, ref session.Ref) ([]string, error) {
 	const op = "trace.Below"
 	list, _ := sessionKeys(sessionSubject(ref.Tenant, ref.Session))
 	ids, err := e.conn.ZRevRange(ctx, list, 0, -1).Result()

@@ -77,13 +77,13 @@ func leftOf(all map[string]string, words ...string) (found []string) {
 }
 
 func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) {
-	if _, err := s.Condemn(ctx, erased, "admin ann", false); err != nil {
+	if _, err := s.BeginErasure(ctx, erased, "admin ann", false); err != nil {
 		return memory.Erasure{}, err
 	}
 	if err := s.EraseTraces(ctx, erased.Ref()); err != nil {
 		return memory.Erasure{}, err
 	}
-	return s.Erased(ctx, erased)
+	return s.EndErasure(ctx, erased)
 }
 
 // Of a session that is erased there is nothing but marks with ids and counts, whatever its traces
@@ -213,10 +213,10 @@ func TestStore_AnErasureThatIsCutOffIsGoneOnWith(t *testing.T) {
 		done = err == nil
 		if !done && trips > 0 {
 			require.NoError(t, client.ZAdd(t.Context(), "o:{erasing}:list", redis.Z{Score: float64(-time.Now().UnixMilli()), Member: "default/s/s"}).Err(), "a while later")
-			found, err := s.Unfinished(t.Context(), 9)
+			found, err := s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
 			require.Equal(t, []trace.Subject{erased}, found, "cut after %d trips", trips)
-			found, err = s.Unfinished(t.Context(), 9)
+			found, err = s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
 			require.Empty(t, found, "each is one caller's")
 		}
@@ -253,14 +253,14 @@ func TestStore_AUserIsErasedAgain(t *testing.T) {
 	s := store(t, miniredis.RunT(t).Addr())
 	user := trace.Subject{Tenant: "default", User: "alice@example.org"}
 	for range 2 {
-		begun, err := s.Condemn(t.Context(), user, "client alice", true)
+		begun, err := s.BeginErasure(t.Context(), user, "client alice", true)
 		require.NoError(t, err)
 		require.Zero(t, begun.Ended)
 		require.Empty(t, begun.Removed)
 		for range 2 {
-			require.NoError(t, s.Removed(t.Context(), user, "s1", map[string]int64{memory.KindMessages: 2}))
+			require.NoError(t, s.AddRemoved(t.Context(), user, "s1", map[string]int64{memory.KindMessages: 2}))
 		}
-		e, err := s.Erased(t.Context(), user)
+		e, err := s.EndErasure(t.Context(), user)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{memory.KindMessages: 2}, e.Removed, "each session counts once")
 		require.NotZero(t, e.Ended)

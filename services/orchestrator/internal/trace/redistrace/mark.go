@@ -42,9 +42,9 @@ const (
 // staleAfter is how long an erasure is left to the caller that works on it.
 const staleAfter = 30 * time.Second
 
-// Condemn implements trace.Erasures. The subject enters the list before it is marked, so that every marked
+// BeginErasure implements trace.Erasures. The subject enters the list before it is marked, so that every marked
 // one is erased eventually.
-func (e *eraser) Condemn(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	const op = "trace.Condemn"
 	again := -time.Now().Add(staleAfter).UnixMilli()
 	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
@@ -76,8 +76,8 @@ func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
 	return e
 }
 
-// Removed implements trace.Erasures.
-func (e *eraser) Removed(ctx context.Context, subject trace.Subject, from string, counts map[string]int64) error {
+// AddRemoved implements trace.Erasures.
+func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from string, counts map[string]int64) error {
 	args := []any{from}
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		args = append(args, kind, counts[kind])
@@ -89,8 +89,8 @@ func (e *eraser) Removed(ctx context.Context, subject trace.Subject, from string
 	return e.conn.fault("trace.Removed", err)
 }
 
-// Erased implements trace.Erasures.
-func (e *eraser) Erased(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+// EndErasure implements trace.Erasures.
+func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	const op = "trace.Erased"
 	reply, err := erasedScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
@@ -100,8 +100,8 @@ func (e *eraser) Erased(ctx context.Context, subject trace.Subject) (memory.Eras
 	return decodeMark(subject, reply), e.conn.fault(op, err)
 }
 
-// Unfinished implements trace.Erasures.
-func (e *eraser) Unfinished(ctx context.Context, limit int) (all []trace.Subject, _ error) {
+// UnfinishedErasures implements trace.Erasures.
+func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, _ error) {
 	found, err := unfinishedScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
 	if err != nil {
 		return nil, e.conn.Fault("trace.Unfinished", err)
@@ -112,8 +112,8 @@ func (e *eraser) Unfinished(ctx context.Context, limit int) (all []trace.Subject
 	return all, nil
 }
 
-// Visited implements trace.Erasures.
-func (e *eraser) Visited(ctx context.Context, tenant, user string, until time.Time, limit int) ([]string, error) {
+// SessionsOfUser implements trace.Erasures.
+func (e *eraser) SessionsOfUser(ctx context.Context, tenant, user string, until time.Time, limit int) ([]string, error) {
 	ids, err := e.conn.ZRevRangeByScore(ctx, userSessionsKey(tenant, user), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: int64(limit),
 	}).Result()

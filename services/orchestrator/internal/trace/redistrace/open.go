@@ -34,16 +34,16 @@ type openTraces struct {
 	conn *conn
 }
 
-// Beat implements trace.Roll.
-func (o *openTraces) Beat(ctx context.Context, b trace.Beat) (trace.Heard, error) {
-	heard := trace.Heard{Until: cmp.Or(b.After, "0-0")}
+// Heartbeat implements trace.Roll.
+func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.HeartbeatReply, error) {
+	heard := trace.HeartbeatReply{Cursor: cmp.Or(b.Cursor, "0-0")}
 	for {
 		part := b
-		part.Mine, part.Ended, part.After = b.Mine[:min(maxBatch, len(b.Mine))], b.Ended[:min(maxBatch, len(b.Ended))], heard.Until
-		b.Mine, b.Ended = b.Mine[len(part.Mine):], b.Ended[len(part.Ended):]
-		last := len(b.Mine)+len(b.Ended) == 0
+		part.Owned, part.Ended, part.Cursor = b.Owned[:min(maxBatch, len(b.Owned))], b.Ended[:min(maxBatch, len(b.Ended))], heard.Cursor
+		b.Owned, b.Ended = b.Owned[len(part.Owned):], b.Ended[len(part.Ended):]
+		last := len(b.Owned)+len(b.Ended) == 0
 		if !last {
-			part.Take = 0 // the caller's own leases are renewed first
+			part.MaxTaken = 0 // the caller's own leases are renewed first
 		}
 		if err := o.sendBatch(ctx, part, &heard); err != nil || last {
 			return heard, err
@@ -52,16 +52,16 @@ func (o *openTraces) Beat(ctx context.Context, b trace.Beat) (trace.Heard, error
 }
 
 // heartbeatArgs returns the arguments of beat.lua. Without After the script returns no stops.
-func heartbeatArgs(b trace.Beat) []any {
-	args := []any{b.Vouch.Milliseconds(), b.Take, b.After, len(b.Mine)}
-	for _, ref := range slices.Concat(b.Mine, b.Ended) {
+func heartbeatArgs(b trace.Heartbeat) []any {
+	args := []any{b.LeaseTime.Milliseconds(), b.MaxTaken, b.Cursor, len(b.Owned)}
+	for _, ref := range slices.Concat(b.Owned, b.Ended) {
 		args = append(args, openMember(ref))
 	}
 	return args
 }
 
 // sendBatch runs beat.lua once, and adds its reply to what was heard before.
-func (o *openTraces) sendBatch(ctx context.Context, b trace.Beat, heard *trace.Heard) error {
+func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *trace.HeartbeatReply) error {
 	const op = "trace.Beat"
 	reply, err := beatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Beat, heard *trace.H
 	}
 	taken, _ := reply[0].([]any)
 	for _, t := range taken {
-		heard.Taken = append(heard.Taken, refFromMember(fmt.Sprint(t)))
+		heard.TakenOver = append(heard.TakenOver, refFromMember(fmt.Sprint(t)))
 	}
 	stops, _ := reply[1].([]any)
 	for _, stop := range stops {
@@ -84,14 +84,14 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Beat, heard *trace.H
 		if len(fields) != 4 {
 			return fmt.Errorf("%s: a stop with %d fields", op, len(fields))
 		}
-		heard.Until = fmt.Sprint(entry[0])
+		heard.Cursor = fmt.Sprint(entry[0])
 		heard.Stops = append(heard.Stops, trace.Stop{Ref: refFromMember(fmt.Sprint(fields[1])), Reason: fmt.Sprint(fields[3])})
 	}
 	return nil
 }
 
-// Free implements trace.Roll.
-func (o *openTraces) Free(ctx context.Context, ref trace.Ref) error {
+// ReleaseLease implements trace.Roll.
+func (o *openTraces) ReleaseLease(ctx context.Context, ref trace.Ref) error {
 	err := o.conn.ZAdd(ctx, openKey, redis.Z{Score: 0, Member: openMember(ref)}).Err()
 	return o.conn.fault("trace.Free", err)
 }

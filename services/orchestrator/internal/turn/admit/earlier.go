@@ -115,7 +115,7 @@ func errSessionMoved(traceID string) error {
 type past struct {
 	ref     session.Ref
 	turn    session.Turn
-	account trace.Account
+	account trace.Steps
 	// choices bind the new turn: all of them, or with a fork those before its step.
 	choices map[int]*troupev1.RoutingDecision
 }
@@ -136,7 +136,7 @@ func (a *Admitter) loadPast(ctx context.Context, req request.Request, found trac
 	}
 	p.turn = known.Turn
 	events, err := a.allEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
-	p.account, p.choices = trace.AccountOf(events), trace.Choices(eventsBefore(events, req.From.Step))
+	p.account, p.choices = trace.StepsOf(events), trace.Choices(eventsBefore(events, req.From.Step))
 	return p, err
 }
 
@@ -202,7 +202,7 @@ func (p past) finished() []execution.Result {
 	all := slices.Clone(p.turn.Steps)
 	for step, r := range p.account.Finished {
 		known := slices.ContainsFunc(all, func(r execution.Result) bool { return r.Step == step })
-		if r.GetFailure() != nil && p.account.Survived[step] && !known {
+		if r.GetFailure() != nil && p.account.Tolerated[step] && !known {
 			all = append(all, wire.ResultFromProto(r))
 		}
 	}

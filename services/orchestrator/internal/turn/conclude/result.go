@@ -51,7 +51,7 @@ func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *
 	result.Duration = durationpb.New(duration)
 	result.Metrics = w.Events().Measure(duration)
 	result.Used = wire.UsedToProto(w.Used())
-	result.Partial = partial(closed, w.Events().Account())
+	result.Partial = partial(closed, w.Events().Steps())
 	return &troupev1.Event{
 		Stage: finalStage[closed.Outcome], Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnResult{TurnResult: result},
@@ -97,7 +97,7 @@ func usage(steps []execution.Result) execution.Usage {
 
 // partial is what was done of a failed turn (OC-26); nil when no step of it is completed. The turn knows
 // what was committed; only its trace knows what failed.
-func partial(closed session.Turn, account trace.Account) *troupev1.PartialResult {
+func partial(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil
 	}
@@ -120,7 +120,7 @@ func partial(closed session.Turn, account trace.Account) *troupev1.PartialResult
 			continue
 		}
 		p.Failed = append(p.Failed, step)
-		if p.Point == 0 && !account.Survived[step] && !r.Inherited {
+		if p.Point == 0 && !account.Tolerated[step] && !r.Inherited {
 			p.Point = step
 		}
 	}

@@ -19,7 +19,7 @@ func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
 	return coordination.Start(coordination.Turn{
 		SessionID: t.Request.Session, Number: t.Turn.Number, Messages: o.History, Entry: t.Entry,
 		Inherited: slices.DeleteFunc(slices.Clone(o.Results), ownStep),
-	}).After(t.Events.Events().All()...).After(last)
+	}).After(t.Events.Events().Events()...).After(last)
 }
 
 // logState logs the state with which the turn has ended (SO-10).

@@ -52,10 +52,10 @@ func (w *Writer) RetractOpen(ctx context.Context) error {
 // retractOnce retracts the text of a step that began and did not end, unless that was done before.
 func (w *Writer) retractOnce(ctx context.Context, number int, why error) error {
 	begun := w.prior.Started[number]
-	if begun == nil || w.prior.Reset[number] {
+	if begun == nil || w.prior.Retracted[number] {
 		return nil
 	}
-	w.prior.Reset[number] = true
+	w.prior.Retracted[number] = true
 	return w.Retract(ctx, w.priorPosition(number, begun.GetAgent()), why, nil)
 }
 
@@ -121,7 +121,7 @@ func textDelta(text string) *troupev1.Event {
 
 // CatchUp publishes the committed steps whose end is not on the trace yet, as it is now.
 func (w *Writer) CatchUp(ctx context.Context, committed []execution.Result) error {
-	w.prior = w.events.Told()
+	w.prior = w.events.Published()
 	for _, step := range committed {
 		if !w.NeedsEnd(step.Step) {
 			continue

@@ -63,7 +63,7 @@ type Writer struct {
 	stages      stages
 	signals     *signals
 	translation tracelog.Translator // of events, for the log; it adds up what they used
-	prior       trace.Told          // what was published of steps before this writer opened, or CatchUp
+	prior       trace.Published     // what was published of steps before this writer opened, or CatchUp
 	pending     bool                // a choice was published that may not be stored yet
 }
 
@@ -83,13 +83,13 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 	}()
 	w := &Writer{
 		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
-		events: events, signals: p.signals, prior: events.Told(),
+		events: events, signals: p.signals, prior: events.Published(),
 	}
 	if !events.Empty() {
 		w.stages.resumeAt(events.Stage())
 		p.auditTakeover(t)
 	}
-	for _, e := range events.Items() {
+	for _, e := range events.Events() {
 		w.spending().Note(e)
 	}
 	if allowed, ok := request.AllowanceFromPlan(w.spending().Budget()); ok {
@@ -112,7 +112,7 @@ func (p *Publisher) Abandon(ctx context.Context, w *Writer) { p.Traces.Abandon(c
 
 // Free tells the store that the trace has no owner, so that another one adopts it at once.
 func (p *Publisher) Free(ctx context.Context, w *Writer) error {
-	return p.Traces.Store().Free(ctx, w.events.Ref())
+	return p.Traces.Store().ReleaseLease(ctx, w.events.Ref())
 }
 
 // claim is what the trace of a turn is opened with.
@@ -121,7 +121,7 @@ func (p *Publisher) claim(t Turn) trace.Claim {
 		Tenant: t.Request.Tenant, Record: p.record(t),
 		Terms: trace.Terms{
 			User: t.Request.User, Fingerprint: t.Fingerprint, TurnEpoch: t.Turn.Epoch, Timeout: t.Timeout,
-			Credentials: t.Credentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Above: t.Request.Above,
+			Credentials: t.Credentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Parent: t.Request.Above,
 		},
 	}
 }

@@ -185,7 +185,7 @@ func (t *Turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 		abort(errHandedOver)
 	case why := <-t.handle.Stopped():
 		abort(why)
-	case <-t.events.Events().Refused():
+	case <-t.events.Events().Rejected():
 		abort(failure.New(failure.TraceOrphaned, "turn", "the events of the turn can no longer be stored"))
 	case <-work.Done():
 	}

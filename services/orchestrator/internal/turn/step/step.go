@@ -172,7 +172,7 @@ func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 	before := t.Lease.Epoch()
 	committed, err := t.Lease.Reclaim(work, steps)
 	if epoch := t.Lease.Epoch(); epoch != before {
-		t.Events.Events().Under(epoch)
+		t.Events.Events().SetTurnEpoch(epoch)
 	}
 	return committed, err
 }

@@ -48,7 +48,7 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 	defer panics.Recover("turn.adopt", &err)
 	found, err := a.Traces.Store().Load(ctx, ref)
 	if failure.Is(err, failure.NotFound) || err == nil && found.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
-		a.Traces.Dismiss(ref)
+		a.Traces.RemoveEnded(ref)
 		return false, nil
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 		}
 	}()
 	decided, req := a.fromRecord(ref, found)
-	within, cancel := context.WithTimeout(ctx, trace.Vouch) // no other orchestrator tries for that long
+	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator tries for that long
 	defer cancel()
 	known, state, err := a.Admitter.Known(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
@@ -129,7 +129,7 @@ func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (admit.Admissio
 	record := found.Record
 	req := request.Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
-		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Above: found.Terms.Above,
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Above: found.Terms.Parent,
 		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
 	}
 	decided := a.Admitter.WithTarget(memory.Begin{

@@ -61,7 +61,7 @@ func (a *Adopter) Maintain(ctx context.Context) {
 	var adopting sync.WaitGroup
 	defer adopting.Wait()
 	slots := make(chan struct{}, maxAtOnce)
-	pause := time.NewTimer(jittered(trace.Interval))
+	pause := time.NewTimer(jittered(trace.HeartbeatInterval))
 	defer pause.Stop()
 	for {
 		select {
@@ -81,7 +81,7 @@ func (a *Adopter) Maintain(ctx context.Context) {
 				a.Adopt(ctx, ref)
 			})
 		}
-		next := trace.Interval
+		next := trace.HeartbeatInterval
 		if take > 0 && len(orphans) == take {
 			next /= 20 // there may be more
 		}
@@ -97,9 +97,9 @@ func jittered(d time.Duration) time.Duration {
 // beat renews the traces of this orchestrator, stops those that were cancelled at another one, and
 // returns orphans to adopt.
 func (a *Adopter) beat(ctx context.Context, take int) []trace.Ref {
-	ctx, cancel := context.WithTimeout(ctx, trace.Vouch/2)
+	ctx, cancel := context.WithTimeout(ctx, trace.LeaseTime/2)
 	defer cancel()
-	orphans, stops, err := a.Traces.Beat(ctx, take)
+	orphans, stops, err := a.Traces.Heartbeat(ctx, take)
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("the traces that run here were not renewed; another orchestrator may adopt them", zap.Error(err))
 	}

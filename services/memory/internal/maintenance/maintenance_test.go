@@ -1,4 +1,4 @@
-package upkeep_test
+package maintenance_test
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/maintenance"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
-	"github.com/troupe-dev/troupe/services/memory/internal/upkeep"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,14 +32,14 @@ type kept struct {
 	metrics *sdkmetric.ManualReader
 }
 
-func tend(t *testing.T, cfg upkeep.Config) *kept {
+func tend(t *testing.T, cfg maintenance.Config) *kept {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + miniredis.RunT(t).Addr()})
 	require.NoError(t, err)
 	core, logs := observer.New(zap.DebugLevel)
 	reader := sdkmetric.NewManualReader()
 	cfg.Store, cfg.Log, cfg.Metrics = store, zap.New(core), sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	keeper, err := upkeep.New(cfg)
+	keeper, err := maintenance.New(cfg)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -49,7 +49,7 @@ func tend(t *testing.T, cfg upkeep.Config) *kept {
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return &kept{Store: keeper.Watch(), logs: logs, metrics: reader}
+	return &kept{Store: keeper.Observe(), logs: logs, metrics: reader}
 }
 
 // counted is the value of a counter, of all attributes together.
@@ -125,7 +125,7 @@ func messages(t *testing.T, s memory.Store, ref session.Ref) int64 {
 func TestKeeper_CompactsLongSessionsBehindTheirTurns(t *testing.T) {
 	for _, outcome := range []session.Outcome{session.OutcomeCompleted, session.OutcomeFailed} {
 		t.Run(string(outcome), func(t *testing.T) {
-			k := tend(t, upkeep.Config{CompactAbove: 10})
+			k := tend(t, maintenance.Config{CompactAbove: 10})
 			short, long := session.Ref{Tenant: "default", Session: "short"}, session.Ref{Tenant: "default", Session: "long"}
 			turn(t, k, short, "t1", 10, outcome)
 			turn(t, k, long, "t1", 11, outcome)
@@ -140,7 +140,7 @@ func TestKeeper_CompactsLongSessionsBehindTheirTurns(t *testing.T) {
 }
 
 func TestKeeper_KeepsAsManyAsItIsTold(t *testing.T) {
-	k := tend(t, upkeep.Config{CompactAbove: 10, CompactKeep: 2})
+	k := tend(t, maintenance.Config{CompactAbove: 10, CompactKeep: 2})
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	turn(t, k, ref, "t1", 12, session.OutcomeCompleted)
 	eventually(t, func() bool { return messages(t, k, ref) == 2 })
@@ -152,7 +152,7 @@ func TestKeeper_KeepsAsManyAsItIsTold(t *testing.T) {
 
 // Req: LP-21
 func TestKeeper_WarnsOnceOfASessionThatIsNearlyFull(t *testing.T) {
-	k := tend(t, upkeep.Config{})
+	k := tend(t, maintenance.Config{})
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	warnings := func() int { return k.logs.FilterMessageSnippet("nearly full").Len() }
 	turn(t, k, ref, "t1", session.MaxMessages*90/100-2, session.OutcomeCompleted)
@@ -168,7 +168,7 @@ func TestKeeper_WarnsOnceOfASessionThatIsNearlyFull(t *testing.T) {
 
 // Req: RA-24
 func TestKeeper_DeletesWhatNobodyUses(t *testing.T) {
-	k := tend(t, upkeep.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	k := tend(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	idle, open := session.Ref{Tenant: "default", Session: "idle"}, session.Ref{Tenant: "default", Session: "open"}
 	turn(t, k, open, "t1", 2, session.OutcomeOpen)
 	turn(t, k, idle, "t1", 2, session.OutcomeCompleted)
@@ -183,7 +183,7 @@ func TestKeeper_DeletesWhatNobodyUses(t *testing.T) {
 
 // Each tenant's, and of each only its own.
 func TestKeeper_DeletesWhatNobodyUsesOfAllTenants(t *testing.T) {
-	k := tend(t, upkeep.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	k := tend(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
 		turn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
 	}
@@ -204,14 +204,14 @@ func TestKeeper_OutlivesItsStore(t *testing.T) {
 	defer func() { require.NoError(t, store.Close()) }()
 	server.Close()
 	core, logs := observer.New(zap.DebugLevel)
-	keeper, err := upkeep.New(upkeep.Config{
+	keeper, err := maintenance.New(maintenance.Config{
 		Store: store, Retention: time.Hour, Every: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- keeper.Run(ctx, func() {}) }()
-	eventually(t, func() bool { return logs.FilterMessageSnippet("could not all be deleted").Len() > 1 })
+	eventually(t, func() bool { return logs.FilterMessageSnippet("not all unused sessions could be deleted").Len() > 1 })
 	stop()
 	require.NoError(t, <-done)
 }

@@ -1,0 +1,188 @@
+// Package maintenance cares for the sessions of a memory service in the background: it deletes sessions
+// that have not been used for long, and compacts sessions that have become long. All of it is best effort.
+// Several replicas may do it at once, and what one fails to do is tried again later.
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Store is the store whose sessions are maintained.
+type Store interface {
+	memory.Store
+	// Tenants returns all tenants that may have sessions.
+	Tenants(ctx context.Context) ([]string, error)
+	// Expire deletes the sessions of a tenant in which nothing has happened for the given age, and
+	// returns how many it deleted.
+	Expire(ctx context.Context, tenant string, age time.Duration) (int, error)
+}
+
+// Config says what to do.
+type Config struct {
+	Store Store
+	// Retention is how long a session is kept after its last activity (0 means for ever).
+	Retention time.Duration
+	// CompactAbove is how many messages a session may hold after a turn before it is compacted (0 means
+	// that none is compacted, and that a session at 90 % of its limits is logged, LP-21).
+	CompactAbove int
+	// CompactKeep is how many messages a compaction leaves (0 means half of CompactAbove).
+	CompactKeep int
+	// Every is the time between two searches for sessions to delete (0 means a tenth of Retention,
+	// between a minute and an hour).
+	Every   time.Duration
+	Log     *zap.Logger
+	Metrics metric.MeterProvider
+}
+
+const (
+	queueLength    = 256              // sessions that wait; others are checked after their next turn
+	sessionTimeout = 30 * time.Second // for one session
+	expireTimeout  = 10 * time.Minute // for one search for sessions to delete
+	nearlyFull     = 90               // percent of a limit
+	maxWarned      = 1000             // sessions that are remembered as warned about
+)
+
+// Keeper maintains sessions while Run runs.
+type Keeper struct {
+	cfg       Config
+	ended     chan session.Ref     // sessions whose turn has ended
+	least     int64                // the sequence below which a session needs no check
+	warned    map[session.Ref]bool // only Run uses it
+	expired   metric.Int64Counter
+	compacted metric.Int64Counter
+}
+
+// New returns a keeper. It fails when a metric cannot be registered.
+func New(cfg Config) (*Keeper, error) {
+	k := &Keeper{cfg: cfg, ended: make(chan session.Ref, queueLength), warned: map[session.Ref]bool{}}
+	if k.cfg.Every == 0 {
+		k.cfg.Every = min(max(cfg.Retention/10, time.Minute), time.Hour)
+	}
+	if k.cfg.CompactKeep == 0 {
+		k.cfg.CompactKeep = max(cfg.CompactAbove/2, 1)
+	}
+	k.least = min(session.MaxMessages, session.MaxBytes/conversation.MaxMessageBytes) * nearlyFull / 100
+	if cfg.CompactAbove > 0 {
+		k.least = int64(cfg.CompactAbove) + 1
+	}
+	meter := cfg.Metrics.Meter("troupe/memory")
+	var err error
+	if k.expired, err = meter.Int64Counter("troupe.sessions.expired",
+		metric.WithDescription("Sessions that were deleted because they had not been used for long.")); err != nil {
+		return nil, err
+	}
+	k.compacted, err = meter.Int64Counter("troupe.sessions.compacted",
+		metric.WithDescription("Sessions that were compacted because they had become long, by outcome."))
+	return k, err
+}
+
+// Run maintains sessions until ctx ends.
+func (k *Keeper) Run(ctx context.Context, ready func()) error {
+	ready()
+	var work sync.WaitGroup
+	defer work.Wait()
+	if k.cfg.Retention > 0 {
+		work.Go(func() { k.expireRegularly(ctx) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case ref := <-k.ended:
+			k.check(ctx, ref)
+		}
+	}
+}
+
+// expireRegularly deletes unused sessions until ctx ends.
+func (k *Keeper) expireRegularly(ctx context.Context) {
+	tick := time.NewTicker(k.cfg.Every)
+	defer tick.Stop()
+	for {
+		k.expire(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// expire deletes the unused sessions of all tenants.
+func (k *Keeper) expire(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
+	defer cancel()
+	count := 0
+	tenants, err := k.cfg.Store.Tenants(ctx)
+	for _, tenant := range tenants {
+		deleted, failed := k.cfg.Store.Expire(ctx, tenant, k.cfg.Retention)
+		count, err = count+deleted, errors.Join(err, failed)
+	}
+	if count > 0 {
+		k.expired.Add(ctx, int64(count))
+		k.cfg.Log.Info("unused sessions were deleted", zap.Int("sessions", count), zap.Duration("retention", k.cfg.Retention))
+	}
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Log.Warn("not all unused sessions could be deleted; it is tried again later", zap.Error(err))
+	}
+}
+
+// check compacts a session whose turn has ended, or warns about it, when it has become long.
+func (k *Keeper) check(ctx context.Context, ref session.Ref) {
+	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
+	defer cancel()
+	found, err := k.cfg.Store.GetSession(ctx, ref)
+	if err != nil {
+		return // it was deleted, or the store is away: it is checked after its next turn
+	}
+	if k.cfg.CompactAbove == 0 {
+		k.warn(ref, found)
+	} else if found.Messages > int64(k.cfg.CompactAbove) && found.OpenTurn == "" {
+		k.compact(ctx, ref, found)
+	}
+}
+
+func (k *Keeper) compact(ctx context.Context, ref session.Ref, found session.Session) {
+	done, err := k.cfg.Store.CompactSession(ctx, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: k.cfg.CompactKeep})
+	outcome := "done"
+	switch {
+	case failure.Is(err, failure.SessionBusy):
+		outcome = "busy" // its next turn has begun, after which it is checked again
+	case err != nil:
+		outcome = "failed"
+		k.cfg.Log.Warn("a long session could not be compacted; it is tried again after its next turn",
+			zap.String("session", ref.Session), zap.Error(err))
+	default:
+		k.cfg.Log.Debug("a long session was compacted",
+			zap.String("session", ref.Session), zap.Int64("had", found.Messages), zap.Int64("removed", done.Messages))
+	}
+	k.compacted.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// warn logs once that a session is nearly full.
+func (k *Keeper) warn(ref session.Ref, found session.Session) {
+	full := found.Messages*100 >= session.MaxMessages*nearlyFull || found.Bytes*100 >= session.MaxBytes*nearlyFull
+	switch {
+	case !full:
+		delete(k.warned, ref)
+	case !k.warned[ref]:
+		if len(k.warned) >= maxWarned {
+			clear(k.warned)
+		}
+		k.warned[ref] = true
+		k.cfg.Log.Warn("a session is nearly full; compact or clear it, or set --compact-above",
+			zap.String("session", ref.Session), zap.Int64("messages", found.Messages), zap.Int64("bytes", found.Bytes))
+	}
+}
