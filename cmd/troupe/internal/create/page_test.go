@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
-	"github.com/troupe-dev/troupe/services/standalone/rehearsal"
+	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
 // page is what authors of agents read first.
@@ -85,8 +85,8 @@ func TestPage_HasEveryFieldOfATest(t *testing.T) {
 		listed = append(listed, f[1])
 	}
 	require.ElementsMatch(t, append(
-		fields[rehearsal.Turn]("turns[].", "want"),
-		append(fields[rehearsal.Want]("turns[].want."), append(fields[rehearsal.Test]("", "turns", "model"), "model[]")...)...), listed)
+		fields[testrun.Turn]("turns[].", "want"),
+		append(fields[testrun.Want]("turns[].want."), append(fields[testrun.Test]("", "turns", "model"), "model[]")...)...), listed)
 }
 
 // fields are the YAML names of a struct's fields, without some.

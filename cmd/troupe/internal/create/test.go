@@ -12,7 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 	"github.com/troupe-dev/troupe/internal/process"
-	"github.com/troupe-dev/troupe/services/standalone/rehearsal"
+	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
 type test struct {
@@ -28,7 +28,7 @@ func (test) Help() string {
 // Run runs the tests, and prints how each went.
 func (c *test) Run(ctx context.Context, term console.Terminal) error {
 	passed, failed := 0, 0
-	err := rehearsal.Run(ctx, rehearsal.Config{Folder: os.DirFS(cmp.Or(c.Dir, ".")), Docs: c.Docs, Log: zap.NewNop()}, func(r rehearsal.Result) {
+	err := testrun.Run(ctx, testrun.Config{Folder: os.DirFS(cmp.Or(c.Dir, ".")), Docs: c.Docs, Log: zap.NewNop()}, func(r testrun.Result) {
 		took := r.Took.Round(time.Millisecond)
 		if len(r.Wrong) == 0 {
 			passed++

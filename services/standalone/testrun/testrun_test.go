@@ -1,4 +1,4 @@
-package rehearsal_test
+package testrun_test
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/services/standalone/rehearsal"
+	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
 func TestMain(m *testing.M) {
@@ -30,11 +30,11 @@ spec:
 // rehearse runs a test whose spec is given, and returns what is wrong with it.
 func rehearse(t *testing.T, spec string) []string {
 	t.Helper()
-	var all []rehearsal.Result
-	err := rehearsal.Run(t.Context(), rehearsal.Config{Folder: fstest.MapFS{
+	var all []testrun.Result
+	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{
 		"agent.yaml": {Data: []byte(agent)},
 		"tests.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Test\nmetadata: {name: it}\nspec:\n" + spec)},
-	}, Log: zap.NewNop()}, func(r rehearsal.Result) { all = append(all, r) })
+	}, Log: zap.NewNop()}, func(r testrun.Result) { all = append(all, r) })
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, "it", all[0].Name)
@@ -115,6 +115,6 @@ func TestRun_WithoutAScriptTheModelIsTheDeclaredOne(t *testing.T) {
 }
 
 func TestRun_AFolderWithoutTestsIsAnError(t *testing.T) {
-	err := rehearsal.Run(t.Context(), rehearsal.Config{Folder: fstest.MapFS{"agent.yaml": {Data: []byte(agent)}}}, nil)
+	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{"agent.yaml": {Data: []byte(agent)}}}, nil)
 	require.ErrorContains(t, err, "the folder declares no test; want a document of kind Test")
 }

@@ -1,4 +1,4 @@
-package rehearsal
+package testrun
 
 import (
 	"context"

@@ -1,7 +1,7 @@
-// Package rehearsal runs the tests that a folder declares beside its agents, in documents of
+// Package testrun runs the tests that a folder declares beside its agents, in documents of
 // kind Test: conversations with an agent in this process, without a mesh. A script takes the
 // place of its models, if the test has one; everything else of the agent is as it is declared.
-package rehearsal
+package testrun
 
 import (
 	"context"

@@ -1,0 +1,203 @@
+// Package plugins makes the plugins that agents declared in YAML can have by name.
+package plugins
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.uber.org/zap"
+
+	gate "github.com/troupe-dev/troupe/internal/trust"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/plugin/approval"
+	"github.com/troupe-dev/troupe/pkg/plugin/compaction"
+	"github.com/troupe-dev/troupe/pkg/plugin/contextwatch"
+	"github.com/troupe-dev/troupe/pkg/plugin/guardrails"
+	"github.com/troupe-dev/troupe/pkg/plugin/ratelimit"
+	"github.com/troupe-dev/troupe/pkg/plugin/reflection"
+	"github.com/troupe-dev/troupe/pkg/plugin/toollog"
+	"github.com/troupe-dev/troupe/pkg/plugin/trust"
+)
+
+// Catalog makes the plugins of one agent.
+type Catalog struct {
+	Agent  string       // name of the agent
+	Models *llm.Catalog // for plugins that ask a model
+	Log    *zap.Logger
+}
+
+// names are the plugins that an agent can have by name, sorted.
+var names = []string{
+	approval.Name, compaction.Name, contextwatch.Name, guardrails.Name, ratelimit.Name, reflection.Name, toollog.Name, trust.Name,
+}
+
+// Names returns the names of all plugins, sorted.
+func Names() []string { return slices.Clone(names) }
+
+// Plugin makes the plugin of the given name. Decode fills a struct with the settings of the declaration, and
+// its errors are returned as they are. Other errors are failures: not_found for an unknown name, and
+// user_invalid_input or agent_validation for settings that cannot be used. The message of the latter begins
+// with the field, as InYAML wants it.
+func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error) {
+	switch name {
+	case reflection.Name:
+		return with(decode, func(s reflectionSettings) (hook.Plugin, error) { return reflection.New(reflection.Config(s)) })
+	case compaction.Name:
+		return with(decode, func(s compactionSettings) (hook.Plugin, error) { return compaction.New(compaction.Config(s)) })
+	case contextwatch.Name:
+		return with(decode, func(s contextwatchSettings) (hook.Plugin, error) { return contextwatch.New(contextwatch.Config(s)) })
+	case ratelimit.Name:
+		return with(decode, func(s ratelimitSettings) (hook.Plugin, error) {
+			return ratelimit.New(ratelimit.Config{ModelCalls: ratelimit.Limit(s.ModelCalls), ToolCalls: ratelimit.Limit(s.ToolCalls), Wait: s.Wait})
+		})
+	case toollog.Name:
+		return with(decode, func(s toollogSettings) (hook.Plugin, error) {
+			return toollog.New(toollog.Config{Log: c.Log, Arguments: s.Arguments, Results: s.Results})
+		})
+	case approval.Name: // without an Asker: the answer comes with the next call of the turn
+		return with(decode, func(s approvalSettings) (hook.Plugin, error) {
+			return approval.New(approval.Config{Never: s.Never, Always: s.Always, Timeout: s.Timeout})
+		})
+	case guardrails.Name:
+		return with(decode, func(s guardrailsSettings) (hook.Plugin, error) {
+			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.checks(), Output: s.Output.checks(), Answer: s.Answer, Log: c.Log})
+		})
+	case trust.Name:
+		return with(decode, c.trust)
+	default:
+		return hook.Plugin{}, failure.Newf(failure.NotFound, "plugins.Plugin", "there is no plugin %q", name)
+	}
+}
+
+// The settings of plugins. Each has the fields of the plugin's Config that a file can have.
+type (
+	reflectionSettings struct {
+		Every int `yaml:"every"`
+	}
+	compactionSettings struct {
+		Above   float64 `yaml:"above"`
+		AtLeast int     `yaml:"atLeast"`
+		Keep    int     `yaml:"keep"`
+	}
+	contextwatchSettings struct {
+		At []float64 `yaml:"at"`
+	}
+	ratelimitSettings struct {
+		ModelCalls limitSettings `yaml:"modelCalls"`
+		ToolCalls  limitSettings `yaml:"toolCalls"`
+		Wait       time.Duration `yaml:"wait"`
+	}
+	limitSettings struct {
+		Agent   int `yaml:"agent"`
+		Session int `yaml:"session"`
+	}
+	toollogSettings struct {
+		Arguments bool `yaml:"arguments"`
+		Results   bool `yaml:"results"`
+	}
+	approvalSettings struct {
+		Never   []string      `yaml:"never"`
+		Always  []string      `yaml:"always"`
+		Timeout time.Duration `yaml:"timeout"`
+	}
+	guardrailsSettings struct {
+		Name   string        `yaml:"name"`
+		Input  checkSettings `yaml:"input"`
+		Output checkSettings `yaml:"output"`
+		Answer string        `yaml:"answer"`
+	}
+	checkSettings struct {
+		MaxLength int      `yaml:"maxLength"`
+		Forbid    []string `yaml:"forbid"`
+		Topics    []string `yaml:"topics"`
+	}
+	trustSettings struct {
+		Level       gate.Level `yaml:"level"`
+		Admins      []string   `yaml:"admins"`
+		Allow       []string   `yaml:"allow"`
+		Clients     string     `yaml:"clients"`     // file of a trust.FileStore; empty: in RAM
+		InvitesFile string     `yaml:"invitesFile"` // a code a line, for a code is a secret
+		Judge       string     `yaml:"judge"`       // a model; empty: nobody judges strangers
+		Policy      string     `yaml:"policy"`
+		TrustActor  bool       `yaml:"trustActor"`
+	}
+)
+
+// with makes a plugin of its settings.
+func with[T any](decode func(any) error, build func(T) (hook.Plugin, error)) (hook.Plugin, error) {
+	var settings T
+	if err := decode(&settings); err != nil {
+		return hook.Plugin{}, err
+	}
+	return build(settings)
+}
+
+func (s checkSettings) checks() (all []guardrails.Check) {
+	if s.MaxLength != 0 {
+		all = append(all, guardrails.MaxLength(s.MaxLength))
+	}
+	if s.Forbid != nil {
+		all = append(all, guardrails.Forbid(s.Forbid...))
+	}
+	if s.Topics != nil {
+		all = append(all, guardrails.Topics(s.Topics...))
+	}
+	return all
+}
+
+func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
+	cfg := trust.Config{Log: c.Log, TrustActor: s.TrustActor, Gate: gate.Config{
+		Agent: c.Agent, Level: s.Level, Admins: s.Admins, Allow: s.Allow, Policy: s.Policy,
+	}}
+	if s.Judge != "" {
+		model, err := c.Models.Model(s.Judge)
+		if err != nil {
+			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Judge: %s", failure.Plain(err))
+		}
+		cfg.Gate.Judge = gate.ModelJudge(model)
+	}
+	if s.InvitesFile != "" {
+		text, err := os.ReadFile(s.InvitesFile)
+		if err != nil {
+			return hook.Plugin{}, failure.New(failure.AgentValidation, "plugins.Plugin", "InvitesFile: it cannot be read; want a file with a code a line").Because(err)
+		}
+		cfg.Gate.Invites = strings.Fields(string(text))
+	}
+	if s.Clients != "" {
+		store, err := gate.OpenFile(s.Clients)
+		if err != nil {
+			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Clients: %s", failure.Plain(err)).Because(err)
+		}
+		cfg.Gate.Store = store
+	}
+	return trust.New(cfg)
+}
+
+// configField is how a plugin names a field of its Config at the beginning of a message, and
+// a check of guardrails behind it.
+var configField = regexp.MustCompile(`^((?:[A-Z]\w*\.?)+)((?:\[\d+\]: (maxLength|forbid|topics)\b)?)`)
+
+// InYAML returns the message of an error of Plugin with the field names of YAML in place of those of Go. It is
+// meant to follow the name of the plugin.
+func InYAML(message string) string {
+	at := configField.FindStringSubmatchIndex(message)
+	if at == nil {
+		return ": " + message
+	}
+	var path strings.Builder
+	for field := range strings.SplitSeq(message[:at[3]], ".") {
+		runes := []rune(field)
+		runes[0] = unicode.ToLower(runes[0])
+		path.WriteString("." + string(runes))
+	}
+	if at[6] >= 0 {
+		path.WriteString("." + message[at[6]:at[7]])
+	}
+	return path.String() + message[at[1]:]
+}
