@@ -10,7 +10,7 @@ import (
 )
 
 func TestGetApprovals_ListsAllThatWaits(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mail")
 	d.Run(t, process.ExitOK, "", "ask", "--session", "s2", "hello")
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s3", "number")

@@ -10,7 +10,7 @@ import (
 
 // A call that lacks a credential says so, and how to give it.
 func TestAsk_ShowsWhichCredentialIsLacking(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	out, _ := d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "fetch")
 	for _, says := range []string{
 		"fetch waits for a credential, and may run with it", `lacks      mailbox: The password of your mailbox.\x1b[2J`, `from       https://mail.example.org/\x1b[2J`,

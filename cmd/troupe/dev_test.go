@@ -17,19 +17,19 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// heard is what a command writes, which a test may read meanwhile.
-type heard struct {
+// syncBuffer is what a command writes, which a test may read meanwhile.
+type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (h *heard) Write(p []byte) (int, error) {
+func (h *syncBuffer) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.text.Write(p)
 }
 
-func (h *heard) String() string {
+func (h *syncBuffer) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.text.String()
@@ -80,7 +80,7 @@ func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var out heard
+	var out syncBuffer
 	ended := make(chan int, 1)
 	go func() {
 		ended <- run(ctx, []string{

@@ -17,25 +17,25 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// strict refuses what does not fit the rules of the API, and has nothing.
-type strict struct {
+// rejectingMesh refuses what does not fit the rules of the API, and has nothing.
+type rejectingMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
 }
 
-func (strict) Orchestrate(*troupev1.OrchestrateRequest, grpc.ServerStreamingServer[troupev1.OrchestrateResponse]) error {
+func (rejectingMesh) Orchestrate(*troupev1.OrchestrateRequest, grpc.ServerStreamingServer[troupev1.OrchestrateResponse]) error {
 	return failure.New(failure.NotFound, "test", `target: no workflow or agent is called "x"; see ListAgents`)
 }
 
-func (strict) EraseUser(context.Context, *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
+func (rejectingMesh) EraseUser(context.Context, *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
 	return &troupev1.EraseUserResponse{Receipt: &troupev1.ErasureReceipt{By: "ann"}}, nil
 }
 
 // What the mesh refuses is told in flags and commands, not in fields and calls of the API.
 func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) {
-		troupev1.RegisterOrchestratorServiceServer(r, strict{})
-		troupev1.RegisterSessionServiceServer(r, strict{})
+		troupev1.RegisterOrchestratorServiceServer(r, rejectingMesh{})
+		troupev1.RegisterSessionServiceServer(r, rejectingMesh{})
 	})
 	for _, c := range []struct {
 		line []string
@@ -56,7 +56,7 @@ func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 
 // A user of whom nothing is left is a finding in words.
 func TestErase_SaysThatNothingWasLeft(t *testing.T) {
-	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, strict{}) })
+	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, rejectingMesh{}) })
 	var told bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"erase", "user", "u1", "--yes", "--addr", addr}, console.Terminal{Out: &told, Err: &told}))
 	require.Regexp(t, `(?m)^removed +nothing: there was nothing left$`, told.String())

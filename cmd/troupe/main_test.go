@@ -6,4 +6,4 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/clitest"
 )
 
-func newDesk(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, run) }
+func newMesh(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, run) }

@@ -15,44 +15,44 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// sealed is an orchestrator that knows of one agent that is shut out.
-type sealed struct {
+// quarantinedMesh is an orchestrator that knows of one agent that is shut out.
+type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	asked []string
 }
 
-func (s *sealed) QuarantineAgent(_ context.Context, req *troupev1.QuarantineAgentRequest) (*troupev1.QuarantineAgentResponse, error) {
+func (s *quarantinedMesh) QuarantineAgent(_ context.Context, req *troupev1.QuarantineAgentRequest) (*troupev1.QuarantineAgentResponse, error) {
 	s.asked = append(s.asked, req.GetAgent()+": "+req.GetReason())
 	return &troupev1.QuarantineAgentResponse{}, nil
 }
 
-func (s *sealed) ReleaseAgent(_ context.Context, req *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
+func (s *quarantinedMesh) ReleaseAgent(_ context.Context, req *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
 	s.asked = append(s.asked, "release "+req.GetAgent())
 	return &troupev1.ReleaseAgentResponse{}, nil
 }
 
-func out() *troupev1.Quarantine {
+func quarantineRecord() *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: "it misbehaves", Since: timestamppb.New(time.Now())}
 }
 
-func (s *sealed) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
-	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{{Name: "research", Quarantine: out()}}}, nil
+func (s *quarantinedMesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{{Name: "research", Quarantine: quarantineRecord()}}}, nil
 }
 
-func (s *sealed) instance() *troupev1.Instance {
-	return &troupev1.Instance{InstanceId: "r-1", Agent: "research", Quarantine: out(), Unproven: "it is another", State: troupev1.InstanceState_INSTANCE_STATE_READY}
+func (s *quarantinedMesh) instance() *troupev1.Instance {
+	return &troupev1.Instance{InstanceId: "r-1", Agent: "research", Quarantine: quarantineRecord(), Unproven: "it is another", State: troupev1.InstanceState_INSTANCE_STATE_READY}
 }
 
-func (s *sealed) ListInstances(context.Context, *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
+func (s *quarantinedMesh) ListInstances(context.Context, *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
 	return &troupev1.ListInstancesResponse{Instances: []*troupev1.Instance{s.instance()}}, nil
 }
 
-func (s *sealed) DescribeInstance(context.Context, *troupev1.DescribeInstanceRequest) (*troupev1.DescribeInstanceResponse, error) {
+func (s *quarantinedMesh) DescribeInstance(context.Context, *troupev1.DescribeInstanceRequest) (*troupev1.DescribeInstanceResponse, error) {
 	return &troupev1.DescribeInstanceResponse{Instance: s.instance()}, nil
 }
 
 func TestQuarantine_IsAskedForAndShown(t *testing.T) {
-	s := &sealed{}
+	s := &quarantinedMesh{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
 	told := func(want int, args ...string) string {
 		var text bytes.Buffer

@@ -17,19 +17,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// shows is an orchestrator that notes what callers show.
-type shows struct {
+// tokenRecorder is an orchestrator that notes what callers show.
+type tokenRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	last []string
 }
 
-func (s *shows) ListAgents(ctx context.Context, _ *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+func (s *tokenRecorder) ListAgents(ctx context.Context, _ *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	s.last = metadata.ValueFromIncomingContext(ctx, "authorization")
 	return &troupev1.ListAgentsResponse{}, nil
 }
 
 func TestServer_ShowsATokenFromAFileOrTheEnvironment(t *testing.T) {
-	s := &shows{}
+	s := &tokenRecorder{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("tr_ofthefile\n"), 0o600))

@@ -74,7 +74,7 @@ const maxBody = 6 << 20
 // the protocol. A request that says no version is one of 0.3, as the protocol wants it.
 func (b *Bridge) Handler() http.Handler {
 	quiet := &a2asrv.InterceptedHandler{Handler: b, Logger: slog.New(slog.DiscardHandler)}
-	options := []a2asrv.TransportOption{a2asrv.WithTransportKeepAlive(keepAlive), a2asrv.WithTransportPanicHandler(b.contain)}
+	options := []a2asrv.TransportOption{a2asrv.WithTransportKeepAlive(keepAlive), a2asrv.WithTransportPanicHandler(b.reportPanic)}
 	now, before := a2asrv.NewJSONRPCHandler(quiet, options...), a2av0.NewJSONRPCHandler(quiet, options...)
 	mux := http.NewServeMux()
 	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewAgentCardHandler(a2av0.NewAgentCardProducer(a2asrv.AgentCardProducerFn(b.card))))
@@ -88,17 +88,17 @@ func (b *Bridge) Handler() http.Handler {
 	})
 	mux.Handle(a2av0.RESTPathPrefix+"/", a2av0.NewRESTHandler(quiet, options...))
 	mux.Handle("/", a2asrv.NewRESTHandler(quiet, options...))
-	return guard(b.passOn(http.MaxBytesHandler(mux, maxBody)), b.url)
+	return rejectCrossSite(b.forwardToken(http.MaxBytesHandler(mux, maxBody)), b.url)
 }
 
-// contain is what a client is told of a panic.
-func (b *Bridge) contain(p any) error {
+// reportPanic is what a client is told of a panic.
+func (b *Bridge) reportPanic(p any) error {
 	b.log.Error("panic while serving A2A", zap.Any("panic", p), zap.Stack("stack"))
 	return toA2A(errors.New("panic"))
 }
 
-// told is an error for a client. What the client is not told of it goes to the log.
-func (b *Bridge) told(method string, err error) error {
+// clientError is an error for a client. What the client is not told of it goes to the log.
+func (b *Bridge) clientError(method string, err error) error {
 	told := toA2A(err)
 	left := failure.ModeOf(err) == failure.UserCancelled // the client went away
 	if !left && (errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError)) {

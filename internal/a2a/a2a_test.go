@@ -71,7 +71,7 @@ func TestInput_IsTextAndFilesOrAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var turn troupev1.OrchestrateRequest
-			err := input(&turn, a2a.NewMessage(a2a.MessageRoleUser, tc.parts...))
+			err := addInput(&turn, a2a.NewMessage(a2a.MessageRoleUser, tc.parts...))
 			require.ErrorIs(t, err, tc.fails)
 			if tc.fails == nil {
 				require.True(t, turn.GetInput() != nil || len(turn.GetParts()) > 0)
@@ -84,7 +84,7 @@ func TestInput_IsTextAndFilesOrAnswers(t *testing.T) {
 func TestInput_NamesFiles(t *testing.T) {
 	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
 	var turn troupev1.OrchestrateRequest
-	require.NoError(t, input(&turn, a2a.NewMessage(a2a.MessageRoleUser, named, a2a.NewRawPart([]byte("b")))))
+	require.NoError(t, addInput(&turn, a2a.NewMessage(a2a.MessageRoleUser, named, a2a.NewRawPart([]byte("b")))))
 	require.Nil(t, turn.GetInput())
 	for i, want := range []*troupev1.Blob{{Name: "a.png", MediaType: "image/png", Data: []byte("a")}, {Name: "file-2", Data: []byte("b")}} {
 		require.Empty(t, cmp.Diff(want, turn.GetParts()[i].GetBlob(), protocmp.Transform()))
@@ -95,11 +95,11 @@ func TestInput_NamesFiles(t *testing.T) {
 func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
 	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"}}}))
 	var turn troupev1.OrchestrateRequest
-	require.NoError(t, input(&turn, said))
+	require.NoError(t, addInput(&turn, said))
 	require.Equal(t, []byte{1, 2, 3}, turn.GetAnswers().GetAnswers()[0].GetSealed())
-	told := shown(said, &turn)
+	told := withoutSecrets(said, &turn)
 	require.Equal(t, said.ID, told.ID)
-	require.Equal(t, facts{"answers": []facts{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
+	require.Equal(t, fields{"answers": []fields{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
 	require.Contains(t, said.Parts[0].Data().(map[string]any)["answers"].([]any)[0], "sealed", "the message of the client is left alone")
 }
 
@@ -108,10 +108,10 @@ func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
 	for id, want := range map[string]string{
 		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
 	} {
-		require.Equal(t, want, taskIn(id), id)
+		require.Equal(t, want, taskOf(id), id)
 	}
-	require.Nil(t, refer(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else"}}))
-	require.Equal(t, taskID, refer(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else", taskID}}).GetTraceId())
+	require.Nil(t, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else"}}))
+	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else", taskID}}).GetTraceId())
 }
 
 // A page of the web that a browser on this machine shows cannot talk with the mesh.
@@ -139,7 +139,7 @@ func TestGuard_KeepsWebPagesAway(t *testing.T) {
 				r.Header.Set("Origin", tc.origin)
 			}
 			w := httptest.NewRecorder()
-			guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "https://agents.example.com").ServeHTTP(w, r)
+			rejectCrossSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "https://agents.example.com").ServeHTTP(w, r)
 			require.Equal(t, tc.status, w.Code)
 		})
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 )
 
-// passOn has the calls of a request show the mesh what the request shows. The bridge looks at
+// forwardToken has the calls of a request show the mesh what the request shows. The bridge looks at
 // none of it, and keeps none.
-func (b *Bridge) passOn(next http.Handler) http.Handler {
+func (b *Bridge) forwardToken(next http.Handler) http.Handler {
 	if !b.bearer {
 		return next
 	}
@@ -23,8 +23,8 @@ func (b *Bridge) passOn(next http.Handler) http.Handler {
 	})
 }
 
-// secured says in a card that a token is needed.
-func secured(card *a2a.AgentCard) {
+// requireToken says in a card that a token is needed.
+func requireToken(card *a2a.AgentCard) {
 	const scheme = "bearer"
 	card.SecuritySchemes = a2a.NamedSecuritySchemes{scheme: a2a.HTTPAuthSecurityScheme{Scheme: "Bearer", Description: "A token of the mesh."}}
 	card.SecurityRequirements = a2a.SecurityRequirementsOptions{{scheme: {}}}

@@ -23,7 +23,7 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 		err = nil // a card is for everybody, and has the skills for those whom the mesh knows
 	}
 	if err != nil {
-		return nil, b.told("card", err)
+		return nil, b.clientError("card", err)
 	}
 	binding := func(path string, protocol a2a.TransportProtocol, version a2a.ProtocolVersion) *a2a.AgentInterface {
 		return &a2a.AgentInterface{URL: b.url + path, ProtocolBinding: protocol, ProtocolVersion: version}
@@ -44,7 +44,7 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 		Skills: skills(resp.GetAgents()),
 	}
 	if b.bearer {
-		secured(card)
+		requireToken(card)
 	}
 	return card, nil
 }

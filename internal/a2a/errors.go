@@ -11,10 +11,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// codes says as which error of A2A a failure is told (LP-38). Modes that are not here are the
+// errorCodes says as which error of A2A a failure is told (LP-38). Modes that are not here are the
 // mesh's own affair: they are a server error if the same call may succeed later, and else an
 // internal one.
-var codes = map[failure.Mode]error{
+var errorCodes = map[failure.Mode]error{
 	failure.NotFound: a2a.ErrTaskNotFound,
 
 	failure.TurnNotOpen:    a2a.ErrUnsupportedOperation,
@@ -49,7 +49,7 @@ func toA2A(err error) error {
 	}
 	err = grpcfailure.FromStatus("a2a", err)
 	f := grpcfailure.FromProto(grpcfailure.ToProto(err)) // an error that is no failure has lost its text here
-	code, ok := codes[f.Mode]
+	code, ok := errorCodes[f.Mode]
 	if !ok {
 		code = a2a.ErrInternalError
 		if f.Mode.Retryable() {

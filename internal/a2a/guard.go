@@ -7,11 +7,11 @@ import (
 	"net/url"
 )
 
-// guard keeps web pages away that a browser on this machine shows. Their requests are refused
+// rejectCrossSite keeps web pages away that a browser on this machine shows. Their requests are refused
 // when they say that they come from elsewhere; and where the bridge listens on loopback, when
 // they name a host that is neither loopback nor that of the bridge's URL, as those do whose name
 // was made to lead here.
-func guard(next http.Handler, at string) http.Handler {
+func rejectCrossSite(next http.Handler, at string) http.Handler {
 	known, _ := url.Parse(at)
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

@@ -12,8 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// input is what a message says: its texts and files, or answers in a data part.
-func input(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
+// addInput is what a message says: its texts and files, or answers in a data part.
+func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	var texts []string
 	var answers *troupev1.Answers
 	for _, p := range m.Parts {
@@ -25,9 +25,9 @@ func input(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 			if answers != nil {
 				return a2a.NewError(a2a.ErrInvalidParams, "message.parts: put all answers into one data part")
 			}
-			answers, err = answersIn(c.Value)
+			answers, err = parseAnswers(c.Value)
 		case a2a.Raw:
-			turn.Parts = append(turn.Parts, file(p, c, len(turn.GetParts())+1))
+			turn.Parts = append(turn.Parts, filePart(p, c, len(turn.GetParts())+1))
 		default:
 			err = a2a.NewError(a2a.ErrUnsupportedContentType, "message.parts: nothing is fetched from a url; send the bytes of the file, at most 1 MiB")
 		}
@@ -47,39 +47,39 @@ func input(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	return nil
 }
 
-// file is one of a message, by its number there if it has no name.
-func file(p *a2a.Part, data []byte, number int) *troupev1.Part {
+// filePart is one of a message, by its number there if it has no name.
+func filePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
 	name := cmp.Or(p.Filename, "file-"+strconv.Itoa(number))
 	return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: name, MediaType: p.MediaType, Data: data}}}
 }
 
-// refer is the task to which a message refers, as the parent of its turn: the first that may be
+// referencedParent is the task to which a message refers, as the parent of its turn: the first that may be
 // one of a mesh. Nil: it refers to none.
-func refer(m *a2a.Message) *troupev1.Parent {
+func referencedParent(m *a2a.Message) *troupev1.Parent {
 	for _, id := range m.ReferenceTasks {
-		if taskIDs.MatchString(string(id)) {
+		if taskIDPattern.MatchString(string(id)) {
 			return &troupev1.Parent{TraceId: string(id)}
 		}
 	}
 	return nil
 }
 
-// shown is a message as its task shows it: without what it brings sealed (LP-37).
-func shown(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Message {
+// withoutSecrets is a message as its task shows it: without what it brings sealed (LP-37).
+func withoutSecrets(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Message {
 	if turn.GetAnswers() == nil {
 		return m
 	}
-	said := []facts{}
+	said := []fields{}
 	for _, a := range turn.GetAnswers().GetAnswers() {
-		said = append(said, facts{"id": a.GetId(), "verdict": verdict(a), "text": a.GetText()})
+		said = append(said, fields{"id": a.GetId(), "verdict": verdict(a), "text": a.GetText()})
 	}
 	own := *m
-	own.Parts = a2a.ContentParts{a2a.NewDataPart(facts{"answers": said})}
+	own.Parts = a2a.ContentParts{a2a.NewDataPart(fields{"answers": said})}
 	return &own
 }
 
-// reply is an answer to a call that waits, as clients write it.
-type reply struct {
+// callAnswer is an answer to a call that waits, as clients write it.
+type callAnswer struct {
 	ID      string `json:"id"`
 	Verdict string `json:"verdict"`
 	Text    string `json:"text"`
@@ -88,9 +88,9 @@ type reply struct {
 
 const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, and succeed or fail for a tool that runs at the client; a call that needs auth takes "sealed" with approve, as base64`
 
-func answersIn(value any) (*troupev1.Answers, error) {
+func parseAnswers(value any) (*troupev1.Answers, error) {
 	var said struct {
-		Answers []reply `json:"answers"`
+		Answers []callAnswer `json:"answers"`
 	}
 	text, err := json.Marshal(value)
 	if err == nil {

@@ -10,33 +10,33 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// started is the first event of a turn: that of a task, or the input with which one goes on.
-func started(p *troupev1.TurnStarted, goesOn bool, add func(string, facts)) {
-	about := facts{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
+// turnStartedItems is the first event of a turn: that of a task, or the input with which one goes on.
+func turnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, fields)) {
+	about := fields{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
 	if !goesOn {
 		add("task-created", about)
-		attached(p, add)
+		attachmentItems(p, add)
 		return
 	}
-	answers := []facts{}
+	answers := []fields{}
 	for _, a := range p.GetAnswers() {
-		answers = append(answers, facts{"id": a.GetId(), "verdict": verdict(a)})
+		answers = append(answers, fields{"id": a.GetId(), "verdict": verdict(a)})
 	}
 	about["answers"] = answers
 	add("input-received", about)
 	for _, a := range p.GetAnswers() {
 		if a.GetAuthId() != "" {
-			add("auth-completed", facts{"id": a.GetId(), "authId": a.GetAuthId(), "verdict": verdict(a)})
+			add("auth-completed", fields{"id": a.GetId(), "authId": a.GetAuthId(), "verdict": verdict(a)})
 		}
 	}
-	attached(p, add)
-	add("task-status", facts{"state": "working", "stage": "initialize"})
+	attachmentItems(p, add)
+	add("task-status", fields{"state": "working", "stage": "initialize"})
 }
 
-// attached are the files of the user: artifacts like others from here on.
-func attached(p *troupev1.TurnStarted, add func(string, facts)) {
+// attachmentItems are the files of the user: artifacts like others from here on.
+func attachmentItems(p *troupev1.TurnStarted, add func(string, fields)) {
 	for _, f := range p.GetAttachments() {
-		add(writes(f.GetName()), facts{"name": f.GetName(), "version": f.GetArtifact().GetVersion()})
+		add(writeKind(f.GetName()), fields{"name": f.GetName(), "version": f.GetArtifact().GetVersion()})
 	}
 }
 
@@ -48,9 +48,9 @@ func verdict(a *troupev1.CallAnswer) string {
 	return lower(a.GetVerdict().String(), "CALL_VERDICT_")
 }
 
-// finish says why the model stopped: stop, length, tool_calls or content_filter. Of one that did
+// finishReason says why the model stopped: stop, length, tool_calls or content_filter. Of one that did
 // not say, the calls that it left tell.
-func finish(m *troupev1.ModelCall) string {
+func finishReason(m *troupev1.ModelCall) string {
 	if said := m.GetFinish(); said != troupev1.FinishReason_FINISH_REASON_UNSPECIFIED {
 		return lower(said.String(), "FINISH_REASON_")
 	}
@@ -60,20 +60,20 @@ func finish(m *troupev1.ModelCall) string {
 	return "stop"
 }
 
-// progress is how far a tool is.
-func progress(p *troupev1.ToolProgress, add func(string, facts)) {
-	told := facts{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
+// toolProgressItem is how far a tool is.
+func toolProgressItem(p *troupev1.ToolProgress, add func(string, fields)) {
+	told := fields{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
 	if p.Fraction != nil {
 		told["fraction"] = p.GetFraction()
 	}
 	add("tool-progress", told)
 }
 
-// subtask is a turn that works for this one: a task of its own, below this one. The agent waits
+// subtaskItems is a turn that works for this one: a task of its own, below this one. The agent waits
 // for it, though others beside it may work; so the state of A2A stays working.
-func subtask(s *troupev1.SubtaskStarted, add func(string, facts)) {
-	child := facts{"taskId": s.GetTraceId(), "contextId": s.GetSessionId(), "turnId": s.GetTurnId(), "requestId": s.GetRequestId(), "target": s.GetTarget()}
-	waits := facts{"state": "waiting-subtask", "stage": "execute", "taskId": s.GetTraceId()}
+func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
+	child := fields{"taskId": s.GetTraceId(), "contextId": s.GetSessionId(), "turnId": s.GetTurnId(), "requestId": s.GetRequestId(), "target": s.GetTarget()}
+	waits := fields{"state": "waiting-subtask", "stage": "execute", "taskId": s.GetTraceId()}
 	if s.GetCallId() != "" {
 		child["callId"], waits["callId"] = s.GetCallId(), s.GetCallId()
 	}
@@ -81,58 +81,58 @@ func subtask(s *troupev1.SubtaskStarted, add func(string, facts)) {
 	add("task-status", waits)
 }
 
-// message is what an agent says or changes beside the words of its model. The values and the
+// agentMessageItems is what an agent says or changes beside the words of its model. The values and the
 // bytes are with the session.
-func message(m *troupev1.AgentMessage, add func(string, facts)) {
+func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
 	if m.GetText() != "" {
-		add("message", facts{"text": m.GetText()})
+		add("message", fields{"text": m.GetText()})
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
-		add(writes(name), facts{"name": name, "version": m.GetArtifacts()[name]})
+		add(writeKind(name), fields{"name": name, "version": m.GetArtifacts()[name]})
 	}
 	if len(m.GetStateKeys()) > 0 {
-		add("data-write", facts{"keys": m.GetStateKeys()})
+		add("data-write", fields{"keys": m.GetStateKeys()})
 	}
 }
 
-// datasets are the ends of names of artifacts that are rows, one like the other.
-var datasets = []string{".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"}
+// datasetExtensions are the ends of names of artifacts that are rows, one like the other.
+var datasetExtensions = []string{".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"}
 
-// writes is the kind of what wrote an artifact of that name.
-func writes(name string) string {
-	if slices.Contains(datasets, strings.ToLower(path.Ext(name))) {
+// writeKind is the kind of what wrote an artifact of that name.
+func writeKind(name string) string {
+	if slices.Contains(datasetExtensions, strings.ToLower(path.Ext(name))) {
 		return "dataset-write"
 	}
 	return "file-write"
 }
 
-// ended is the last event of a turn.
-func ended(r *troupev1.TurnResult, add func(string, facts)) {
+// turnResultItems is the last event of a turn.
+func turnResultItems(r *troupev1.TurnResult, add func(string, fields)) {
 	state := stateOf(r)
-	status := facts{"state": words[state]}
+	status := fields{"state": stateNames[state]}
 	if f := r.GetFailure(); f != nil {
 		status["reason"], status["message"] = lower(f.GetMode().String(), "FAILURE_MODE_"), f.GetMessage()
 	}
-	if waits := asks[state]; waits != "" {
-		add(waits, facts{"text": r.GetText(), "pending": all(r.GetPending())})
+	if waits := askKinds[state]; waits != "" {
+		add(waits, fields{"text": r.GetText(), "pending": pendingCalls(r.GetPending())})
 		add("task-status", status)
 		return
 	}
 	add("task-status", status)
-	add("task-complete", usage(r.GetUsage(), facts{"state": words[state], "agent": r.GetAgent()}))
+	add("task-complete", usage(r.GetUsage(), fields{"state": stateNames[state], "agent": r.GetAgent()}))
 }
 
-func all(calls []*troupev1.PendingCall) []facts {
-	waits := []facts{}
+func pendingCalls(calls []*troupev1.PendingCall) []fields {
+	waits := []fields{}
 	for _, c := range calls {
-		waits = append(waits, pending(c))
+		waits = append(waits, pendingCall(c))
 	}
 	return waits
 }
 
-// pending is a call that waits, as clients of A2A are told of it.
-func pending(c *troupev1.PendingCall) facts {
-	told := facts{
+// pendingCall is a call that waits, as clients of A2A are told of it.
+func pendingCall(c *troupev1.PendingCall) fields {
+	told := fields{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),
 		"needs": lower(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
 	}
@@ -140,7 +140,7 @@ func pending(c *troupev1.PendingCall) facts {
 		told["until"] = c.GetUntil().AsTime()
 	}
 	if a := c.GetAuth(); a != nil {
-		told["auth"] = facts{
+		told["auth"] = fields{
 			"authId": a.GetAuthId(), "name": a.GetName(), "prompt": a.GetPrompt(), "url": a.GetUrl(),
 			"publicKey": base64.StdEncoding.EncodeToString(a.GetPublicKey()), "expires": a.GetExpires().AsTime(),
 		}

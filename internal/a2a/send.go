@@ -47,25 +47,25 @@ func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 // begins, or with which a task that waits goes on.
 func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
-		turn, task, err := b.turn(ctx, req)
+		turn, task, err := b.turnRequest(ctx, req)
 		if err != nil {
 			yield(nil, toA2A(err))
 			return
 		}
-		var t *teller
+		var t *taskStream
 		for e, err := range b.client.Turn(ctx, turn) {
 			if t == nil && err == nil {
-				t = newTeller(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, shown(req.Message, turn))
-				t.parent = b.above(ctx, e.GetTurnStarted().GetParent())
+				t = newTaskStream(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, withoutSecrets(req.Message, turn))
+				t.parent = b.parentTask(ctx, e.GetTurnStarted().GetParent())
 			}
 			if failure.Is(err, failure.NotFound) && t == nil {
 				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // it is the target that is not there
 			}
 			if err != nil {
-				yield(nil, b.told("SendMessage", err))
+				yield(nil, b.clientError("SendMessage", err))
 				return
 			}
-			for _, told := range t.tell(e) {
+			for _, told := range t.convert(e) {
 				if !yield(told, nil) {
 					return
 				}
@@ -74,9 +74,9 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 	}
 }
 
-// turn is the request that a message stands for, and the task with which it goes on; none if
+// turnRequest is the request that a message stands for, and the task with which it goes on; none if
 // it begins one.
-func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
+func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
 	m := req.Message
 	if m == nil || m.ID == "" {
 		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message: it needs a messageId, which makes the call repeatable")
@@ -84,12 +84,12 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 	if req.Config != nil && req.Config.PushConfig != nil {
 		return nil, "", errPush
 	}
-	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID), Parent: refer(m)}
-	if err := input(turn, m); err != nil {
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID), Parent: referencedParent(m)}
+	if err := addInput(turn, m); err != nil {
 		return nil, "", err
 	}
 	if m.TaskID == "" {
-		b.join(ctx, turn.GetParent())
+		b.joinRun(ctx, turn.GetParent())
 		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
 		turn.Target = cmp.Or(target(m.Metadata), target(req.Metadata), b.target)
 		if turn.GetAnswers() != nil {
@@ -98,7 +98,7 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 		return turn, "", nil
 	}
 	turn.RequestId = requestID(m.TaskID, m.ID)
-	trace, err := b.find(ctx, m.TaskID)
+	trace, err := b.findTrace(ctx, m.TaskID)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -107,7 +107,7 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 	case trace.GetRequestId() == turn.GetRequestId(): // the message came before; its turn is found again
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is at work and takes no message; wait for its end, or cancel it")
-	case asks[stateOf(trace.GetResult())] == "":
+	case askKinds[stateOf(trace.GetResult())] == "":
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
@@ -115,7 +115,7 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 		turn.Parent = above
 		turn.Parent.RootTraceId = cmp.Or(above.GetRootTraceId(), trace.GetRootTraceId())
 	}
-	b.join(ctx, turn.GetParent())
+	b.joinRun(ctx, turn.GetParent())
 	if turn.GetAnswers() == nil {
 		turn.Target = trace.GetTarget()
 	}
@@ -135,15 +135,15 @@ func requestID(task a2a.TaskID, message string) string {
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
 }
 
-// taskIn is the task with which a turn goes on, by its request id; empty: none.
-func taskIn(requestID string) string {
+// taskOf is the task with which a turn goes on, by its request id; empty: none.
+func taskOf(requestID string) string {
 	rest, ours := strings.CutPrefix(requestID, "a2a:")
 	task, _, _ := strings.Cut(rest, ":")
-	if !ours || !taskIDs.MatchString(task) {
+	if !ours || !taskIDPattern.MatchString(task) {
 		return ""
 	}
 	return task
 }
 
-// goesOn reports whether a turn with the request id is one with which a task goes on.
-func goesOn(requestID string, task a2a.TaskID) bool { return taskIn(requestID) == string(task) }
+// continuesTask reports whether a turn with the request id is one with which a task goes on.
+func continuesTask(requestID string, task a2a.TaskID) bool { return taskOf(requestID) == string(task) }

@@ -27,8 +27,8 @@ func stateOf(r *troupev1.TurnResult) a2a.TaskState {
 	}
 }
 
-// words are the states of a task as LP-29 calls them.
-var words = map[a2a.TaskState]string{
+// stateNames are the states of a task as LP-29 calls them.
+var stateNames = map[a2a.TaskState]string{
 	a2a.TaskStateWorking:       "working",
 	a2a.TaskStateInputRequired: "waiting-input",
 	a2a.TaskStateAuthRequired:  "waiting-auth",
@@ -37,8 +37,8 @@ var words = map[a2a.TaskState]string{
 	a2a.TaskStateCanceled:      "canceled",
 }
 
-// asks are the kinds of LP-29 with which a task asks for something.
-var asks = map[a2a.TaskState]string{
+// askKinds are the kinds of LP-29 with which a task asks for something.
+var askKinds = map[a2a.TaskState]string{
 	a2a.TaskStateInputRequired: "input-required",
 	a2a.TaskStateAuthRequired:  "auth-required",
 }
@@ -51,12 +51,12 @@ func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskSta
 	if text := r.GetFailure().GetMessage(); text != "" {
 		parts = append(parts, a2a.NewTextPart(text))
 	}
-	if asks[s.State] != "" {
+	if askKinds[s.State] != "" {
 		if r.GetText() != "" {
 			parts = append(parts, a2a.NewTextPart(r.GetText()))
 		}
 		if len(r.GetPending()) > 0 {
-			parts = append(parts, a2a.NewDataPart(facts{"pending": all(r.GetPending())}))
+			parts = append(parts, a2a.NewDataPart(fields{"pending": pendingCalls(r.GetPending())}))
 		}
 	}
 	if len(parts) > 0 {

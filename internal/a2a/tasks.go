@@ -16,23 +16,23 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// taskIDs are those of tasks: the id of the trace of their first turn.
-var taskIDs = regexp.MustCompile(`^[0-9a-f]{32}$`)
+// taskIDPattern are those of tasks: the id of the trace of their first turn.
+var taskIDPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// latest is how many traces are looked through for the turn with which a task went on, if its
+// maxTraces is how many traces are looked through for the turn with which a task went on, if its
 // session has gone on with others since.
-const latest = 200
+const maxTraces = 200
 
-// find is the trace of a task: of its turn, or of the last one with which it went on.
-func (b *Bridge) find(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, error) {
-	if !taskIDs.MatchString(string(id)) {
+// findTrace is the trace of a task: of its turn, or of the last one with which it went on.
+func (b *Bridge) findTrace(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, error) {
+	if !taskIDPattern.MatchString(string(id)) {
 		return nil, notFound(id)
 	}
 	first, err := b.trace(ctx, string(id))
 	if failure.Is(err, failure.NotFound) {
 		return nil, notFound(id)
 	}
-	if err != nil || asks[stateOf(first.GetResult())] == "" {
+	if err != nil || askKinds[stateOf(first.GetResult())] == "" {
 		return first, err
 	}
 	s, err := b.client.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: first.GetSessionId()})
@@ -46,12 +46,12 @@ func (b *Bridge) find(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, erro
 	if last == first.GetTraceId() || last == "" {
 		return first, nil
 	}
-	if trace, err := b.trace(ctx, last); err == nil && goesOn(trace.GetRequestId(), id) {
+	if trace, err := b.trace(ctx, last); err == nil && continuesTask(trace.GetRequestId(), id) {
 		return trace, nil
 	}
-	traces, err := b.client.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: latest})
+	traces, err := b.client.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: maxTraces})
 	for _, trace := range traces.GetTraces() { // newest first
-		if trace.GetSessionId() == first.GetSessionId() && goesOn(trace.GetRequestId(), id) {
+		if trace.GetSessionId() == first.GetSessionId() && continuesTask(trace.GetRequestId(), id) {
 			return b.trace(ctx, trace.GetTraceId())
 		}
 	}
@@ -63,19 +63,19 @@ func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) 
 	return resp.GetTrace(), grpcfailure.FromStatus("a2a", err)
 }
 
-// above is the task that asked for a turn: its trace is the one that is named, unless that went
+// parentTask is the task that asked for a turn: its trace is the one that is named, unless that went
 // on with a task. Empty: it is nobody's child.
-func (b *Bridge) above(ctx context.Context, p *troupev1.Parent) string {
+func (b *Bridge) parentTask(ctx context.Context, p *troupev1.Parent) string {
 	if p == nil {
 		return ""
 	}
 	trace, _ := b.trace(ctx, p.GetTraceId()) // one that is not kept any more says no other
-	return cmp.Or(taskIn(trace.GetRequestId()), p.GetTraceId())
+	return cmp.Or(taskOf(trace.GetRequestId()), p.GetTraceId())
 }
 
-// join adds to which run a turn belongs that refers to another. One that is not kept any more, or is
+// joinRun adds to which run a turn belongs that refers to another. One that is not kept any more, or is
 // of another system, says none: then the run began there.
-func (b *Bridge) join(ctx context.Context, p *troupev1.Parent) {
+func (b *Bridge) joinRun(ctx context.Context, p *troupev1.Parent) {
 	if p == nil || p.GetRootTraceId() != "" {
 		return
 	}
@@ -85,21 +85,21 @@ func (b *Bridge) join(ctx context.Context, p *troupev1.Parent) {
 
 // snapshot is a task as its trace stands.
 func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
-	t := newTeller(a2a.TaskInfo{TaskID: id, ContextID: trace.GetSessionId()}, nil)
+	t := newTaskStream(a2a.TaskInfo{TaskID: id, ContextID: trace.GetSessionId()}, nil)
 	at := trace.GetStarted().AsTime()
-	task := t.of(a2a.TaskStatus{State: a2a.TaskStateWorking, Timestamp: &at}, trace.GetText())
+	task := t.taskIn(a2a.TaskStatus{State: a2a.TaskStateWorking, Timestamp: &at}, trace.GetText())
 	if r := trace.GetResult(); r != nil {
-		task = t.whole(r, trace.GetText(), at.Add(r.GetDuration().AsDuration()))
+		task = t.finalTask(r, trace.GetText(), at.Add(r.GetDuration().AsDuration()))
 	}
-	task.SetMeta(Extension, Telling{Sequence: trace.GetLastSequence(), TraceID: trace.GetTraceId(), Events: []Item{}})
+	task.SetMeta(Extension, EventMetadata{Sequence: trace.GetLastSequence(), TraceID: trace.GetTraceId(), Events: []Item{}})
 	return task
 }
 
 // GetTask implements a2asrv.RequestHandler. What the user said is cut to 200 characters.
 func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Task, error) {
-	trace, err := b.find(ctx, req.ID)
+	trace, err := b.findTrace(ctx, req.ID)
 	if err != nil {
-		return nil, b.told("GetTask", err)
+		return nil, b.clientError("GetTask", err)
 	}
 	task := snapshot(req.ID, trace)
 	if n := req.HistoryLength; n != nil && *n == 0 {
@@ -114,23 +114,23 @@ const cancelTime = 5 * time.Second
 // CancelTask implements a2asrv.RequestHandler. A client that goes away leaves a turn that is
 // cancelled all the same (AD-33).
 func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a2a.Task, error) {
-	trace, err := b.find(ctx, req.ID)
+	trace, err := b.findTrace(ctx, req.ID)
 	if err != nil {
-		return nil, b.told("CancelTask", err)
+		return nil, b.clientError("CancelTask", err)
 	}
 	if trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 		defer stop()
 		resp, err := b.client.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: trace.GetTraceId(), Reason: "a client of A2A cancelled the task"})
 		if err != nil {
-			return nil, b.told("CancelTask", err)
+			return nil, b.clientError("CancelTask", err)
 		}
 		trace = resp.GetTrace()
 		if stateOf(trace.GetResult()) == a2a.TaskStateCanceled {
 			return snapshot(req.ID, trace), nil
 		}
 	}
-	if asks[stateOf(trace.GetResult())] != "" {
+	if askKinds[stateOf(trace.GetResult())] != "" {
 		return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "nothing runs that could be cancelled: the task waits for an answer; deny its calls, or leave it")
 	}
 	return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "the task has ended")
@@ -144,14 +144,14 @@ const AfterParam = "Troupe-After-Sequence"
 // that, up to the end of its turn. With AfterParam it is every event behind the one that is named.
 func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
-		after, resumes, err := afterOf(ctx)
+		after, resumes, err := resumePoint(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		trace, err := b.find(ctx, req.ID)
+		trace, err := b.findTrace(ctx, req.ID)
 		if err != nil {
-			yield(nil, b.told("SubscribeToTask", err))
+			yield(nil, b.clientError("SubscribeToTask", err))
 			return
 		}
 		task := snapshot(req.ID, trace)
@@ -166,14 +166,14 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 		if !yield(task, nil) || after >= last && trace.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
 			return
 		}
-		t := newTeller(task.TaskInfo(), nil)
-		t.since, t.parent = last, b.above(ctx, trace.GetParent())
+		t := newTaskStream(task.TaskInfo(), nil)
+		t.knownUpTo, t.parent = last, b.parentTask(ctx, trace.GetParent())
 		for e, err := range b.client.Watch(ctx, trace.GetTraceId(), after) {
 			if err != nil {
-				yield(nil, b.told("SubscribeToTask", err))
+				yield(nil, b.clientError("SubscribeToTask", err))
 				return
 			}
-			for _, told := range t.tell(e) {
+			for _, told := range t.convert(e) {
 				if !yield(told, nil) {
 					return
 				}
@@ -182,8 +182,8 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 	}
 }
 
-// afterOf is where a client goes on that was cut off.
-func afterOf(ctx context.Context) (sequence uint64, resumes bool, err error) {
+// resumePoint is where a client goes on that was cut off.
+func resumePoint(ctx context.Context) (sequence uint64, resumes bool, err error) {
 	call, ok := a2asrv.CallContextFrom(ctx)
 	if !ok {
 		return 0, false, nil

@@ -13,8 +13,8 @@ import (
 // the mesh, as a Telling.
 const Extension = "https://troupe.dev/a2a/events/v1"
 
-// Telling is what happened in the mesh, in the words of LP-29.
-type Telling struct {
+// EventMetadata is what happened in the mesh, in the words of LP-29.
+type EventMetadata struct {
 	// Sequence is that of the mesh's event, from 1 without a hole; 0 on one that is not stored.
 	Sequence uint64 `json:"sequence"`
 	// TraceID is the trace of the turn.
@@ -23,70 +23,70 @@ type Telling struct {
 	Events []Item `json:"events"`
 }
 
-// teller tells the events of one turn as those of a task.
-type teller struct {
-	task   a2a.TaskInfo
-	parent string         // the task above; empty: none
-	asked  *a2a.Message   // what the user said; nil: as the trace has it
-	since  uint64         // up to here the events had happened before somebody listened
-	heard  map[int32]bool // steps that run, and whose text is heard from its beginning
-	beside int            // how many steps run at once, as far as it is known
-	closed bool           // they have begun: the next that is decided is not one of them
-	answer answer
-	deltas map[voice]int // how many there were of each text
+// taskStream tells the events of one turn as those of a task.
+type taskStream struct {
+	task        a2a.TaskInfo
+	parent      string         // the task above; empty: none
+	userMessage *a2a.Message   // what the user said; nil: as the trace has it
+	knownUpTo   uint64         // up to here the events had happened before somebody listened
+	streaming   map[int32]bool // steps that run, and whose text is heard from its beginning
+	concurrent  int            // how many steps run at once, as far as it is known
+	stepStarted bool           // they have begun: the next that is decided is not one of them
+	answer      answerStream
+	deltaCounts map[speaker]int // how many there were of each text
 }
 
-// voice is an agent that speaks in a step; one agent may have several steps that run at once.
-type voice struct {
+// speaker is an agent that speaks in a step; one agent may have several steps that run at once.
+type speaker struct {
 	step int32
 	path string
 }
 
-func voiceOf(e *troupev1.Event) voice { return voice{step: e.GetStep(), path: pathOf(e)} }
+func speakerOf(e *troupev1.Event) speaker { return speaker{step: e.GetStep(), path: pathOf(e)} }
 
-func newTeller(task a2a.TaskInfo, asked *a2a.Message) *teller {
-	return &teller{task: task, asked: asked, heard: map[int32]bool{}, answer: answer{task: task}, deltas: map[voice]int{}}
+func newTaskStream(task a2a.TaskInfo, asked *a2a.Message) *taskStream {
+	return &taskStream{task: task, userMessage: asked, streaming: map[int32]bool{}, answer: answerStream{task: task}, deltaCounts: map[speaker]int{}}
 }
 
-// tell is what an event of the mesh is for a client of A2A. Each of the mesh is told; the
+// convert is what an event of the mesh is for a client of A2A. Each of the mesh is told; the
 // text of a step only to those who listened when it began, for others get it whole at the end.
 // What steps say that run at once is no answer: that is what the step behind them makes of it.
-func (t *teller) tell(e *troupev1.Event) []a2a.Event {
+func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	var told []a2a.Event
-	at := place{task: string(t.task.TaskID)}
-	t.closed = t.closed || e.GetStep() > 0
+	at := position{task: string(t.task.TaskID)}
+	t.stepStarted = t.stepStarted || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
 		if p.RoutingDecision.GetType() != troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
-			t.decided()
+			t.countDecision()
 		}
 	case *troupev1.Event_StepStarted:
-		t.listen(e)
+		t.trackStep(e)
 	case *troupev1.Event_StepFinished:
-		delete(t.heard, e.GetStep())
+		delete(t.streaming, e.GetStep())
 	case *troupev1.Event_ModelCall:
-		t.listen(e)
-		delete(t.deltas, voiceOf(e))
+		t.trackStep(e)
+		delete(t.deltaCounts, speakerOf(e))
 		if p.ModelCall.GetToolCalls() > 0 {
 			t.answer.restart(e.GetStep())
 		}
 	case *troupev1.Event_TextRetracted:
-		t.listen(e)
-		maps.DeleteFunc(t.deltas, func(v voice, _ int) bool { return v.step == e.GetStep() })
-		if c := t.answer.void(e.GetStep()); c != nil {
+		t.trackStep(e)
+		maps.DeleteFunc(t.deltaCounts, func(v speaker, _ int) bool { return v.step == e.GetStep() })
+		if c := t.answer.retract(e.GetStep()); c != nil {
 			told = append(told, c)
 		}
 	case *troupev1.Event_TextDelta:
-		if !t.heard[e.GetStep()] {
+		if !t.streaming[e.GetStep()] {
 			return nil
 		}
-		at.index = t.deltas[voiceOf(e)]
-		t.deltas[voiceOf(e)]++
-		if e.GetBranch() == "" && t.beside < 2 { // agents beside each other do not write into one text
+		at.index = t.deltaCounts[speakerOf(e)]
+		t.deltaCounts[speakerOf(e)]++
+		if e.GetBranch() == "" && t.concurrent < 2 { // agents beside each other do not write into one text
 			told = append(told, t.answer.delta(e.GetStep(), p.TextDelta.GetText()))
 		}
 	case *troupev1.Event_TurnResult:
-		if c := t.answer.last(p.TurnResult); c != nil {
+		if c := t.answer.final(p.TurnResult); c != nil {
 			told = append(told, c)
 		}
 	}
@@ -94,37 +94,37 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 		told = append(told, t.status(e))
 	}
 	at.parent = t.parent
-	told[len(told)-1].SetMeta(Extension, Telling{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translate(e, at)})
+	told[len(told)-1].SetMeta(Extension, EventMetadata{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translate(e, at)})
 	return told
 }
 
-// decided counts the steps that run at once: all of them are decided before the first begins.
+// countDecision counts the steps that run at once: all of them are decided before the first begins.
 // Those that go on under another owner are decided again, and are still beside each other.
-func (t *teller) decided() {
-	if t.closed && len(t.heard) < 2 {
-		t.beside, t.closed = 0, false
+func (t *taskStream) countDecision() {
+	if t.stepStarted && len(t.streaming) < 2 {
+		t.concurrent, t.stepStarted = 0, false
 	}
-	t.beside++
+	t.concurrent++
 }
 
-// listen notes that what a step says from here on is heard. Who came too late for what was
+// trackStep notes that what a step says from here on is heard. Who came too late for what was
 // decided learns from it how many steps run at once.
-func (t *teller) listen(e *troupev1.Event) {
-	if e.GetSequence() > t.since {
-		t.heard[e.GetStep()] = true
-		t.beside = max(t.beside, len(t.heard))
+func (t *taskStream) trackStep(e *troupev1.Event) {
+	if e.GetSequence() > t.knownUpTo {
+		t.streaming[e.GetStep()] = true
+		t.concurrent = max(t.concurrent, len(t.streaming))
 	}
 }
 
 // status is the task with an event: as it is created, at work, or as it ended.
-func (t *teller) status(e *troupev1.Event) a2a.Event {
+func (t *taskStream) status(e *troupev1.Event) a2a.Event {
 	at := e.GetTime().AsTime()
 	if started := e.GetTurnStarted(); started != nil {
 		state := a2a.TaskStateSubmitted
 		if e.GetTraceId() != string(t.task.TaskID) { // it goes on
 			state = a2a.TaskStateWorking
 		}
-		return t.of(a2a.TaskStatus{State: state, Timestamp: &at}, started.GetText())
+		return t.taskIn(a2a.TaskStatus{State: state, Timestamp: &at}, started.GetText())
 	}
 	u := a2a.NewStatusUpdateEvent(t.task, a2a.TaskStateWorking, nil)
 	u.Status.Timestamp = &at
@@ -134,20 +134,20 @@ func (t *teller) status(e *troupev1.Event) a2a.Event {
 	return u
 }
 
-// of is the task in a state. Said is what the user said, where that is all that is known of it.
-func (t *teller) of(s a2a.TaskStatus, said string) *a2a.Task {
+// taskIn is the task in a state. Said is what the user said, where that is all that is known of it.
+func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
 	asked := a2a.NewMessageForTask(a2a.MessageRoleUser, t.task, a2a.NewTextPart(said))
-	if t.asked != nil {
-		own := *t.asked
+	if t.userMessage != nil {
+		own := *t.userMessage
 		own.TaskID, own.ContextID = t.task.TaskID, t.task.ContextID
 		asked = &own
 	}
 	return &a2a.Task{ID: t.task.TaskID, ContextID: t.task.ContextID, Status: s, History: []*a2a.Message{asked}}
 }
 
-// whole is the task as its turn left it.
-func (t *teller) whole(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
-	task := t.of(status(t.task, r, at), said)
+// finalTask is the task as its turn left it.
+func (t *taskStream) finalTask(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
+	task := t.taskIn(status(t.task, r, at), said)
 	if task.Status.State == a2a.TaskStateCompleted {
 		task.Artifacts = []*a2a.Artifact{{ID: answerID, Name: string(answerID), Parts: a2a.ContentParts{a2a.NewTextPart(r.GetText())}}}
 	}

@@ -67,7 +67,7 @@ type reader struct {
 func (r *reader) read(t *testing.T, all []a2a.Event) {
 	t.Helper()
 	for _, told := range all {
-		if telling, ok := told.Meta()[Extension].(Telling); ok {
+		if telling, ok := told.Meta()[Extension].(EventMetadata); ok {
 			for _, item := range telling.Events {
 				if item.Kind == "content-delta" {
 					r.deltas = append(r.deltas, item.Data["index"].(int))
@@ -226,11 +226,11 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var p played
 			tc.play(&p)
-			teller, got := newTeller(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
-			teller.since = tc.since
+			teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+			teller.knownUpTo = tc.since
 			for _, e := range p {
 				require.Equal(t, a2a.TaskState(""), endOf(got), "behind the end is nothing")
-				got.read(t, teller.tell(e))
+				got.read(t, teller.convert(e))
 			}
 			require.Equal(t, tc.shown, got.shown)
 			require.Equal(t, tc.shown != nil, got.last)
@@ -259,9 +259,9 @@ func TestTeller_NumbersDeltas(t *testing.T) {
 	p.say(1, "", "x", "y")
 	p.void(1)
 	p.say(1, "both.a", "x")
-	teller, got := newTeller(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+	teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
 	for _, e := range p {
-		got.read(t, teller.tell(e))
+		got.read(t, teller.convert(e))
 	}
 	require.Equal(t, []int{0, 1, 0, 2, 0, 1, 0, 1, 0}, got.deltas)
 }
@@ -283,9 +283,9 @@ func TestTeller_HearsStepsThatRunAtOnce(t *testing.T) {
 	p.say(2, "", "x", "y")
 	p.finish(1)
 	p.say(3, "", "y")
-	teller, got := newTeller(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+	teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
 	for _, e := range p {
-		got.read(t, teller.tell(e))
+		got.read(t, teller.convert(e))
 	}
 	require.Equal(t, []int{0, 1, 0, 0, 0, 0, 1, 1}, got.deltas)
 	require.Empty(t, got.shown, "none of it is the answer")

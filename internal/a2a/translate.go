@@ -26,86 +26,86 @@ type Item struct {
 	Data map[string]any `json:"data,omitempty"`
 }
 
-// place is where in its stream an event stands, as far as it does not say so itself.
-type place struct {
+// position is where in its stream an event stands, as far as it does not say so itself.
+type position struct {
 	task   string // the task of its turn; it goes on with one if that is not the turn's own trace
 	parent string // the task above; empty: none
 	index  int    // of a text delta in what is being said, from 0
 }
 
-// facts are the data of an item.
-type facts = map[string]any
+// fields are the data of an item.
+type fields = map[string]any
 
 // translate says an event of the mesh in the words of LP-29. What has no word there, such as
 // a routing decision, is a task-status that says at which stage the task works.
-func translate(e *troupev1.Event, at place) []Item {
+func translate(e *troupev1.Event, at position) []Item {
 	var items []Item
-	add := func(kind string, data facts) {
+	add := func(kind string, data fields) {
 		items = append(items, Item{
 			Kind: kind, ContextID: e.GetSessionId(), TaskID: at.task, ParentTaskID: at.parent,
 			Path: pathOf(e), Timestamp: e.GetTime().AsTime(), Data: data,
 		})
 	}
-	working := func(data facts) {
+	working := func(data fields) {
 		data["state"], data["stage"] = "working", lower(e.GetStage().String(), "STAGE_")
 		add("task-status", data)
 	}
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		started(p.TurnStarted, at.task != "" && at.task != e.GetTraceId(), add)
+		turnStartedItems(p.TurnStarted, at.task != "" && at.task != e.GetTraceId(), add)
 	case *troupev1.Event_Plan:
-		working(facts{"workflow": p.Plan.GetWorkflow(), "steps": p.Plan.GetSteps()})
+		working(fields{"workflow": p.Plan.GetWorkflow(), "steps": p.Plan.GetSteps()})
 	case *troupev1.Event_RoutingDecision:
 		what := "agent"
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tool"
 		}
-		working(facts{what: p.RoutingDecision.GetTarget(), "reason": p.RoutingDecision.GetReason()})
+		working(fields{what: p.RoutingDecision.GetTarget(), "reason": p.RoutingDecision.GetReason()})
 	case *troupev1.Event_StepStarted:
-		working(facts{"agent": e.GetAgent(), "step": e.GetStep(), "attempt": e.GetAttempt()})
+		working(fields{"agent": e.GetAgent(), "step": e.GetStep(), "attempt": e.GetAttempt()})
 	case *troupev1.Event_StepFinished:
-		working(facts{"agent": e.GetAgent(), "step": e.GetStep(), "finished": true})
+		working(fields{"agent": e.GetAgent(), "step": e.GetStep(), "finished": true})
 	case *troupev1.Event_TextDelta:
-		add("content-delta", facts{"index": at.index, "delta": p.TextDelta.GetText()})
+		add("content-delta", fields{"index": at.index, "delta": p.TextDelta.GetText()})
 	case *troupev1.Event_TextRetracted:
-		working(facts{"step": e.GetStep(), "reset": true})
+		working(fields{"step": e.GetStep(), "reset": true})
 	case *troupev1.Event_ModelCall:
-		add("content-complete", facts{"finishReason": finish(p.ModelCall)})
-		add("llm-usage", usage(p.ModelCall.GetUsage(), facts{"model": p.ModelCall.GetModel(), "iteration": p.ModelCall.GetIteration()}))
+		add("content-complete", fields{"finishReason": finishReason(p.ModelCall)})
+		add("llm-usage", usage(p.ModelCall.GetUsage(), fields{"model": p.ModelCall.GetModel(), "iteration": p.ModelCall.GetIteration()}))
 	case *troupev1.Event_ToolCallStarted:
 		c := p.ToolCallStarted
-		add("tool-call", facts{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
-		add("tool-start", facts{"callId": c.GetCallId(), "tool": c.GetTool()})
+		add("tool-call", fields{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
+		add("tool-start", fields{"callId": c.GetCallId(), "tool": c.GetTool()})
 	case *troupev1.Event_ToolProgress:
-		progress(p.ToolProgress, add)
+		toolProgressItem(p.ToolProgress, add)
 	case *troupev1.Event_SubtaskStarted:
-		subtask(p.SubtaskStarted, add)
+		subtaskItems(p.SubtaskStarted, add)
 	case *troupev1.Event_ToolCallFinished:
 		c := p.ToolCallFinished
 		status := lower(c.GetStatus().String(), "TOOL_STATUS_")
-		add("tool-complete", facts{
+		add("tool-complete", fields{
 			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
 		})
 		if c.GetStatus() == troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
-			add("tool-input-required", facts{"callId": c.GetCallId(), "tool": c.GetTool()})
+			add("tool-input-required", fields{"callId": c.GetCallId(), "tool": c.GetTool()})
 		}
 	case *troupev1.Event_ToolCallPending:
-		add("tool-input-required", pending(p.ToolCallPending.GetCall()))
+		add("tool-input-required", pendingCall(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_AgentMessage:
-		message(p.AgentMessage, add)
+		agentMessageItems(p.AgentMessage, add)
 	case *troupev1.Event_Thinking:
-		add("thought-stream", facts{"topic": lower(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
+		add("thought-stream", fields{"topic": lower(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
 	case *troupev1.Event_Warning:
-		working(facts{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
+		working(fields{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
 	case *troupev1.Event_OwnershipViolation:
 		v := p.OwnershipViolation
-		working(facts{"violation": v.GetKey(), "owner": v.GetOwner(), "actor": v.GetActor()})
+		working(fields{"violation": v.GetKey(), "owner": v.GetOwner(), "actor": v.GetActor()})
 	case *troupev1.Event_Aggregate:
-		working(usage(p.Aggregate.GetUsage(), facts{"agents": p.Aggregate.GetAgents()}))
+		working(usage(p.Aggregate.GetUsage(), fields{"agents": p.Aggregate.GetAgents()}))
 	case *troupev1.Event_TurnResult:
-		ended(p.TurnResult, add)
+		turnResultItems(p.TurnResult, add)
 	default:
-		working(facts{}) // one that is newer than the bridge
+		working(fields{}) // one that is newer than the bridge
 	}
 	return items
 }
@@ -113,7 +113,7 @@ func translate(e *troupev1.Event, at place) []Item {
 // pathOf is the agent of an event with those above it in a flow.
 func pathOf(e *troupev1.Event) string { return cmp.Or(e.GetBranch(), e.GetAgent()) }
 
-func usage(u *troupev1.Usage, data facts) facts {
+func usage(u *troupev1.Usage, data fields) fields {
 	data["inputTokens"], data["outputTokens"], data["cachedTokens"] = u.GetInputTokens(), u.GetOutputTokens(), u.GetCachedTokens()
 	data["modelCalls"], data["costMicroUsd"] = u.GetModelCalls(), u.GetCostMicroUsd()
 	return data

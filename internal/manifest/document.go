@@ -40,11 +40,11 @@ func loadFile(fsys fs.FS, name string) ([]Document, []error) {
 		if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
 			continue
 		}
-		if err := bounded(name, root); err != nil {
+		if err := checkSize(name, root); err != nil {
 			wrong = append(wrong, err)
 			continue
 		}
-		doc, errs := open(name, root)
+		doc, errs := readEnvelope(name, root)
 		if len(errs) == 0 {
 			all = append(all, doc)
 		}
@@ -68,8 +68,8 @@ func atoi(digits string) int {
 	return n
 }
 
-// open reads the part that all documents have in common.
-func open(file string, root *yaml.Node) (Document, []error) {
+// readEnvelope reads the part that all documents have in common.
+func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 	var env envelope
 	if errs := decode(file, root, &env); len(errs) > 0 {
 		return Document{}, errs
@@ -127,21 +127,21 @@ func (d Document) Digest() string {
 
 // Texts are the texts that stand anywhere below the fields of a name, wherever those are.
 func (d Document) Texts(field string) []string {
-	return texts(d.spec, field, false, nil)
+	return collectTexts(d.spec, field, false, nil)
 }
 
-func texts(node *yaml.Node, field string, below bool, all []string) []string {
+func collectTexts(node *yaml.Node, field string, below bool, all []string) []string {
 	switch node = resolve(node); {
 	case node == nil:
 	case node.Kind == yaml.ScalarNode && below:
 		all = append(all, node.Value)
 	case node.Kind == yaml.SequenceNode:
 		for _, item := range node.Content {
-			all = texts(item, field, below, all)
+			all = collectTexts(item, field, below, all)
 		}
 	case node.Kind == yaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			all = texts(node.Content[i+1], field, below || node.Content[i].Value == field, all)
+			all = collectTexts(node.Content[i+1], field, below || node.Content[i].Value == field, all)
 		}
 	}
 	return all

@@ -2,26 +2,26 @@ package manifest
 
 import "go.yaml.in/yaml/v3"
 
-// bounded is an error for a document that is deeper or holds more than one may: with aliases a
+// checkSize is an error for a document that is deeper or holds more than one may: with aliases a
 // short file can say very much, or contain itself, and all that walks a document is sure to end.
-func bounded(file string, root *yaml.Node) error {
-	b := bound{file: file, left: MaxValues}
+func checkSize(file string, root *yaml.Node) error {
+	b := sizeCheck{file: file, remaining: MaxValues}
 	return b.walk(root, 0)
 }
 
-type bound struct {
-	file string
-	left int // values that it may still hold
+type sizeCheck struct {
+	file      string
+	remaining int // values that it may still hold
 }
 
-func (b *bound) walk(node *yaml.Node, depth int) error {
+func (b *sizeCheck) walk(node *yaml.Node, depth int) error {
 	if node.Kind == yaml.AliasNode { // goes round in what contains itself, until it is too deep
 		node = node.Alias
 	}
 	if depth > MaxDepth {
 		return Place{b.file, node.Line}.Errorf("this is more than %d levels deep, or contains itself; use fewer", MaxDepth)
 	}
-	if b.left--; b.left < 0 {
+	if b.remaining--; b.remaining < 0 {
 		return Place{b.file, node.Line}.Errorf("the document has more than %d values, with those that aliases repeat; split it", MaxValues)
 	}
 	for _, part := range node.Content {

@@ -14,8 +14,8 @@ import (
 
 // How often a dependency is asked while it is there, and how long it may take to answer.
 const (
-	askEvery   = time.Second
-	answerTime = time.Second
+	checkInterval = time.Second
+	checkTimeout  = time.Second
 )
 
 // Dependency is something that a process cannot serve without. It makes the process
@@ -23,21 +23,21 @@ const (
 type Dependency struct {
 	Condition string // on the board
 	Address   string // for people; without credentials
-	// Ask returns nil when it is there and serves. Of an error that is a *RefusedError the board has the
+	// Check returns nil when it is there and serves. Of an error that is a *RefusedError the board has the
 	// reason, and of others that the dependency cannot be reached.
-	Ask func(context.Context) error
-	// Back, if set, is called each time that it is there again.
-	Back func(context.Context)
+	Check func(context.Context) error
+	// OnReturn, if set, is called each time that it is there again.
+	OnReturn func(context.Context)
 }
 
-// RefusedError is the error of a dependency that is there, and does not serve.
-type RefusedError struct {
+// NotServingError is the error of a dependency that is there, and does not serve.
+type NotServingError struct {
 	Reason string // what the board says of it, behind its address: no secret
 	Cause  error  // for the log; may be nil
 }
 
 // Error implements error.
-func (r *RefusedError) Error() string {
+func (r *NotServingError) Error() string {
 	if r.Cause == nil {
 		return r.Reason
 	}
@@ -45,21 +45,21 @@ func (r *RefusedError) Error() string {
 }
 
 // Unwrap returns the cause.
-func (r *RefusedError) Unwrap() error { return r.Cause }
+func (r *NotServingError) Unwrap() error { return r.Cause }
 
 // DependencyPart keeps the board's word on a dependency, and says in the log when that
 // changes. It is ready at once when wait is false, and else when the dependency answers
 // for the first time.
 func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) process.Part {
 	log = log.With(zap.String("dependency", d.Condition), zap.String("address", d.Address))
-	return process.Part{Name: d.Condition, Grace: 2 * answerTime, Run: func(ctx context.Context, ready func()) error {
+	return process.Part{Name: d.Condition, Grace: 2 * checkTimeout, Run: func(ctx context.Context, ready func()) error {
 		if !wait {
 			ready()
 		}
 		pace := retry.NewBackoff()
 		told := "" // what the log was told last is missing
 		for ctx.Err() == nil {
-			err := d.answers(ctx)
+			err := d.check(ctx)
 			switch {
 			case ctx.Err() != nil:
 			case err != nil:
@@ -74,13 +74,13 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 				pace.Reset()
 				if board.Set(d.Condition, nil) {
 					log.Info("dependency is there")
-					if d.Back != nil {
-						d.Back(ctx)
+					if d.OnReturn != nil {
+						d.OnReturn(ctx)
 					}
 				}
 				told = ""
 				ready()
-				pause(ctx, askEvery)
+				sleep(ctx, checkInterval)
 			}
 		}
 		return nil
@@ -89,19 +89,19 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 
 // unmet is what the board says.
 func (d Dependency) unmet(err error) error {
-	if refusal, ok := errors.AsType[*RefusedError](err); ok {
+	if refusal, ok := errors.AsType[*NotServingError](err); ok {
 		return fmt.Errorf("%s %s", d.Address, refusal.Reason)
 	}
 	return fmt.Errorf("%s cannot be reached", d.Address)
 }
 
-func (d Dependency) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (d Dependency) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return d.Ask(ctx)
+	return d.Check(ctx)
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -19,7 +19,7 @@ func TestDependency_SaysWhatItLacks(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		board, asked := NewBoard("redis"), make(chan error)
 		ctx, stop := context.WithCancel(t.Context())
-		part := DependencyPart(board, zap.New(core), Dependency{Condition: "redis", Address: "there:1", Ask: func(ctx context.Context) error {
+		part := DependencyPart(board, zap.New(core), Dependency{Condition: "redis", Address: "there:1", Check: func(ctx context.Context) error {
 			select {
 			case err := <-asked:
 				return err
@@ -28,7 +28,7 @@ func TestDependency_SaysWhatItLacks(t *testing.T) {
 			}
 		}}, true)
 		go func() { _ = part.Run(ctx, func() {}) }()
-		refused := &RefusedError{Reason: "is full", Cause: errors.New("hunter2")}
+		refused := &NotServingError{Reason: "is full", Cause: errors.New("hunter2")}
 		for _, c := range []struct {
 			err   error
 			board string

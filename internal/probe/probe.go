@@ -47,7 +47,7 @@ func (b *Board) Set(condition string, err error) (changed bool) {
 	defer b.mu.Unlock()
 	was, known := b.conditions[condition]
 	b.conditions[condition] = err
-	ready := b.unmet() == nil
+	ready := b.unmetConditions() == nil
 	b.started = b.started || ready
 	for _, w := range b.watchers {
 		w(ready)
@@ -61,17 +61,17 @@ func (b *Board) OnChange(watch func(ready bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watchers = append(b.watchers, watch)
-	watch(b.unmet() == nil)
+	watch(b.unmetConditions() == nil)
 }
 
 // Ready returns nil, or an error that names each condition that does not hold.
 func (b *Board) Ready() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.unmet()
+	return b.unmetConditions()
 }
 
-func (b *Board) unmet() error {
+func (b *Board) unmetConditions() error {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(b.conditions)) {
 		if err := b.conditions[name]; err != nil {
@@ -90,20 +90,20 @@ func (b *Board) startedOnce() error {
 	if b.started {
 		return nil
 	}
-	return b.unmet()
+	return b.unmetConditions()
 }
 
 // Handler serves the probes: 200 "ok", or 503 with a line per condition that does not hold.
 func (b *Board) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", answer(func() error { return nil }))
-	mux.HandleFunc("GET /readyz", answer(b.Ready))
-	mux.HandleFunc("GET /startupz", answer(b.startedOnce))
+	mux.HandleFunc("GET /livez", serveCheck(func() error { return nil }))
+	mux.HandleFunc("GET /readyz", serveCheck(b.Ready))
+	mux.HandleFunc("GET /startupz", serveCheck(b.startedOnce))
 	mux.Handle("GET /metrics", metrics)
 	return mux
 }
 
-func answer(check func() error) http.HandlerFunc {
+func serveCheck(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if err := check(); err != nil {

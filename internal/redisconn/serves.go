@@ -78,14 +78,14 @@ func (c *Conn) refusal(op string, needs Needs, err error) error {
 	case code == "NOPERM":
 		return unpermitted(needs, "scripts", fault)
 	case begins(err, credentials):
-		return &probe.RefusedError{Reason: "does not accept the user of the service and his password", Cause: fault}
+		return &probe.NotServingError{Reason: "does not accept the user of the service and his password", Cause: fault}
 	default:
-		return &probe.RefusedError{Reason: "does not serve: " + code, Cause: fault}
+		return &probe.NotServingError{Reason: "does not serve: " + code, Cause: fault}
 	}
 }
 
 func unpermitted(needs Needs, what string, cause error) error {
-	return &probe.RefusedError{
+	return &probe.NotServingError{
 		Reason: fmt.Sprintf("does not let the user of the service use %s on keys %s*; give him what users.acl says", what, needs.Prefix),
 		Cause:  cause,
 	}

@@ -17,7 +17,7 @@ import (
 // reason is what a board says of an error.
 func reason(t *testing.T, err error) string {
 	t.Helper()
-	refusal, ok := errors.AsType[*probe.RefusedError](err)
+	refusal, ok := errors.AsType[*probe.NotServingError](err)
 	require.True(t, ok, "%v", err)
 	require.NotContains(t, refusal.Reason, "hunter2")
 	return refusal.Reason

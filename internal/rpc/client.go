@@ -86,7 +86,7 @@ func Serving(conn grpc.ClientConnInterface, service string) func(context.Context
 			return grpcfailure.FromStatus("health", err)
 		}
 		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			return &probe.RefusedError{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
+			return &probe.NotServingError{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
 		}
 		return nil
 	}

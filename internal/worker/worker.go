@@ -89,7 +89,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(), Config: a.Config().Protocol(),
 	})
-	w.memory.Back = func(context.Context) { w.enrolment.remembered() }
+	w.memory.OnReturn = func(context.Context) { w.enrolment.remembered() }
 	return w, nil
 }
 
@@ -112,7 +112,7 @@ func (w *Worker) open() (err error) {
 	}
 	w.closers.Add(memory)
 	w.memory = probe.Dependency{
-		Condition: conditionMemory, Address: w.cfg.Memory, Ask: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
+		Condition: conditionMemory, Address: w.cfg.Memory, Check: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
 	}
 	tier := memoryrpc.New(memory)
 	w.agent.Config().Keep(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})

@@ -17,7 +17,7 @@ import (
 // declarations are what a folder says.
 type declarations struct {
 	dir       string // on disk; empty: it is not watched
-	files     *reading
+	files     *folderSnapshot
 	agents    map[string]manifest.Document
 	manifests map[string]bool // names of the files
 	flows     []string        // names of the workflows
@@ -25,22 +25,22 @@ type declarations struct {
 	complete  bool            // every manifest could be read
 }
 
-// declarations reads the manifests. What is wrong with one of them is returned beside what
+// loadDeclarations reads the manifests. What is wrong with one of them is returned beside what
 // the others say, and hides that file; an error that leaves nothing is returned with nothing.
-func (c *crew) declarations(files *reading) (declarations, error) {
+func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
-	wrong, located := places(err)
+	wrong, located := manifestErrors(err)
 	d := declarations{dir: c.cfg.Watch, files: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, complete: err == nil}
 	if !located {
 		return d, err
 	}
 	for _, e := range wrong {
-		files.hidden[e.File] = true
+		files.invalid[e.File] = true
 	}
 	for _, doc := range docs {
 		d.manifests[doc.File] = true
 		switch {
-		case files.hidden[doc.File]:
+		case files.invalid[doc.File]:
 		case doc.Kind == manifest.KindAgent:
 			d.agents[doc.Name] = doc
 		case doc.Kind == manifest.KindWorkflow:
@@ -51,8 +51,8 @@ func (c *crew) declarations(files *reading) (declarations, error) {
 	return d, err
 }
 
-// places takes what is wrong with a folder apart; ok: all of it is in files.
-func places(err error) (all []*manifest.Error, ok bool) {
+// manifestErrors takes what is wrong with a folder apart; ok: all of it is in files.
+func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	each := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		each = joined.Unwrap()
@@ -71,13 +71,13 @@ func places(err error) (all []*manifest.Error, ok bool) {
 
 // reload brings the crew to what the folder declares now. What is wrong changes nothing and
 // is said; what is right takes effect.
-func (c *crew) reload(ctx, life context.Context) {
+func (c *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
-	d, err := c.declarations(read(c.cfg.Agents))
-	c.tell("", err)
+	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
+	c.report("", err)
 	if len(d.agents) == 0 { // nothing is left of it: more likely a mistake than a wish
 		if err == nil {
-			c.tell("", errors.New("the folder declares no agent any more"))
+			c.report("", errors.New("the folder declares no agent any more"))
 		}
 		return
 	}
@@ -85,44 +85,44 @@ func (c *crew) reload(ctx, life context.Context) {
 		c.workflows = d.workflows
 		c.log.Warn("the workflows have changed; they take effect when the mesh is started again")
 	}
-	successors := c.successors(ctx, d)
-	for i, err := range c.start(ctx, life, successors...) {
+	successors := c.makeSuccessors(ctx, d)
+	for i, err := range c.startWorkers(ctx, life, successors...) {
 		m := successors[i]
 		before := c.members[m.agent]
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			c.tell(m.agent, err)
+			c.report(m.agent, err)
 			continue
 		case before != nil:
-			c.retire(life, before, "its files have changed")
+			c.drainInBackground(life, before, "its files have changed")
 		}
-		c.tell(m.agent, nil)
+		c.report(m.agent, nil)
 		c.members[m.agent] = m
 		c.log.Info("the agent runs as it is declared now", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took", time.Since(began)))
 	}
 	for name, m := range c.members {
 		if _, there := d.agents[name]; !there && d.complete {
 			delete(c.members, name)
-			delete(c.told, name)
-			c.retire(life, m, "it is not declared any more")
+			delete(c.reported, name)
+			c.drainInBackground(life, m, "it is not declared any more")
 			c.log.Info("the agent is not declared any more", zap.String("agent", name))
 		}
 	}
 }
 
-// successors makes workers of the agents that are new, or declared otherwise than they run.
-func (c *crew) successors(ctx context.Context, d declarations) []*member {
+// makeSuccessors makes workers of the agents that are new, or declared otherwise than they run.
+func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
 		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.source(name, m.source.names())) {
-			c.tell(name, nil)
+			c.report(name, nil)
 			continue
 		}
-		m, err := c.make(ctx, name, d)
+		m, err := c.makeWorker(ctx, name, d)
 		if err != nil {
-			c.tell(name, err)
+			c.report(name, err)
 			continue
 		}
 		all = append(all, m)
@@ -130,14 +130,14 @@ func (c *crew) successors(ctx context.Context, d declarations) []*member {
 	return all
 }
 
-// tell says what is wrong with an agent, or with the folder, once; nil: nothing.
-func (c *crew) tell(agent string, err error) {
+// report says what is wrong with an agent, or with the folder, once; nil: nothing.
+func (c *workerGroup) report(agent string, err error) {
 	why := ""
 	if err != nil {
 		why = strings.TrimPrefix(err.Error(), "--agents: ")
 	}
-	before := c.told[agent]
-	c.told[agent] = why
+	before := c.reported[agent]
+	c.reported[agent] = why
 	if why == before {
 		return
 	}

@@ -12,36 +12,36 @@ import (
 	"sync"
 )
 
-// reading is a folder as it is read for one change: each file once, so that all agents are
+// folderSnapshot is a folder as it is read for one change: each file once, so that all agents are
 // made of the same. Safe for concurrent use.
-type reading struct {
-	folder fs.FS
-	hidden map[string]bool // manifests that are wrong
+type folderSnapshot struct {
+	folder  fs.FS
+	invalid map[string]bool // manifests that are wrong
 
 	mu    sync.Mutex
-	files map[string]content
+	files map[string]fileContent
 }
 
-type content struct {
+type fileContent struct {
 	text []byte
 	err  error
 }
 
-func read(folder fs.FS) *reading {
-	return &reading{folder: folder, hidden: map[string]bool{}, files: map[string]content{}}
+func newFolderSnapshot(folder fs.FS) *folderSnapshot {
+	return &folderSnapshot{folder: folder, invalid: map[string]bool{}, files: map[string]fileContent{}}
 }
 
 // Open implements fs.FS.
-func (r *reading) Open(name string) (fs.File, error) { return r.folder.Open(name) }
+func (r *folderSnapshot) Open(name string) (fs.File, error) { return r.folder.Open(name) }
 
 // ReadDir implements fs.ReadDirFS.
-func (r *reading) ReadDir(name string) ([]fs.DirEntry, error) {
+func (r *folderSnapshot) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.folder, name)
-	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return name == "." && r.hidden[e.Name()] }), err
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return name == "." && r.invalid[e.Name()] }), err
 }
 
 // ReadFile implements fs.ReadFileFS.
-func (r *reading) ReadFile(name string) ([]byte, error) {
+func (r *folderSnapshot) ReadFile(name string) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, ok := r.files[name]
@@ -52,34 +52,34 @@ func (r *reading) ReadFile(name string) ([]byte, error) {
 	return slices.Clone(c.text), c.err
 }
 
-// noted is a reading for the making of one agent.
-type noted struct {
-	*reading
+// fileRecorder is a reading for the making of one agent.
+type fileRecorder struct {
+	*folderSnapshot
 	names []string // of the files that were read
 }
 
 // ReadFile implements fs.ReadFileFS.
-func (n *noted) ReadFile(name string) ([]byte, error) {
+func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
 	if !slices.Contains(n.names, name) {
 		n.names = append(n.names, name)
 	}
-	return n.reading.ReadFile(name)
+	return n.folderSnapshot.ReadFile(name)
 }
 
-// source is what an agent is made of. Two that are equal make the same agent.
-type source struct {
+// agentSource is what an agent is made of. Two that are equal make the same agent.
+type agentSource struct {
 	declared string            // digest of its document
 	files    map[string]string // that were read for it, other than manifests, with their digests
 	trees    map[string]string // what its tools are pointed at in the folder, likewise
 }
 
 // names are those of the files that were read.
-func (s source) names() []string { return slices.Collect(maps.Keys(s.files)) }
+func (s agentSource) names() []string { return slices.Collect(maps.Keys(s.files)) }
 
 // source is that of an agent for which files of these names were read.
-func (d declarations) source(agent string, names []string) source {
+func (d declarations) source(agent string, names []string) agentSource {
 	doc := d.agents[agent]
-	s := source{doc.Digest(), map[string]string{}, map[string]string{}}
+	s := agentSource{doc.Digest(), map[string]string{}, map[string]string{}}
 	for _, name := range names {
 		if !d.manifests[name] {
 			s.files[name] = d.files.digest(name)
@@ -87,14 +87,14 @@ func (d declarations) source(agent string, names []string) source {
 	}
 	if d.dir != "" {
 		for _, path := range doc.Texts("with") { // the settings of tools; most are no paths
-			s.trees[path] = tree(d.dir, path)
+			s.trees[path] = treeDigest(d.dir, path)
 		}
 	}
 	return s
 }
 
 // digest is of a file as it is, or of why it cannot be read.
-func (r *reading) digest(name string) string {
+func (r *folderSnapshot) digest(name string) string {
 	text, err := r.ReadFile(name)
 	if err != nil {
 		return fmt.Sprint("unreadable: ", err)
@@ -103,9 +103,9 @@ func (r *reading) digest(name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tree tells the files at a path from what they were before, by their names, sizes and times;
+// treeDigest tells the files at a path from what they were before, by their names, sizes and times;
 // empty when the path is not in the folder.
-func tree(dir, path string) string {
+func treeDigest(dir, path string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return ""

@@ -116,7 +116,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		return nil, err
 	}
 	m.endpoints.DevCA = DevCA(cfg.DataDir)
-	redis, err := m.stores(t, cfg)
+	redis, err := m.openStores(t, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: redis.URL("memory"), Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain,
 		KeepJournals: traceRetention, Identity: own,
 	}
-	if !redis.Lasts() {
+	if !redis.IsDurable() {
 		settings.Durability, settings.Fleeting = "D0", true // the data are new in each run, and not those of the last one
 	}
 	mem, err := memory.New(t.Named("memory"), settings)
@@ -134,7 +134,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	}
 	m.endpoints.Memory = mem.GRPCAddr()
 	m.add("memory", cfg.Drain+stopTime, mem)
-	crew, err := newCrew(ctx, t, cfg, &m.endpoints)
+	crew, err := newWorkerGroup(ctx, t, cfg, &m.endpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +159,8 @@ func Agents(files fs.FS) ([]string, error) { return workers.Names(files) }
 // DevCA is the folder of the CA of a mesh with that data folder.
 func DevCA(dataDir string) string { return filepath.Join(dataDir, "identity") }
 
-// stores are the embedded etcd and Redis, which know who may do what.
-func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) (*store.Redis, error) {
+// openStores are the embedded etcd and Redis, which know who may do what.
+func (m *mesh) openStores(t *telemetry.Telemetry, cfg Config) (*store.Redis, error) {
 	ca, err := identity.OpenCA(m.endpoints.DevCA)
 	if err != nil {
 		return nil, err

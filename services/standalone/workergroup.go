@@ -23,10 +23,10 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// crew is the workers of the declared agents. An agent whose files change gets a successor,
+// workerGroup is the workers of the declared agents. An agent whose files change gets a successor,
 // and the instance before it is drained once that one is ready: a rolling update, as on a
 // cluster.
-type crew struct {
+type workerGroup struct {
 	telemetry *telemetry.Telemetry
 	log       *zap.Logger
 	cfg       Config
@@ -34,7 +34,7 @@ type crew struct {
 
 	members   map[string]*member // by agent; those that are drained are not in it
 	workflows string             // digest of those that the mesh runs
-	told      map[string]string  // by agent, what was last said to be wrong; "" is the folder
+	reported  map[string]string  // by agent, what was last said to be wrong; "" is the folder
 	folder    *watch.Folder      // nil: nothing is watched
 
 	running sync.WaitGroup
@@ -44,48 +44,48 @@ type crew struct {
 // member is one worker.
 type member struct {
 	agent, id string
-	source    source
+	source    agentSource
 	worker    *worker.Worker
 
-	stop    context.CancelFunc
-	ready   chan struct{}
-	done    chan struct{}
-	err     error // valid once done is closed
-	leaving atomic.Bool
+	stop     context.CancelFunc
+	ready    chan struct{}
+	done     chan struct{}
+	err      error // valid once done is closed
+	draining atomic.Bool
 }
 
-// newCrew makes a worker of each agent, with its ports open.
-func newCrew(ctx context.Context, t *telemetry.Telemetry, cfg Config, mesh *Endpoints) (_ *crew, err error) {
-	c := &crew{
+// newWorkerGroup makes a worker of each agent, with its ports open.
+func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mesh *Endpoints) (_ *workerGroup, err error) {
+	c := &workerGroup{
 		telemetry: t, log: t.Log.Named("agents"), cfg: cfg, mesh: mesh,
-		members: map[string]*member{}, told: map[string]string{}, failed: make(chan error, 1),
+		members: map[string]*member{}, reported: map[string]string{}, failed: make(chan error, 1),
 	}
 	if cfg.Watch != "" { // before the files are read, so that no change is missed
 		if c.folder, err = watch.New(cfg.Watch, c.log); err != nil {
 			c.log.Warn("files are not watched; start again to use what you change", zap.Error(err))
 		}
 	}
-	err = c.hire(ctx)
+	err = c.makeAll(ctx)
 	if err != nil {
 		err = errors.Join(err, c.Close())
 	}
 	return c, err
 }
 
-// hire makes the first members.
-func (c *crew) hire(ctx context.Context) error {
-	files := read(c.cfg.Agents)
+// makeAll makes the first members.
+func (c *workerGroup) makeAll(ctx context.Context) error {
+	files := newFolderSnapshot(c.cfg.Agents)
 	var err error
 	if c.mesh.Agents, err = workers.Names(files); err != nil {
 		return err
 	}
-	declared, err := c.declarations(files)
+	declared, err := c.loadDeclarations(files)
 	if err != nil {
 		return err
 	}
 	c.workflows, c.mesh.Workflows = declared.workflows, declared.flows
 	for _, name := range c.mesh.Agents {
-		m, err := c.make(ctx, name, declared)
+		m, err := c.makeWorker(ctx, name, declared)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (c *crew) hire(ctx context.Context) error {
 }
 
 // Close closes what newCrew opened, for a crew that does not Run. It may be called again.
-func (c *crew) Close() error {
+func (c *workerGroup) Close() error {
 	var errs []error
 	for _, m := range c.members {
 		errs = append(errs, m.worker.Close())
@@ -106,9 +106,9 @@ func (c *crew) Close() error {
 	return errors.Join(errs...)
 }
 
-// make makes the worker of an agent.
-func (c *crew) make(ctx context.Context, agent string, d declarations) (*member, error) {
-	files := &noted{reading: d.files}
+// makeWorker makes the worker of an agent.
+func (c *workerGroup) makeWorker(ctx context.Context, agent string, d declarations) (*member, error) {
+	files := &fileRecorder{folderSnapshot: d.files}
 	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
 	w, err := workers.New(ctx, c.telemetry, workers.Config{Agent: agent, Docs: c.cfg.Docs, AgentLog: c.cfg.AgentLog, Worker: worker.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: c.mesh.Etcd, Memory: c.mesh.Memory, Drain: c.cfg.Drain, InstanceID: m.id,
@@ -122,7 +122,7 @@ func (c *crew) make(ctx context.Context, agent string, d declarations) (*member,
 }
 
 // Run implements service. It ends with ctx, or when a worker fails.
-func (c *crew) Run(ctx context.Context, ready func()) error {
+func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer c.running.Wait()
 	defer end()
@@ -131,9 +131,9 @@ func (c *crew) Run(ctx context.Context, ready func()) error {
 		c.running.Go(func() { c.folder.Run(life, func() { notify(changed) }) })
 	}
 	for _, name := range c.mesh.Agents {
-		switch err := c.start(ctx, life, c.members[name])[0]; {
+		switch err := c.startWorkers(ctx, life, c.members[name])[0]; {
 		case failure.Is(err, failure.PolicySecurity):
-			c.out(c.members[name], err)
+			c.logRejected(c.members[name], err)
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -161,9 +161,9 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// start runs members, all at once, and returns when each is registered as READY, or why not.
+// startWorkers runs members, all at once, and returns when each is registered as READY, or why not.
 // The members run as long as life does; ctx ends the waiting, and those that are not ready.
-func (c *crew) start(ctx, life context.Context, members ...*member) []error {
+func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member) []error {
 	errs := make([]error, len(members))
 	var starting sync.WaitGroup
 	for i, m := range members {
@@ -176,7 +176,7 @@ func (c *crew) start(ctx, life context.Context, members ...*member) []error {
 		starting.Go(func() {
 			select {
 			case <-m.ready:
-				c.running.Go(func() { c.look(m) })
+				c.running.Go(func() { c.awaitEnd(m) })
 			case <-m.done:
 				if errs[i] = m.err; m.err == nil {
 					errs[i] = errors.New("it was stopped before it was ready")
@@ -191,23 +191,23 @@ func (c *crew) start(ctx, life context.Context, members ...*member) []error {
 	return errs
 }
 
-// out says that a member is gone for what it may not do, as one of an agent that is quarantined
+// logRejected says that a member is gone for what it may not do, as one of an agent that is quarantined
 // (S18). The mesh goes on without it: else nobody could release the agent.
-func (c *crew) out(m *member, why error) {
+func (c *workerGroup) logRejected(m *member, why error) {
 	c.log.Error("an instance that may not do what it needs has ended; release its agent, and start again", zap.String("instance", m.id), zap.Error(why))
 }
 
-// look waits for the end of a member. One that fails ends the mesh; one that an operator
+// awaitEnd waits for the end of a member. One that fails ends the mesh; one that an operator
 // drained does not, nor one that is shut out.
-func (c *crew) look(m *member) {
+func (c *workerGroup) awaitEnd(m *member) {
 	<-m.done
 	m.stop()
 	switch {
 	case m.err == nil:
-	case m.leaving.Load():
+	case m.draining.Load():
 		c.log.Warn("an instance that left did not end in order", zap.String("instance", m.id), zap.Error(m.err))
 	case failure.Is(m.err, failure.PolicySecurity):
-		c.out(m, m.err)
+		c.logRejected(m, m.err)
 	default:
 		select {
 		case c.failed <- fmt.Errorf("%s: %w", m.agent, m.err):
@@ -216,10 +216,10 @@ func (c *crew) look(m *member) {
 	}
 }
 
-// retire lets a member end its steps and leave, and does not wait for that. It is what an
+// drainInBackground lets a member end its steps and leave, and does not wait for that. It is what an
 // operator does with `troupe drain`, so that no orchestrator takes its end for a loss.
-func (c *crew) retire(life context.Context, m *member, why string) {
-	m.leaving.Store(true)
+func (c *workerGroup) drainInBackground(life context.Context, m *member, why string) {
+	m.draining.Store(true)
 	c.running.Go(func() {
 		defer m.stop() // for one that did not hear of it: as a signal does
 		select {
@@ -233,19 +233,19 @@ func (c *crew) retire(life context.Context, m *member, why string) {
 	})
 }
 
-func (c *crew) drain(ctx context.Context, m *member, why string) error {
+func (c *workerGroup) drain(ctx context.Context, m *member, why string) error {
 	conn, err := rpc.Dial(c.mesh.GRPC, c.telemetry)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, farewell+stopTime)
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout+stopTime)
 	defer cancel()
 	_, err = client.New(conn).DrainInstance(ctx, &troupev1.DrainInstanceRequest{
-		InstanceId: m.id, Agent: m.agent, Reason: why, Drain: durationpb.New(farewell),
+		InstanceId: m.id, Agent: m.agent, Reason: why, Drain: durationpb.New(drainTimeout),
 	})
 	return err
 }
 
-// farewell is how long steps of an instance with a successor may go on: as long as a turn may.
-const farewell = turnTimeout + 10*time.Second
+// drainTimeout is how long steps of an instance with a successor may go on: as long as a turn may.
+const drainTimeout = turnTimeout + 10*time.Second

@@ -139,7 +139,7 @@ func (s *seen) take(t *testing.T, told a2a.Event) (ended bool) {
 	if !ok {
 		return false
 	}
-	var telling bridge.Telling
+	var telling bridge.EventMetadata
 	text, err := json.Marshal(meta)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &telling))

@@ -179,7 +179,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		a.grpc.Part(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: conditionStore, Address: a.store.Addr(), Ask: a.durable.ask,
+			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.ask,
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.keeper.Run})

@@ -93,7 +93,7 @@ func (d *durability) ask(ctx context.Context) error {
 		d.asked[process] = true
 	}
 	if err != nil {
-		return &probe.RefusedError{Reason: "is less durable than --durability asks", Cause: fmt.Errorf("--durability: %w, or ask for less than %s; until then no turn begins", err, d.class)}
+		return &probe.NotServingError{Reason: "is less durable than --durability asks", Cause: fmt.Errorf("--durability: %w, or ask for less than %s; until then no turn begins", err, d.class)}
 	}
 	return nil
 }

@@ -194,8 +194,8 @@ func (a *App) open(files fs.FS) error {
 	a.eraser = erase.New(erase.Config{Memory: memory, Traces: a.store, Cancel: a.runner.Cancel, Log: a.telemetry.Log})
 	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Eraser: a.eraser})
 	a.dependencies = []probe.Dependency{
-		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: rpc.Serving(conn, troupev1.MemoryService_ServiceDesc.ServiceName)},
-		{Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping},
+		{Condition: conditionMemory, Address: a.cfg.Memory, Check: rpc.Serving(conn, troupev1.MemoryService_ServiceDesc.ServiceName)},
+		{Condition: conditionStore, Address: a.store.Addr(), Check: a.store.Ping},
 	}
 	return nil
 }

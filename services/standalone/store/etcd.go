@@ -124,7 +124,7 @@ func (e *Etcd) config() (*embed.Config, error) {
 	cfg.LogLevel = zapcore.ErrorLevel.String()
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.cfg.Log.Named("etcd").WithOptions(
 		zap.IncreaseLevel(zapcore.ErrorLevel),
-		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return harmless{core} }),
+		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return quietCore{core} }),
 	))
 	if e.cfg.CA == nil {
 		return cfg, nil
@@ -136,10 +136,10 @@ func (e *Etcd) config() (*embed.Config, error) {
 	return cfg, err
 }
 
-// harmless drops the lines at error level that a life without a fault writes.
-type harmless struct{ zapcore.Core }
+// quietCore drops the lines at error level that a life without a fault writes.
+type quietCore struct{ zapcore.Core }
 
-func (c harmless) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	switch e.Message {
 	case "setting up serving from embedded etcd failed.", // at every close; Run returns the error when it is one
 		"failed to update storage version": // at a start, before the first entry is applied; it is tried again
@@ -148,4 +148,4 @@ func (c harmless) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 	return c.Core.Check(e, ce)
 }
 
-func (c harmless) With(fields []zapcore.Field) zapcore.Core { return harmless{c.Core.With(fields)} }
+func (c quietCore) With(fields []zapcore.Field) zapcore.Core { return quietCore{c.Core.With(fields)} }

@@ -94,14 +94,14 @@ func (r *Redis) URL(user string) string {
 	return (&url.URL{Scheme: "unix", User: known, Path: r.socket}).String()
 }
 
-// Lasts reports whether what is written outlives Run: it does not in the imitation.
-func (r *Redis) Lasts() bool { return r.program != "" }
+// IsDurable reports whether what is written outlives Run: it does not in the imitation.
+func (r *Redis) IsDurable() bool { return r.program != "" }
 
 // Run serves until ctx ends and calls ready once it answers. It may be called again after
 // it returned. It is an error when the server ends by itself, or the folder is in use.
 func (r *Redis) Run(ctx context.Context, ready func()) (err error) {
 	if r.program == "" {
-		return r.imitate(ctx, ready)
+		return r.runInMemory(ctx, ready)
 	}
 	release, err := lockFolder(r.cfg.DataDir)
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *Redis) runChild(ctx context.Context, ready func()) error {
 	var waiting sync.WaitGroup
 	if err == nil {
 		waiting.Go(func() {
-			if r.answers(alive) {
+			if r.awaitAnswer(alive) {
 				ready()
 			}
 		})
@@ -174,8 +174,8 @@ func (r *Redis) flags() []string {
 	}
 }
 
-// answers returns once the server answers a PING, with true, or ctx ends.
-func (r *Redis) answers(ctx context.Context) bool {
+// awaitAnswer returns once the server answers a PING, with true, or ctx ends.
+func (r *Redis) awaitAnswer(ctx context.Context) bool {
 	client := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true, Username: Admin, Password: r.passwords[Admin],
 	})
@@ -192,7 +192,7 @@ func (r *Redis) answers(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-func (r *Redis) imitate(ctx context.Context, ready func()) error {
+func (r *Redis) runInMemory(ctx context.Context, ready func()) error {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true) // or keys would never expire
 	for user, password := range r.passwords {

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// script makes the replies of a scripted model.
-func script(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ error) {
+// scriptedReplies makes the replies of a scripted model.
+func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ error) {
 	for i, r := range declared {
 		ways := 0
 		for _, set := range []bool{r.Say != "", !r.Call.IsZero(), r.Fail != ""} {
@@ -29,7 +29,7 @@ func script(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ er
 		case r.Fail != "":
 			all = append(all, scripted.Fail(failure.New(failure.ResourceAPI, "script", r.Fail)))
 		default:
-			calls, err := calls(&r.Call)
+			calls, err := toolCalls(&r.Call)
 			if err != nil {
 				return nil, doc.At("model", i, "call").Errorf("model[%d].call: want {tool: {argument: value}}", i)
 			}
@@ -39,8 +39,8 @@ func script(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ er
 	return all, nil
 }
 
-// calls are the tool calls of one reply, in order.
-func calls(node *yaml.Node) (all []conversation.ToolCall, _ error) {
+// toolCalls are the tool calls of one reply, in order.
+func toolCalls(node *yaml.Node) (all []conversation.ToolCall, _ error) {
 	var named map[string]map[string]any
 	if err := node.Decode(&named); err != nil {
 		return nil, err

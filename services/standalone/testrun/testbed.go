@@ -6,48 +6,48 @@ import (
 	"runtime"
 )
 
-// stage is what package agenttest needs of a test.
-type stage struct {
-	context func() context.Context
-	ends    []func()
-	fatal   string
+// testbed is what package agenttest needs of a test.
+type testbed struct {
+	context  func() context.Context
+	cleanups []func()
+	fatal    string
 }
 
-// perform runs a test to its end, and returns why it did not come there, if it did not.
-func perform(ctx context.Context, test func(*stage)) (fatal string) {
-	s := &stage{context: func() context.Context { return ctx }}
+// runTest runs a test to its end, and returns why it did not come there, if it did not.
+func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
+	s := &testbed{context: func() context.Context { return ctx }}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer s.end()
+		defer s.cleanUp()
 		test(s)
 	}()
 	<-done
 	return s.fatal
 }
 
-// end runs what Cleanup was given, last first; each runs whatever the others do.
-func (s *stage) end() {
-	if len(s.ends) == 0 {
+// cleanUp runs what Cleanup was given, last first; each runs whatever the others do.
+func (s *testbed) cleanUp() {
+	if len(s.cleanups) == 0 {
 		return
 	}
-	last := s.ends[len(s.ends)-1]
-	s.ends = s.ends[:len(s.ends)-1]
-	defer s.end()
+	last := s.cleanups[len(s.cleanups)-1]
+	s.cleanups = s.cleanups[:len(s.cleanups)-1]
+	defer s.cleanUp()
 	last()
 }
 
 // Helper implements agenttest.T.
-func (s *stage) Helper() {}
+func (s *testbed) Helper() {}
 
 // Context implements agenttest.T.
-func (s *stage) Context() context.Context { return s.context() }
+func (s *testbed) Context() context.Context { return s.context() }
 
 // Cleanup implements agenttest.T.
-func (s *stage) Cleanup(end func()) { s.ends = append(s.ends, end) }
+func (s *testbed) Cleanup(end func()) { s.cleanups = append(s.cleanups, end) }
 
 // Fatalf implements agenttest.T: the test ends here, as one of package testing does.
-func (s *stage) Fatalf(format string, args ...any) {
+func (s *testbed) Fatalf(format string, args ...any) {
 	if s.fatal == "" {
 		s.fatal = fmt.Sprintf(format, args...)
 	}

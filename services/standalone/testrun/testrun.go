@@ -57,9 +57,9 @@ type Want struct {
 
 // Result is how a test went.
 type Result struct {
-	Name  string
-	Took  time.Duration
-	Wrong []error // each with file and line; empty: it passed
+	Name   string
+	Took   time.Duration
+	Errors []error // each with file and line; empty: it passed
 }
 
 // Config says what is tested.
@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config, tell func(Result)) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		tell(Result{Name: doc.Name, Took: time.Since(began), Wrong: wrong})
+		tell(Result{Name: doc.Name, Took: time.Since(began), Errors: wrong})
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 	if len(test.Turns) == 0 {
 		return []error{doc.At("turns").Errorf("turns is missing: say something")}
 	}
-	replies, err := script(doc, test.Model)
+	replies, err := scriptedReplies(doc, test.Model)
 	if err != nil {
 		return []error{err}
 	}
@@ -109,12 +109,12 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 		model = scripted.New(replies...)
 		standIn = model
 	}
-	a, err := workers.Rehearse(ctx, cfg.Log, workers.Config{Agent: test.Agent, Docs: cfg.Docs}, cfg.Folder, standIn)
+	a, err := workers.BuildAgent(ctx, cfg.Log, workers.Config{Agent: test.Agent, Docs: cfg.Docs}, cfg.Folder, standIn)
 	if err != nil {
 		return []error{errors.New(strings.TrimPrefix(failure.Plain(err), "--agents: "))}
 	}
 	var wrong []error
-	if fatal := perform(ctx, func(t *stage) {
+	if fatal := runTest(ctx, func(t *testbed) {
 		session := agenttest.NewSession(t, a)
 		for i, turn := range test.Turns {
 			wrong = append(wrong, turn.Want.check(doc, i, session.Try(turn.Say))...)
@@ -157,13 +157,13 @@ func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []e
 		}
 	}
 	expect(strings.Contains(got.Text, w.Text), "text", "the answer is %q; want %q in it", got.Text, w.Text)
-	expect(w.Tools == nil || slices.Equal(got.Tools, w.Tools), "tools", "called were %s; want %s", list(got.Tools), list(w.Tools))
-	expect(found, "found", "the tools gave %s; want %q in one of them", list(results), w.Found)
-	expect(w.Warnings == nil || slices.Equal(warnings, w.Warnings), "warnings", "given were %s; want %s", list(warnings), list(w.Warnings))
+	expect(w.Tools == nil || slices.Equal(got.Tools, w.Tools), "tools", "called were %s; want %s", joinOrNone(got.Tools), joinOrNone(w.Tools))
+	expect(found, "found", "the tools gave %s; want %q in one of them", joinOrNone(results), w.Found)
+	expect(w.Warnings == nil || slices.Equal(warnings, w.Warnings), "warnings", "given were %s; want %s", joinOrNone(warnings), joinOrNone(w.Warnings))
 	return wrong
 }
 
-func list(all []string) string {
+func joinOrNone(all []string) string {
 	if len(all) == 0 {
 		return "none"
 	}

@@ -39,7 +39,7 @@ func rehearse(t *testing.T, spec string) []string {
 	require.Len(t, all, 1)
 	require.Equal(t, "it", all[0].Name)
 	var wrong []string
-	for _, err := range all[0].Wrong {
+	for _, err := range all[0].Errors {
 		wrong = append(wrong, strings.Split(err.Error(), "\n")...)
 	}
 	return wrong

@@ -56,7 +56,7 @@ func (f *Folder) Run(ctx context.Context, changed func()) {
 			}
 		}
 	}()
-	settle(seen, changed)
+	debounce(seen, changed)
 }
 
 // next returns with the next event that means a change; false: there will be none.
@@ -71,7 +71,7 @@ func (f *Folder) next(ctx context.Context) bool {
 			}
 			if e.Op != fsnotify.Chmod && !f.ignored(e.Name) {
 				if e.Has(fsnotify.Create) {
-					f.enter(e.Name)
+					f.watchNew(e.Name)
 				}
 				return true
 			}
@@ -85,9 +85,9 @@ func (f *Folder) next(ctx context.Context) bool {
 	}
 }
 
-// enter watches what was made, if it is a folder. What is in it already is read with the
+// watchNew watches what was made, if it is a folder. What is in it already is read with the
 // change that its making is.
-func (f *Folder) enter(name string) {
+func (f *Folder) watchNew(name string) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return // or it is gone again
 	}
@@ -125,22 +125,22 @@ func (f *Folder) ignored(name string) bool {
 
 // How long to wait for more.
 const (
-	quiet = 100 * time.Millisecond // without a change: that was all
-	most  = time.Second            // since the first one: it is told, whatever else comes
+	quietTime = 100 * time.Millisecond // without a change: that was all
+	maxDelay  = time.Second            // since the first one: it is told, whatever else comes
 )
 
-// settle calls changed once for changes that come shortly after each other, until the channel
+// debounce calls changed once for changes that come shortly after each other, until the channel
 // is closed.
-func settle(seen <-chan struct{}, changed func()) {
+func debounce(seen <-chan struct{}, changed func()) {
 	for range seen {
-		calm, enough := time.NewTimer(quiet), time.NewTimer(most)
+		calm, enough := time.NewTimer(quietTime), time.NewTimer(maxDelay)
 		for waiting := true; waiting; {
 			select {
 			case _, more := <-seen:
 				if !more {
 					return
 				}
-				calm.Reset(quiet)
+				calm.Reset(quietTime)
 			case <-calm.C:
 				waiting = false
 			case <-enough.C:

@@ -101,21 +101,21 @@ func TestSettle_TellsOnceItIsQuiet(t *testing.T) {
 		seen, began := make(chan struct{}), time.Now()
 		var told []time.Duration
 		ended := make(chan struct{})
-		go func() { defer close(ended); settle(seen, func() { told = append(told, time.Since(began)) }) }()
+		go func() { defer close(ended); debounce(seen, func() { told = append(told, time.Since(began)) }) }()
 		for range 3 { // at 0, 50 and 100 ms
 			seen <- struct{}{}
-			time.Sleep(quiet / 2)
+			time.Sleep(quietTime / 2)
 		}
 		time.Sleep(time.Second - time.Since(began)) // at 1 s, and on without a pause
 		for range 60 {
 			seen <- struct{}{}
-			time.Sleep(quiet / 2)
+			time.Sleep(quietTime / 2)
 		}
-		time.Sleep(quiet)
+		time.Sleep(quietTime)
 		close(seen)
 		<-ended
-		require.Equal(t, quiet*2, told[0])
-		require.Equal(t, time.Second+most, told[1], "it waits no longer")
+		require.Equal(t, quietTime*2, told[0])
+		require.Equal(t, time.Second+maxDelay, told[1], "it waits no longer")
 		require.Len(t, told, 4)
 	})
 }

@@ -58,9 +58,9 @@ func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (
 	return worker.New(t, cfg.Worker, made)
 }
 
-// Rehearse makes the configured agent as New does, and no worker for it. The stand-in, if
+// BuildAgent makes the configured agent as New does, and no worker for it. The stand-in, if
 // there is one, takes the place of every model that it is declared with.
-func Rehearse(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, standIn llm.Model) (*agent.Agent, error) {
+func BuildAgent(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, standIn llm.Model) (*agent.Agent, error) {
 	all := providers()
 	for i := range all {
 		if standIn != nil {
@@ -79,7 +79,7 @@ func build(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, provid
 	if err != nil {
 		return nil, err
 	}
-	made, err := spec.Build(ctx, files, cfg.Agent, spec.Means{
+	made, err := spec.Build(ctx, files, cfg.Agent, spec.Dependencies{
 		Models: models, Tools: builtin.Catalog{Docs: cfg.Docs}, Log: log, SessionLog: cfg.sessionLog(),
 	})
 	if err != nil {

@@ -73,8 +73,8 @@ func NumberCall(id string) *troupev1.PendingCall {
 	return &troupev1.PendingCall{Id: id, Tool: "ask_number", Needs: troupev1.CallNeed_CALL_NEED_RESULT, Risk: "read", Arguments: "{}"}
 }
 
-// fetch is a call that lacks a credential.
-func (d *Mesh) fetch(session, id string) *troupev1.PendingCall {
+// credentialCall is a call that lacks a credential.
+func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
 	key, err := d.keys.Ask(session, "mailbox")
 	if err != nil {
 		panic(err)
@@ -89,7 +89,7 @@ func (d *Mesh) fetch(session, id string) *troupev1.PendingCall {
 }
 
 func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
-	events, err := d.begin(req)
+	events, err := d.beginTurn(req)
 	if err != nil {
 		return grpcfailure.ToStatus(err)
 	}
@@ -108,8 +108,8 @@ func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.Orches
 	return nil
 }
 
-// begin is the turn of a request, one for each request id.
-func (d *Mesh) begin(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
+// beginTurn is the turn of a request, one for each request id.
+func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
 	d.requests = append(d.requests, req)
@@ -128,7 +128,7 @@ func (d *Mesh) begin(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error
 	if req.GetText() == "refuse" {
 		return nil, failure.New(failure.SessionFull, "desk", "the session is full; begin a new one")
 	}
-	events := d.turn(s, req)
+	events := d.turnEvents(s, req)
 	for i, e := range events {
 		if e.GetTextDelta() == nil {
 			e.Sequence = uint64(i + 1)
@@ -152,7 +152,7 @@ func (d *Mesh) begin(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error
 	return events, nil
 }
 
-func (d *Mesh) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*troupev1.Event {
+func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*troupev1.Event {
 	events := []*troupev1.Event{{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{TurnId: fmt.Sprint("t", s.GetTurns()+1), Text: req.GetText(), Answers: req.GetAnswers().GetAnswers()}}}}
 	ends := func(result *troupev1.TurnResult) []*troupev1.Event {
 		result.Agent, result.Duration = "clerk", durationpb.New(time.Millisecond)
@@ -175,7 +175,7 @@ func (d *Mesh) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 	case text == "number":
 		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{NumberCall(id(2))}})
 	case text == "fetch":
-		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{d.fetch(s.GetSessionId(), id(2))}})
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{d.credentialCall(s.GetSessionId(), id(2))}})
 	case text == "what?":
 		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
 	case text == "fail":

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// written is a new agent in the folder, and what the command said.
-func written(t *testing.T, args ...string) string {
+// writeAgent is a new agent in the folder, and what the command said.
+func writeAgent(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, told bytes.Buffer
 	code := run(t.Context(), append([]string{"new", "agent", "hours"}, args...), console.Terminal{Out: &out, Err: &told})
@@ -22,8 +22,8 @@ func written(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// command runs a command of Go in a folder.
-func command(t *testing.T, dir string, args ...string) string {
+// goCommand runs a command of Go in a folder.
+func goCommand(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
@@ -32,7 +32,7 @@ func command(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-func checkout(t *testing.T) string {
+func repositoryRoot(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../../../..")
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func checkout(t *testing.T) string {
 
 func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hours")
-	said := written(t, "--go", "--dir", dir, "--replace", checkout(t))
+	said := writeAgent(t, "--go", "--dir", dir, "--replace", repositoryRoot(t))
 	require.Contains(t, said, "hours\n  go test .\n", "nothing has to be downloaded first")
 	t.Setenv("GOPROXY", "off")
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
@@ -50,9 +50,9 @@ func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
 	ignored, err := os.ReadFile(filepath.Join(dir, ".gitignore"))
 	require.NoError(t, err)
 	require.Equal(t, ".troupe/\n", string(ignored), "what a mesh that is started there keeps is not for a commit")
-	command(t, dir, "vet", ".")
-	require.Contains(t, command(t, dir, "test", "-v", "."), "PASS: TestAgent_LooksItUp")
-	require.Empty(t, command(t, dir, "fmt", "."), "it is formatted")
+	goCommand(t, dir, "vet", ".")
+	require.Contains(t, goCommand(t, dir, "test", "-v", "."), "PASS: TestAgent_LooksItUp")
+	require.Empty(t, goCommand(t, dir, "fmt", "."), "it is formatted")
 }
 
 func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
@@ -60,17 +60,17 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
 	dir := filepath.Join(parent, "hours")
-	said := written(t, "--go", "--dir", dir)
+	said := writeAgent(t, "--go", "--dir", dir)
 	require.NotContains(t, said, "go.mod")
 	require.NotContains(t, said, "go get")
-	require.Contains(t, command(t, dir, "test", "-v", "."), "PASS: TestAgent_KeepsSecrets")
+	require.Contains(t, goCommand(t, dir, "test", "-v", "."), "PASS: TestAgent_KeepsSecrets")
 }
 
 // Within somebody's module it is a package of that, which may not know of Troupe yet.
 func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	module := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))
-	said := written(t, "--go", "--dir", filepath.Join(module, "agents", "hours"))
+	said := writeAgent(t, "--go", "--dir", filepath.Join(module, "agents", "hours"))
 	require.Contains(t, said, "  go get github.com/troupe-dev/troupe@latest\n")
 	require.NoFileExists(t, filepath.Join(module, "agents", "hours", "go.mod"))
 	readme, err := os.ReadFile(filepath.Join(module, "agents", "hours", "README.md"))
@@ -78,7 +78,7 @@ func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	require.Contains(t, string(readme), "```sh\ngo get github.com/troupe-dev/troupe@latest\ngo test .")
 
 	var told bytes.Buffer
-	code := run(t.Context(), []string{"new", "agent", "rain", "--go", "--dir", filepath.Join(module, "rain"), "--replace", checkout(t)}, console.Terminal{Out: &told, Err: &told})
+	code := run(t.Context(), []string{"new", "agent", "rain", "--go", "--dir", filepath.Join(module, "rain"), "--replace", repositoryRoot(t)}, console.Terminal{Out: &told, Err: &told})
 	require.Equal(t, process.ExitUsage, code)
 	require.Contains(t, told.String(), "is within the Go module of "+filepath.Join(module, "go.mod"))
 }

@@ -37,7 +37,7 @@ func TestPage_QuotesWhatIsWritten(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), c[1])
 		args := []string{"new", "agent", c[1], "--dir", dir}
 		if c[2] != "" {
-			args = append(args, "--go", "--replace", checkout(t))
+			args = append(args, "--go", "--replace", repositoryRoot(t))
 		}
 		require.Zero(t, run(t.Context(), args, console.Terminal{Out: io.Discard, Err: io.Discard}))
 		require.NoError(t, filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
@@ -63,7 +63,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	opens := opening.FindString(string(text))
 	require.NotEmpty(t, opens)
 	dir := filepath.Join(t.TempDir(), "guide")
-	written(t, "--go", "--dir", dir, "--replace", checkout(t))
+	writeAgent(t, "--go", "--dir", dir, "--replace", repositoryRoot(t))
 	name := filepath.Join(dir, "main.go")
 	program, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	require.NotContains(t, changed, "extractive")
 	require.NoError(t, os.WriteFile(name, []byte(changed), 0o600))
 	t.Setenv("GOPROXY", "off")
-	command(t, dir, "vet", ".")
+	goCommand(t, dir, "vet", ".")
 }
 
 // The table of fields has each of them, and no other.

@@ -30,14 +30,14 @@ func (c *test) Run(ctx context.Context, term console.Terminal) error {
 	passed, failed := 0, 0
 	err := testrun.Run(ctx, testrun.Config{Folder: os.DirFS(cmp.Or(c.Dir, ".")), Docs: c.Docs, Log: zap.NewNop()}, func(r testrun.Result) {
 		took := r.Took.Round(time.Millisecond)
-		if len(r.Wrong) == 0 {
+		if len(r.Errors) == 0 {
 			passed++
 			fmt.Fprintf(term.Out, "%s    %s  %s\n", "ok", r.Name, took)
 			return
 		}
 		failed++
 		fmt.Fprintf(term.Out, "%s  %s  %s\n", term.Paint(console.Red, "FAIL"), r.Name, took)
-		for _, wrong := range r.Wrong {
+		for _, wrong := range r.Errors {
 			fmt.Fprintf(term.Out, "      %s\n", strings.ReplaceAll(console.Escape(wrong.Error()), "\n", "\n      "))
 		}
 	})

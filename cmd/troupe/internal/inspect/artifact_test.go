@@ -17,14 +17,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// library has one artifact, of which it sends so many bytes.
-type library struct {
+// artifactServer has one artifact, of which it sends so many bytes.
+type artifactServer struct {
 	troupev1.UnimplementedSessionServiceServer
 	content []byte
 	sends   int
 }
 
-func (l *library) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
+func (l *artifactServer) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
 	sum := sha256.Sum256(l.content)
 	a := &troupev1.Artifact{Name: "report", Version: 1, Size: int64(len(l.content)), Sha256: hex.EncodeToString(sum[:])}
 	if err := stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Artifact{Artifact: a}}); err != nil {
@@ -34,7 +34,7 @@ func (l *library) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.Se
 }
 
 func TestGetArtifact_WritesAllOfItOrNothing(t *testing.T) {
-	l := &library{content: []byte("all of it")}
+	l := &artifactServer{content: []byte("all of it")}
 	addr := clitest.Serve(t, func(s grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(s, l) })
 	get := func(args ...string) (code int, out, told string) {
 		var stdout, stderr bytes.Buffer

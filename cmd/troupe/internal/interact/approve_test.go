@@ -18,7 +18,7 @@ import (
 
 // Req: AD-32, LP-16
 func TestAsk_ShowsWhatWaitsAndHowToAnswer(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	out, _ := d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 	for _, want := range []string{
 		"\n          tool send_mail waits for an approval\n",
@@ -41,7 +41,7 @@ func TestAsk_ShowsWhatWaitsAndHowToAnswer(t *testing.T) {
 }
 
 func TestApprove_AnswersWhatWaits(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 
 	// All that wait for an approval, and the rest of the turn.
@@ -65,7 +65,7 @@ func TestApprove_AnswersWhatWaits(t *testing.T) {
 }
 
 func TestApprove_TakesNamedCallsAsTheyAre(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mails")
 	_, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "1-1-3", "--request-id", "r1")
 	require.Empty(t, shown)
@@ -77,7 +77,7 @@ func TestApprove_TakesNamedCallsAsTheyAre(t *testing.T) {
 }
 
 func TestDeny_SaysWhyAndStops(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mail")
 	d.Run(t, process.ExitOK, "", "deny", "s1", "1-1-2", "--reason", "Bob has left")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "DENY Bob has left"}, d.Verdicts()))
@@ -87,9 +87,9 @@ func TestDeny_SaysWhyAndStops(t *testing.T) {
 }
 
 func TestAnswer_ReadsStandardInput(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	for input, want := range map[string]string{"4\n2\r\n": "4\n2", "": "", "-": "-"} {
-		d := newDesk(t)
+		d := newMesh(t)
 		d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "number")
 		d.Run(t, process.ExitOK, input, "answer", "s1", "1-1-2", "-", "--failed")
 		_, answers := d.Last()

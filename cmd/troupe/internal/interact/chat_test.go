@@ -20,7 +20,7 @@ import (
 )
 
 // chat has a conversation of the given lines.
-func chatted(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) string {
+func runChat(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) string {
 	t.Helper()
 	out, said := d.Run(t, process.ExitOK, strings.Join(lines, "\n"), append([]string{"chat"}, flags...)...)
 	require.Empty(t, said)
@@ -28,8 +28,8 @@ func chatted(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) str
 }
 
 func TestChat_IsAConversation(t *testing.T) {
-	d := newDesk(t)
-	out := chatted(t, d, []string{"hello", "", "what?", "/nonsense", "  /tmp is full", "/session"}, "--session", "s1", "--agent", "clerk", "--user", "alice", "--actor", "a b")
+	d := newMesh(t)
+	out := runChat(t, d, []string{"hello", "", "what?", "/nonsense", "  /tmp is full", "/session"}, "--session", "s1", "--agent", "clerk", "--user", "alice", "--actor", "a b")
 	again := "troupe chat --session s1 --target clerk --user alice --actor 'a b'\n"
 	require.Equal(t, `Session s1 (new). You talk with clerk; /help lists what you can do.
 > hello
@@ -60,7 +60,7 @@ Go on with: `+again, out)
 	require.Equal(t, "a b", req.GetAuth().GetActor())
 
 	// It goes on where it stopped, in the name of its user.
-	out = chatted(t, d, []string{"again", "/quit", "never"}, "--session", "s1")
+	out = runChat(t, d, []string{"again", "/quit", "never"}, "--session", "s1")
 	require.Contains(t, out, "Session s1 (ready, 3 turns). You talk with the default workflow; ")
 	require.Contains(t, out, "\n> Good morning\\x1b[2J\nclerk: And to you.\n> again\n")
 	require.Contains(t, out, "You said again.")
@@ -71,18 +71,18 @@ Go on with: `+again, out)
 }
 
 func TestChat_OutlivesWhatFails(t *testing.T) {
-	d := newDesk(t)
-	out := chatted(t, d, []string{"fail", "refuse", "/new", "hello", "/quit"}, "--session", "s1")
+	d := newMesh(t)
+	out := runChat(t, d, []string{"fail", "refuse", "/new", "hello", "/quit"}, "--session", "s1")
 	require.Contains(t, out, "Failed: the printer burns\n> refuse\nFailed: the session is full; begin a new one\n> /new\n")
 	require.Regexp(t, `The session before: troupe chat --session s1\nSession [0-9a-f-]{36} \(new\)`, out)
 	require.Regexp(t, `Go on with: troupe chat --session [0-9a-f-]{36}\n$`, out)
-	require.NotContains(t, chatted(t, d, []string{"/help"}), "Go on with", "nothing was said")
+	require.NotContains(t, runChat(t, d, []string{"/help"}), "Go on with", "nothing was said")
 }
 
 // Req: AD-32, LP-16
 func TestChat_AsksAboutCallsThatWait(t *testing.T) {
-	d := newDesk(t)
-	out := chatted(t, d, []string{"mail", "maybe", "y but quickly", "Yes"}, "--session", "s1")
+	d := newMesh(t)
+	out := runChat(t, d, []string{"mail", "maybe", "y but quickly", "Yes"}, "--session", "s1")
 	require.Equal(t, 3, strings.Count(out, "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): "), "a yes with a condition is none")
 	require.Contains(t, out, "\n  call       1-1-2  send_mail waits for an approval\n")
 	require.Contains(t, out, "\nHeard 1-1-2: approve\n")
@@ -90,21 +90,21 @@ func TestChat_AsksAboutCallsThatWait(t *testing.T) {
 	req, _ := d.Last()
 	require.Empty(t, req.GetTarget())
 
-	chatted(t, d, []string{"mail", "n,  Bob has left "}, "--session", "s1", "--target", "clerk")
+	runChat(t, d, []string{"mail", "n,  Bob has left "}, "--session", "s1", "--target", "clerk")
 	require.Empty(t, cmp.Diff(map[string]string{"3-1-2": "DENY Bob has left"}, d.Verdicts()))
 	req, _ = d.Last()
 	require.Empty(t, req.GetTarget(), "answers go to who waits for them")
 
 	for line, want := range map[string]string{"42": "SUCCEED 42", "/fail no\tidea": "FAIL no\tidea", "/fail": "FAIL "} {
-		d := newDesk(t)
-		chatted(t, d, []string{"number", "/failed", line}, "--session", "s1")
+		d := newMesh(t)
+		runChat(t, d, []string{"number", "/failed", line}, "--session", "s1")
 		require.Empty(t, cmp.Diff(map[string]string{"1-1-2": want}, d.Verdicts()))
 	}
 }
 
 func TestChat_AnswersInRounds(t *testing.T) {
-	d := newDesk(t)
-	out := chatted(t, d, []string{"mails", "n", "", "7", "/pending", "y"}, "--session", "s1")
+	d := newMesh(t)
+	out := runChat(t, d, []string{"mails", "n", "", "7", "/pending", "y"}, "--session", "s1")
 	require.Contains(t, out, "/pending asks again")
 	require.Empty(t, cmp.Diff(map[string]string{"2-1-3": "APPROVE "}, d.Verdicts()), "what was left was asked about again")
 	require.Contains(t, out, "\n> /pending\n", "a call put off is not asked about in the next turn, where it has another id")
@@ -112,17 +112,17 @@ func TestChat_AnswersInRounds(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "call       2-1-3"), "and not before it was wished")
 
 	// Whoever stops a turn is not asked about the rest of it.
-	out = chatted(t, d, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
+	out = runChat(t, d, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"4-1-2": "APPROVE ", "4-1-3": "STOP enough"}, d.Verdicts()))
 	require.Contains(t, out, "Stopped.")
 	require.Contains(t, out, "Nothing waits.")
 
 	// What waited when somebody left is asked about at the return.
-	chatted(t, d, []string{"mail", "/quit"}, "--session", "s1")
-	chatted(t, d, []string{"y"}, "--session", "s1")
+	runChat(t, d, []string{"mail", "/quit"}, "--session", "s1")
+	runChat(t, d, []string{"y"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"6-1-2": "APPROVE "}, d.Verdicts()))
 
-	out = chatted(t, d, []string{"mail", "", "hello"}, "--session", "s1")
+	out = runChat(t, d, []string{"mail", "", "hello"}, "--session", "s1")
 	require.Contains(t, out, "> hello\nA message leaves what waits undone.\n")
 }
 
@@ -130,36 +130,36 @@ func TestChat_AnswersInRounds(t *testing.T) {
 func TestChat_SendsWhatWasDecidedByWhoLeaves(t *testing.T) {
 	for name, last := range map[string][]string{"/quit": {"/quit", "never"}, "the end of the input": nil} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t)
-			out := chatted(t, d, append([]string{"mails", "y"}, last...), "--session", "s1")
+			d := newMesh(t)
+			out := runChat(t, d, append([]string{"mails", "y"}, last...), "--session", "s1")
 			require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE "}, d.Verdicts()))
 			require.Contains(t, out, "What you decided is sent; the rest waits on.\n")
 			require.Equal(t, 2, strings.Count(out, "A call waits."), "what came of it is shown")
 			require.NotContains(t, out, "call       2-1-3", "who leaves is asked nothing more")
 			require.True(t, strings.HasSuffix(out, "\nGo on with: troupe chat --session s1\n"), out)
 
-			chatted(t, d, []string{"n", "7"}, "--session", "s1")
+			runChat(t, d, []string{"n", "7"}, "--session", "s1")
 			require.Empty(t, cmp.Diff(map[string]string{"2-1-3": "DENY ", "2-1-4": "SUCCEED 7"}, d.Verdicts()), "the rest waited on")
 		})
 	}
 }
 
-// seat is a terminal with somebody at it.
-type seat struct {
+// chatUser is a terminal with somebody at it.
+type chatUser struct {
 	t          *testing.T
 	keys       *io.PipeWriter
 	screen     *bufio.Reader
 	interrupts chan os.Signal
-	left       chan struct{}
+	ended      chan struct{}
 }
 
-func sit(t *testing.T, d *clitest.Mesh) *seat {
+func startChat(t *testing.T, d *clitest.Mesh) *chatUser {
 	t.Helper()
 	c, conn, err := remote.Server{Addr: d.Addr}.Dial()
 	require.NoError(t, err)
 	in, keys := io.Pipe()
 	screen, out := io.Pipe()
-	s := &seat{t: t, keys: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), left: make(chan struct{})}
+	s := &chatUser{t: t, keys: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), ended: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	talk := &chatSession{
 		chat: chat{Server: remote.Server{Addr: d.Addr}, Session: "s1"}, mesh: c, interrupts: s.interrupts, hold: newInputHold(),
@@ -174,7 +174,7 @@ func sit(t *testing.T, d *clitest.Mesh) *seat {
 	}
 	talk.lines = readLines(ctx, in, talk.hold)
 	go func() {
-		defer close(s.left)
+		defer close(s.ended)
 		if err := talk.run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -184,19 +184,19 @@ func sit(t *testing.T, d *clitest.Mesh) *seat {
 		_ = keys.Close()
 		stop()
 		_, _ = io.Copy(io.Discard, screen)
-		<-s.left
+		<-s.ended
 		_ = conn.Close()
 	})
 	return s
 }
 
-func (s *seat) types(text string) {
+func (s *chatUser) typeLine(text string) {
 	_, err := io.WriteString(s.keys, text+"\n")
 	require.NoError(s.t, err)
 }
 
-// sees reads the screen up to a text.
-func (s *seat) sees(text string) {
+// expect reads the screen up to a text.
+func (s *chatUser) expect(text string) {
 	s.t.Helper()
 	var read strings.Builder
 	for !strings.HasSuffix(read.String(), text) {
@@ -207,62 +207,62 @@ func (s *seat) sees(text string) {
 }
 
 func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
-	d := newDesk(t)
-	s := sit(t, d)
-	s.sees("> ")
-	s.types("slow")
-	s.sees("You said slow.")
+	d := newMesh(t)
+	s := startChat(t, d)
+	s.expect("> ")
+	s.typeLine("slow")
+	s.expect("You said slow.")
 	s.interrupts <- os.Interrupt
-	s.sees("The turn goes on without you. Enter shows the rest")
-	s.sees("> ")
+	s.expect("The turn goes on without you. Enter shows the rest")
+	s.expect("> ")
 	close(d.Slow)
-	s.types("")
-	s.sees("by clerk")
+	s.typeLine("")
+	s.expect("by clerk")
 	d.Mu.Lock()
 	require.Len(t, d.Turns, 1, "Enter looks for the turn, and begins none")
 	d.Mu.Unlock()
-	s.types("")
-	s.types("hello")
-	s.sees("You said hello.")
-	s.sees("> ")
+	s.typeLine("")
+	s.typeLine("hello")
+	s.expect("You said hello.")
+	s.expect("> ")
 
 	// Twice leaves; a line between them makes the first of another two.
 	s.interrupts <- os.Interrupt
-	s.sees("Ctrl-C once more leaves.")
-	s.types("/session")
-	s.sees("> ")
-	s.sees("> ")
+	s.expect("Ctrl-C once more leaves.")
+	s.typeLine("/session")
+	s.expect("> ")
+	s.expect("> ")
 	s.interrupts <- os.Interrupt
-	s.sees("Ctrl-C once more leaves.")
+	s.expect("Ctrl-C once more leaves.")
 	s.interrupts <- os.Interrupt
-	s.sees("Go on with: troupe chat --addr " + d.Addr + " --session s1")
-	<-s.left
+	s.expect("Go on with: troupe chat --addr " + d.Addr + " --session s1")
+	<-s.ended
 }
 
 func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
-	d := newDesk(t)
-	s := sit(t, d)
-	s.sees("> ")
-	s.types("slow")
-	s.sees("You said slow.")
+	d := newMesh(t)
+	s := startChat(t, d)
+	s.expect("> ")
+	s.typeLine("slow")
+	s.expect("You said slow.")
 	s.interrupts <- syscall.SIGTERM
-	s.sees("Go on with: ")
+	s.expect("Go on with: ")
 }
 
 // What somebody types while an agent works must not allow what they have not seen.
 func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
-	d := newDesk(t)
-	s := sit(t, d)
-	s.sees("> ")
-	s.types("slow")
-	s.sees("You said slow.")
-	s.types("mail")
-	s.types("y")
+	d := newMesh(t)
+	s := startChat(t, d)
+	s.expect("> ")
+	s.typeLine("slow")
+	s.expect("You said slow.")
+	s.typeLine("mail")
+	s.typeLine("y")
 	close(d.Slow)
-	s.sees("Not taken as an answer, for it was typed before: y")
-	s.sees("Enter (later): ")
-	s.types("n")
-	s.sees("Heard 2-1-2: deny")
+	s.expect("Not taken as an answer, for it was typed before: y")
+	s.expect("Enter (later): ")
+	s.typeLine("n")
+	s.expect("Heard 2-1-2: deny")
 	req, _ := d.Last()
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_UNSPECIFIED, req.GetOnBusy())
 }

@@ -13,4 +13,4 @@ func run(ctx context.Context, args []string, term console.Terminal) int {
 	return console.Run(ctx, &Commands{}, args, term)
 }
 
-func newDesk(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, run) }
+func newMesh(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, run) }

@@ -15,7 +15,7 @@ import (
 //
 // Req: LP-37
 func TestAnswer_SealsACredential(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	for _, from := range []string{"pipe", "dash", "terminal"} {
 		d.Run(t, console.ExitInputRequired, "", "ask", "--session", from, "fetch")
 		call := d.Sessions[from].GetPending()[0].GetId()
@@ -51,8 +51,8 @@ func TestAnswer_SealsACredential(t *testing.T) {
 }
 
 func TestChat_AsksForACredential(t *testing.T) {
-	d := newDesk(t)
-	out := chatted(t, d, []string{"fetch", "perhaps", "y", "hunter2", "fetch", "", "/pending", "n not mine"}, "--session", "s1")
+	d := newMesh(t)
+	out := runChat(t, d, []string{"fetch", "perhaps", "y", "hunter2", "fetch", "", "/pending", "n not mine"}, "--session", "s1")
 	require.Contains(t, out, `"hunter2" <nil>`)
 	require.Equal(t, 1, strings.Count(out, "hunter2"), "only the desk tells it, which opened it")
 	require.Contains(t, out, "It waits. /pending asks again")
@@ -61,25 +61,25 @@ func TestChat_AsksForACredential(t *testing.T) {
 
 // On a terminal nobody but unseen reads the credential.
 func TestChat_ReadsACredentialUnseen(t *testing.T) {
-	d := newDesk(t)
-	s := sit(t, d)
-	s.sees("> ")
+	d := newMesh(t)
+	s := startChat(t, d)
+	s.expect("> ")
 	for range 2 {
-		s.types("fetch")
-		s.sees("Enter (later): ")
-		s.types("perhaps")
-		s.sees("Enter (later): ")
-		s.types("y")
-		s.sees("The credential: ")
-		s.types("hunter2")
-		s.sees(`"hunter2" <nil>`)
-		s.types("hello")
-		s.sees("You said hello.")
+		s.typeLine("fetch")
+		s.expect("Enter (later): ")
+		s.typeLine("perhaps")
+		s.expect("Enter (later): ")
+		s.typeLine("y")
+		s.expect("The credential: ")
+		s.typeLine("hunter2")
+		s.expect(`"hunter2" <nil>`)
+		s.typeLine("hello")
+		s.expect("You said hello.")
 	}
-	s.types("fetch")
-	s.sees("Enter (later): ")
-	s.types("n no")
-	s.sees("deny: no")
-	s.types("hello")
-	s.sees("You said hello.")
+	s.typeLine("fetch")
+	s.expect("Enter (later): ")
+	s.typeLine("n no")
+	s.expect("deny: no")
+	s.typeLine("hello")
+	s.expect("You said hello.")
 }

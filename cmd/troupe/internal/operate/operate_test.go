@@ -16,51 +16,51 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// timed is an orchestrator that notes how much time its callers have.
-type timed struct {
+// deadlineRecorder is an orchestrator that notes how much time its callers have.
+type deadlineRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	left time.Duration
 }
 
-func (s *timed) note(ctx context.Context) {
+func (s *deadlineRecorder) note(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	s.left = time.Until(deadline)
 }
 
-func (s *timed) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+func (s *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
 	s.note(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
-func (s *timed) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
+func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
 	s.note(ctx)
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 
-// shut is an orchestrator with an agent that is quarantined, until it is released; none of its instances takes steps.
-type shut struct {
+// quarantinedMesh is an orchestrator with an agent that is quarantined, until it is released; none of its instances takes steps.
+type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 }
 
-func (shut) ResumeAgent(context.Context, *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
+func (quarantinedMesh) ResumeAgent(context.Context, *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
 	return &troupev1.ResumeAgentResponse{Instances: []*troupev1.InstanceOutcome{
 		{InstanceId: "slow-1", Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}},
 	}}, nil
 }
 
-func (shut) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+func (quarantinedMesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{
 		{Name: "other"}, {Name: "slow", Quarantine: &troupev1.Quarantine{Reason: "it lies", Since: timestamppb.Now()}},
 	}}, nil
 }
 
-func (shut) ReleaseAgent(context.Context, *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
+func (quarantinedMesh) ReleaseAgent(context.Context, *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
 	return &troupev1.ReleaseAgentResponse{}, nil
 }
 
 // Whoever resumes a quarantined agent reads that it is still shut out, and whoever releases one that it is not.
 func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
-	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, shut{}) })
+	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, quarantinedMesh{}) })
 	said := func(line ...string) string {
 		var told bytes.Buffer
 		require.Zero(t, run(t.Context(), append(line, "--addr", addr), console.Terminal{Out: &told, Err: &told}), told.String())
@@ -76,7 +76,7 @@ func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
 // who waits must not give up before it has answered.
 func TestOperate_WaitsAsLongAsTheOrchestratorMayTake(t *testing.T) {
 	const most = 15 * time.Second
-	s := &timed{}
+	s := &deadlineRecorder{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
 	for within, verb := range map[time.Duration][]string{
 		0:               {"resume"},

@@ -17,7 +17,7 @@ import (
 
 // The command serves until its signal, and says where.
 func TestA2A_ServesTheMesh(t *testing.T) {
-	d := newDesk(t)
+	d := newMesh(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, in := io.Pipe()

@@ -22,18 +22,18 @@ func (c Catalog) Names() []string { return []string{CurrentTime, HTTPFetch, Sear
 func (c Catalog) Tool(name string, decode func(any) error) (tool.Tool, error) {
 	switch name {
 	case CurrentTime:
-		return declared(decode, newClock)
+		return makeTool(decode, newClock)
 	case HTTPFetch:
-		return declared(decode, newFetch)
+		return makeTool(decode, newFetch)
 	case SearchDocuments:
-		return declared(decode, func(s searchSettings) (tool.Tool, error) { return newSearch(s, c.Docs) })
+		return makeTool(decode, func(s searchSettings) (tool.Tool, error) { return newSearch(s, c.Docs) })
 	default:
 		return nil, failure.Newf(failure.NotFound, "builtin.Tool", "there is no builtin tool %q", name)
 	}
 }
 
-// declared makes a tool with the settings of its declaration.
-func declared[Settings any](decode func(any) error, build func(Settings) (tool.Tool, error)) (tool.Tool, error) {
+// makeTool makes a tool with the settings of its declaration.
+func makeTool[Settings any](decode func(any) error, build func(Settings) (tool.Tool, error)) (tool.Tool, error) {
 	var s Settings
 	if err := decode(&s); err != nil {
 		return nil, err

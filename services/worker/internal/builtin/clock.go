@@ -26,14 +26,14 @@ type clockArguments struct {
 
 func newClock(s clockSettings) (tool.Tool, error) {
 	s.TimeZone = cmp.Or(s.TimeZone, "UTC")
-	if _, err := zone(s.TimeZone); err != nil {
+	if _, err := loadZone(s.TimeZone); err != nil {
 		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool",
 			"with.timeZone: there is no time zone %q; use a name such as Europe/Berlin", s.TimeZone)
 	}
 	t, err := tool.Func(CurrentTime, "Tells the current date, time and day of the week in a time zone. It is "+s.TimeZone+" unless another one is given.",
 		func(_ context.Context, in clockArguments) (string, error) {
 			name := cmp.Or(in.TimeZone, s.TimeZone)
-			where, err := zone(name)
+			where, err := loadZone(name)
 			if err != nil {
 				return "", failure.Newf(failure.AgentValidation, CurrentTime,
 					"there is no time zone %q; use an IANA name such as Europe/Berlin, America/New_York or UTC", name)
@@ -46,8 +46,8 @@ func newClock(s clockSettings) (tool.Tool, error) {
 	return tool.Within(tool.Scope{}, tool.With(execution.Read, t)), nil
 }
 
-// zone finds a time zone by its name. Local is none: it would mean that of the worker.
-func zone(name string) (*time.Location, error) {
+// loadZone finds a time zone by its name. Local is none: it would mean that of the worker.
+func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, failure.New(failure.UserInvalidInput, CurrentTime, "Local is no time zone")
 	}

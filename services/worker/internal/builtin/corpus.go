@@ -19,12 +19,12 @@ const (
 	maxTotalBytes = 16 << 20
 )
 
-// skipped are folders that hold no documents, beside those whose name starts with a dot.
-var skipped = map[string]bool{"vendor": true, "node_modules": true, "testdata": true, "gen": true}
+// skippedFolders are folders that hold no documents, beside those whose name starts with a dot.
+var skippedFolders = map[string]bool{"vendor": true, "node_modules": true, "testdata": true, "gen": true}
 
-// read cuts all documents under the paths into passages. Files that are too long or no
+// readDocuments cuts all documents under the paths into passages. Files that are too long or no
 // UTF-8 are passed over; more than maxTotalBytes in all is an error.
-func read(ctx context.Context, paths []string) ([]passage, error) {
+func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	c := &corpus{}
 	for _, p := range paths {
 		if err := c.add(ctx, p); err != nil {
@@ -32,7 +32,7 @@ func read(ctx context.Context, paths []string) ([]passage, error) {
 		}
 	}
 	if len(c.passages) == 0 {
-		return nil, invalid("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
+		return nil, invalidSetting("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
 	}
 	return c.passages, nil
 }
@@ -47,10 +47,10 @@ type corpus struct {
 func (c *corpus) add(ctx context.Context, name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return invalid("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
+		return invalidSetting("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
 	}
 	if err != nil {
-		return unreadable(name, err)
+		return unreadableFile(name, err)
 	}
 	folder, start := name, "."
 	if !info.IsDir() {
@@ -59,7 +59,7 @@ func (c *corpus) add(ctx context.Context, name string) error {
 	// A root follows no link that leads out of the folder.
 	root, err := os.OpenRoot(filepath.Clean(folder))
 	if err != nil {
-		return unreadable(name, err)
+		return unreadableFile(name, err)
 	}
 	defer root.Close() //nolint:errcheck // it was only read from
 	fsys := root.FS()
@@ -68,17 +68,17 @@ func (c *corpus) add(ctx context.Context, name string) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return unreadable(path.Join(folder, file), err)
-		case entry.IsDir() && file != start && (skipped[entry.Name()] || strings.HasPrefix(entry.Name(), ".")):
+			return unreadableFile(path.Join(folder, file), err)
+		case entry.IsDir() && file != start && (skippedFolders[entry.Name()] || strings.HasPrefix(entry.Name(), ".")):
 			return fs.SkipDir
-		case entry.IsDir() || !document(file):
+		case entry.IsDir() || !isDocument(file):
 			return nil
 		}
 		return c.addFile(fsys, file, filepath.ToSlash(filepath.Join(folder, file)))
 	})
 }
 
-func document(file string) bool {
+func isDocument(file string) bool {
 	ext := path.Ext(file)
 	return ext == ".md" || ext == ".txt" || ext == ".go"
 }
@@ -91,22 +91,22 @@ func (c *corpus) addFile(fsys fs.FS, file, shown string) error {
 	}
 	text, err := fs.ReadFile(fsys, file)
 	if err != nil {
-		return unreadable(shown, err)
+		return unreadableFile(shown, err)
 	}
 	if !utf8.Valid(text) {
 		return nil
 	}
 	if c.bytes += int64(len(text)); c.bytes > maxTotalBytes {
-		return invalid("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
+		return invalidSetting("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
 	}
-	c.passages = append(c.passages, cut(shown, string(text))...)
+	c.passages = append(c.passages, splitPassages(shown, string(text))...)
 	return nil
 }
 
-func invalid(format string, args ...any) *failure.Error {
+func invalidSetting(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, "search_documents", format, args...)
 }
 
-func unreadable(name string, cause error) error {
-	return invalid("with.path: %s cannot be read", name).Because(cause)
+func unreadableFile(name string, cause error) error {
+	return invalidSetting("with.path: %s cannot be read", name).Because(cause)
 }

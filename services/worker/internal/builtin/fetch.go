@@ -49,13 +49,13 @@ type fetchArguments struct {
 type fetch struct {
 	tool.Tool
 
-	client *http.Client
-	most   int
+	client   *http.Client
+	maxBytes int
 }
 
 func newFetch(s fetchSettings) (tool.Tool, error) {
-	f := &fetch{most: cmp.Or(s.MaxBytes, defaultText)}
-	if f.most < 1 || f.most > maxText {
+	f := &fetch{maxBytes: cmp.Or(s.MaxBytes, defaultText)}
+	if f.maxBytes < 1 || f.maxBytes > maxText {
 		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d", s.MaxBytes, maxText, defaultText)
 	}
 	networks, err := egress.Networks(s.AllowInnerAddresses)
@@ -68,7 +68,7 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.%s", failure.Plain(err))
 	}
 	f.Tool, err = tool.Func(HTTPFetch,
-		"Reads a page of the web and returns its text. These hosts can be asked: "+strings.Join(s.Hosts, ", ")+".", f.get)
+		"Reads a page of the web and returns its text. These hosts can be asked: "+strings.Join(s.Hosts, ", ")+".", f.fetchPage)
 	return f, err
 }
 
@@ -87,8 +87,8 @@ func (f *fetch) Close() error {
 	return nil
 }
 
-// get returns the text of a page: of HTML what a reader sees, of other texts all.
-func (f *fetch) get(ctx context.Context, in fetchArguments) (string, error) {
+// fetchPage returns the text of a page: of HTML what a reader sees, of other texts all.
+func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL, nil)
 	if err != nil {
 		return "", failure.New(failure.AgentValidation, HTTPFetch, "the url cannot be read; write it as https://host/path").Because(err)
@@ -101,7 +101,7 @@ func (f *fetch) get(ctx context.Context, in fetchArguments) (string, error) {
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read as far as anybody wants
 	if resp.StatusCode != http.StatusOK {
-		return "", failed("the server answered %d %s; try another address", resp.StatusCode, http.StatusText(resp.StatusCode))
+		return "", fetchError("the server answered %d %s; try another address", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what is no type is told by the bytes
 	body, err := io.ReadAll(resp.Body)
@@ -112,19 +112,19 @@ func (f *fetch) get(ctx context.Context, in fetchArguments) (string, error) {
 		kind, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
 	if !isText(kind) {
-		return "", failed("the page is %s, which has no text; try another address", kind)
+		return "", fetchError("the page is %s, which has no text; try another address", kind)
 	}
 	text, err := decode(body, resp.Header.Get("Content-Type"))
 	if err != nil {
-		return "", failed("the page has characters that cannot be read").Because(err)
+		return "", fetchError("the page has characters that cannot be read").Because(err)
 	}
 	if kind == "text/html" || kind == "application/xhtml+xml" {
-		text = readable(text, resp.Request.URL)
+		text = pageText(text, resp.Request.URL)
 	}
 	return f.cut(text), nil
 }
 
-func failed(format string, args ...any) *failure.Error {
+func fetchError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.ResourceTool, HTTPFetch, format, args...)
 }
 
@@ -138,11 +138,11 @@ func (f *fetch) explain(ctx context.Context, err error) error {
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {
-			return failed("the server did not answer within %s; try again later", egress.DefaultTimeout).Because(err)
+			return fetchError("the server did not answer within %s; try again later", egress.DefaultTimeout).Because(err)
 		}
 		err = e.Err
 	}
-	return failed("the page cannot be had: %s", err).Because(err)
+	return fetchError("the page cannot be had: %s", err).Because(err)
 }
 
 func isText(kind string) bool {
@@ -167,8 +167,8 @@ func decode(body []byte, contentType string) (string, error) {
 }
 
 func (f *fetch) cut(text string) string {
-	if len(text) <= f.most {
+	if len(text) <= f.maxBytes {
 		return text
 	}
-	return conversation.Cut(text, f.most) + fmt.Sprintf("\n… (cut: the page has %d bytes of text)", len(text))
+	return conversation.Cut(text, f.maxBytes) + fmt.Sprintf("\n… (cut: the page has %d bytes of text)", len(text))
 }

@@ -8,30 +8,30 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// readable is what a reader sees of a page: its title, paragraphs on lines of their own, marks
+// pageText is what a reader sees of a page: its title, paragraphs on lines of their own, marks
 // at headings and items, and where links lead. A page that is no HTML is returned as it is.
-func readable(page string, from *url.URL) string {
+func pageText(page string, from *url.URL) string {
 	root, err := html.Parse(strings.NewReader(page))
 	if err != nil {
 		return page
 	}
-	p := &prose{base: from}
+	p := &textBuilder{base: from}
 	p.walk(root)
 	return strings.TrimSpace(p.text.String())
 }
 
-// prose is text that is being put together.
-type prose struct {
-	base  *url.URL
-	text  strings.Builder
-	space bool // there is some before the next word
-	lines int  // line breaks before it
-	exact int  // how many <pre> it is in
-	mark  bool // what was written last is a mark, which the next word follows at once
+// textBuilder is text that is being put together.
+type textBuilder struct {
+	base        *url.URL
+	text        strings.Builder
+	space       bool // there is some before the next word
+	breaks      int  // line breaks before it
+	preDepth    int  // how many <pre> it is in
+	afterMarker bool // what was written last is a mark, which the next word follows at once
 }
 
-// unseen are elements that a reader sees nothing of.
-var unseen = map[atom.Atom]bool{
+// skippedElements are elements that a reader sees nothing of.
+var skippedElements = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
 	atom.Svg: true, atom.Object: true, atom.Canvas: true, atom.Select: true, atom.Textarea: true,
 }
@@ -43,31 +43,31 @@ var blocks = map[atom.Atom]int{
 	atom.Div: 1, atom.Li: 1, atom.Tr: 1, atom.Dt: 1, atom.Dd: 1, atom.Br: 1, atom.Hr: 1, atom.Option: 1,
 }
 
-var marks = map[atom.Atom]string{
+var markers = map[atom.Atom]string{
 	atom.Title: "# ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ", atom.Li: "- ",
 }
 
-func (p *prose) walk(n *html.Node) {
+func (p *textBuilder) walk(n *html.Node) {
 	if n.Type == html.TextNode {
 		p.write(n.Data)
 		return
 	}
 	if n.Type == html.ElementNode {
-		if unseen[n.DataAtom] || attribute(n, "hidden") != nil {
+		if skippedElements[n.DataAtom] || attribute(n, "hidden") != nil {
 			return
 		}
-		p.lines = max(p.lines, blocks[n.DataAtom])
-		if mark := marks[n.DataAtom]; mark != "" && n.FirstChild != nil {
+		p.breaks = max(p.breaks, blocks[n.DataAtom])
+		if mark := markers[n.DataAtom]; mark != "" && n.FirstChild != nil {
 			p.word(mark)
-			p.mark = true
+			p.afterMarker = true
 		}
 		if n.DataAtom == atom.Td || n.DataAtom == atom.Th {
 			p.space = true
 		}
 	}
 	if n.DataAtom == atom.Pre {
-		p.exact++
-		defer func() { p.exact-- }()
+		p.preDepth++
+		defer func() { p.preDepth-- }()
 	}
 	for c := range n.ChildNodes() {
 		p.walk(c)
@@ -75,12 +75,12 @@ func (p *prose) walk(n *html.Node) {
 	if n.DataAtom == atom.A {
 		p.link(n)
 	}
-	p.lines = max(p.lines, blocks[n.DataAtom])
+	p.breaks = max(p.breaks, blocks[n.DataAtom])
 }
 
 // write appends text as HTML shows it: all white space is one space, except where it is exact.
-func (p *prose) write(text string) {
-	if p.exact > 0 {
+func (p *textBuilder) write(text string) {
+	if p.preDepth > 0 {
 		p.word(text)
 		return
 	}
@@ -95,20 +95,20 @@ func (p *prose) write(text string) {
 }
 
 // word appends text behind the break or space that is due.
-func (p *prose) word(text string) {
+func (p *textBuilder) word(text string) {
 	switch {
-	case p.text.Len() == 0, p.mark:
-	case p.lines > 0:
-		p.text.WriteString("\n\n"[:min(p.lines, 2)])
+	case p.text.Len() == 0, p.afterMarker:
+	case p.breaks > 0:
+		p.text.WriteString("\n\n"[:min(p.breaks, 2)])
 	case p.space:
 		p.text.WriteByte(' ')
 	}
-	p.lines, p.space, p.mark = 0, false, false
+	p.breaks, p.space, p.afterMarker = 0, false, false
 	p.text.WriteString(text)
 }
 
 // link says where a link leads, if that is another page.
-func (p *prose) link(n *html.Node) {
+func (p *textBuilder) link(n *html.Node) {
 	to := attribute(n, "href")
 	if to == nil {
 		return

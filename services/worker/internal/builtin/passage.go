@@ -23,8 +23,8 @@ type passage struct {
 	text    string
 }
 
-// cutter cuts one file into passages.
-type cutter struct {
+// splitter cuts one file into passages.
+type splitter struct {
 	path     string
 	headings []string // of Markdown, by level; of Go, the declaration
 	fenced   bool     // inside a block of code of Markdown
@@ -35,9 +35,9 @@ type cutter struct {
 	bytes int
 }
 
-// cut makes the passages of a file.
-func cut(file, text string) []passage {
-	c := &cutter{path: file}
+// splitPassages makes the passages of a file.
+func splitPassages(file, text string) []passage {
+	c := &splitter{path: file}
 	heading := c.markdownHeading
 	if path.Ext(file) == ".go" {
 		heading = c.goHeading
@@ -66,7 +66,7 @@ func cut(file, text string) []passage {
 	return c.done
 }
 
-func (c *cutter) flush() {
+func (c *splitter) flush() {
 	if c.bytes >= minPassage {
 		c.done = append(c.done, passage{
 			path:    c.path,
@@ -82,7 +82,7 @@ var headingLine = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
 
 // markdownHeading notes a heading, which is no passage itself, and reports whether the
 // line is one.
-func (c *cutter) markdownHeading(line string) bool {
+func (c *splitter) markdownHeading(line string) bool {
 	if strings.HasPrefix(strings.TrimSpace(line), "```") {
 		c.fenced = !c.fenced
 	}
@@ -100,7 +100,7 @@ var declaration = regexp.MustCompile(`^(?:package|func|type|var|const)\b.*`)
 
 // goHeading notes the declaration in which the lines stand. The line itself belongs to the
 // passage, and its comment before it does too.
-func (c *cutter) goHeading(line string) bool {
+func (c *splitter) goHeading(line string) bool {
 	if declaration.MatchString(line) {
 		c.headings = []string{line}
 	}

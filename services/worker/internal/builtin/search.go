@@ -63,7 +63,7 @@ func (s *search) Scope() tool.Scope { return tool.Scope{} }
 
 // Start reads and indexes the documents. It gives up when ctx ends.
 func (s *search) Start(ctx context.Context) error {
-	passages, err := read(ctx, s.paths)
+	passages, err := readDocuments(ctx, s.paths)
 	if err != nil {
 		return err
 	}

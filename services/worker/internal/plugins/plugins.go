@@ -47,29 +47,29 @@ func Names() []string { return slices.Clone(names) }
 func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error) {
 	switch name {
 	case reflection.Name:
-		return with(decode, func(s reflectionSettings) (hook.Plugin, error) { return reflection.New(reflection.Config(s)) })
+		return decodeAndBuild(decode, func(s reflectionSettings) (hook.Plugin, error) { return reflection.New(reflection.Config(s)) })
 	case compaction.Name:
-		return with(decode, func(s compactionSettings) (hook.Plugin, error) { return compaction.New(compaction.Config(s)) })
+		return decodeAndBuild(decode, func(s compactionSettings) (hook.Plugin, error) { return compaction.New(compaction.Config(s)) })
 	case contextwatch.Name:
-		return with(decode, func(s contextwatchSettings) (hook.Plugin, error) { return contextwatch.New(contextwatch.Config(s)) })
+		return decodeAndBuild(decode, func(s contextwatchSettings) (hook.Plugin, error) { return contextwatch.New(contextwatch.Config(s)) })
 	case ratelimit.Name:
-		return with(decode, func(s ratelimitSettings) (hook.Plugin, error) {
+		return decodeAndBuild(decode, func(s ratelimitSettings) (hook.Plugin, error) {
 			return ratelimit.New(ratelimit.Config{ModelCalls: ratelimit.Limit(s.ModelCalls), ToolCalls: ratelimit.Limit(s.ToolCalls), Wait: s.Wait})
 		})
 	case toollog.Name:
-		return with(decode, func(s toollogSettings) (hook.Plugin, error) {
+		return decodeAndBuild(decode, func(s toollogSettings) (hook.Plugin, error) {
 			return toollog.New(toollog.Config{Log: c.Log, Arguments: s.Arguments, Results: s.Results})
 		})
 	case approval.Name: // without an Asker: the answer comes with the next call of the turn
-		return with(decode, func(s approvalSettings) (hook.Plugin, error) {
+		return decodeAndBuild(decode, func(s approvalSettings) (hook.Plugin, error) {
 			return approval.New(approval.Config{Never: s.Never, Always: s.Always, Timeout: s.Timeout})
 		})
 	case guardrails.Name:
-		return with(decode, func(s guardrailsSettings) (hook.Plugin, error) {
+		return decodeAndBuild(decode, func(s guardrailsSettings) (hook.Plugin, error) {
 			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.checks(), Output: s.Output.checks(), Answer: s.Answer, Log: c.Log})
 		})
 	case trust.Name:
-		return with(decode, c.trust)
+		return decodeAndBuild(decode, c.trust)
 	default:
 		return hook.Plugin{}, failure.Newf(failure.NotFound, "plugins.Plugin", "there is no plugin %q", name)
 	}
@@ -129,8 +129,8 @@ type (
 	}
 )
 
-// with makes a plugin of its settings.
-func with[T any](decode func(any) error, build func(T) (hook.Plugin, error)) (hook.Plugin, error) {
+// decodeAndBuild makes a plugin of its settings.
+func decodeAndBuild[T any](decode func(any) error, build func(T) (hook.Plugin, error)) (hook.Plugin, error) {
 	var settings T
 	if err := decode(&settings); err != nil {
 		return hook.Plugin{}, err

@@ -75,7 +75,7 @@ func (a *assistant) run(name string, routes ...string) (execution.Result, []conv
 	if a.model == nil {
 		a.model = scripted.New()
 	}
-	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Means{Models: catalog(a.t, a.model.Provider()), Tools: builtin.Catalog{Docs: a.docs}})
+	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{Models: catalog(a.t, a.model.Provider()), Tools: builtin.Catalog{Docs: a.docs}})
 	require.NoError(a.t, err)
 	require.NoError(a.t, built.Start(a.t.Context()))
 	defer func() { require.NoError(a.t, built.Close()) }()
@@ -98,7 +98,7 @@ func TestAssistant_DeclaresFourAgentsAndAWorkflow(t *testing.T) {
 	require.Len(t, manifest.Select(all, manifest.KindWorkflow), 1)
 
 	for _, name := range names {
-		built, err := spec.Build(t.Context(), researchassistant.FS, name, spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+		built, err := spec.Build(t.Context(), researchassistant.FS, name, spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.Equal(t, agent.DefaultCapacity, built.Capacity())
 		require.NotEmpty(t, built.Description())

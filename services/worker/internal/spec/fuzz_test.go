@@ -43,7 +43,7 @@ func FuzzBuild(f *testing.F) {
 				return
 			}
 		}
-		a, err := spec.Build(ended, folder, "", spec.Means{Models: models, Tools: builtin.Catalog{}})
+		a, err := spec.Build(ended, folder, "", spec.Dependencies{Models: models, Tools: builtin.Catalog{}})
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return

@@ -29,9 +29,9 @@ type MCP struct {
 	CallTimeout  time.Duration `yaml:"callTimeout"`
 }
 
-// remote are the tools of an MCP server. Its program runs from agent.Start to agent.Close; when
+// mcpTools are the tools of an MCP server. Its program runs from agent.Start to agent.Close; when
 // no tools are named, it is also started here, to ask for them, and ended at once.
-func (b *builder) remote(ctx context.Context, m MCP, i int) []tool.Tool {
+func (b *builder) mcpTools(ctx context.Context, m MCP, i int) []tool.Tool {
 	wrong := func(err error) []tool.Tool {
 		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
 		return nil

@@ -43,7 +43,7 @@ func TestBuild_TakesToolsOfAnMCPServer(t *testing.T) {
 	t.Setenv("SESAME", "open sesame")
 	build := func(more string) []string {
 		a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: {url: "+address+", tokenEnv: SESAME"+more+"}\n"),
-			"", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+			"", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))
 		require.NoError(t, a.Close())
@@ -66,7 +66,7 @@ func TestBuild_ReportsWhatIsWrongWithAnMCPServer(t *testing.T) {
     - mcp: {command: [`+missing+`]}
     - mcp: {command: [x], tools: [a], prefix: "a b"}
     - mcp: {command: [x], tools: [a], env: [NOT_SET_ANYWHERE]}
-`), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+`), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.Error(t, err)
 	_, reason := os.Stat(missing)
 	require.Empty(t, cmp.Diff([]string{

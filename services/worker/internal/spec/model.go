@@ -28,13 +28,13 @@ type Hedge struct {
 // model is the one that is declared: by its name, with more than that, or as a list of such, of
 // which each is asked when those before it have failed (see llm.Failover).
 func (b *builder) model(declared yaml.Node) llm.Model {
-	node := resolved(&declared)
+	node := resolveAlias(&declared)
 	if node.Kind != yaml.SequenceNode {
-		return b.one(node, "model")
+		return b.declaredModel(node, "model")
 	}
 	var chain []llm.Model
 	for i := range node.Content {
-		if m := b.one(resolved(node.Content[i]), "model", i); m != nil {
+		if m := b.declaredModel(resolveAlias(node.Content[i]), "model", i); m != nil {
 			chain = append(chain, m)
 		}
 	}
@@ -54,8 +54,8 @@ func (b *builder) model(declared yaml.Node) llm.Model {
 	return m
 }
 
-// tempered is the model with its temperature, if it has one.
-func (b *builder) tempered(m llm.Model, temperature *float64) llm.Model {
+// withTemperature is the model with its temperature, if it has one.
+func (b *builder) withTemperature(m llm.Model, temperature *float64) llm.Model {
 	if temperature == nil || m == nil {
 		return m
 	}
@@ -66,9 +66,9 @@ func (b *builder) tempered(m llm.Model, temperature *float64) llm.Model {
 	return llm.Tempered(m, *temperature)
 }
 
-// one is the model at a place, or nil after it has said what is wrong.
-func (b *builder) one(node *yaml.Node, keys ...any) llm.Model {
-	at := dotted(keys)
+// declaredModel is the model at a place, or nil after it has said what is wrong.
+func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
+	at := joinKeys(keys)
 	declared := Model{Name: node.Value}
 	switch node.Kind {
 	case yaml.SequenceNode:
@@ -76,19 +76,19 @@ func (b *builder) one(node *yaml.Node, keys ...any) llm.Model {
 		return nil
 	case yaml.MappingNode:
 		if err := b.doc.Decode(&declared, keys...); err != nil {
-			b.wrong = append(b.wrong, err)
+			b.errs = append(b.errs, err)
 			return nil
 		}
 		at += ".name"
 	default:
 	}
-	m := b.named(declared.Name, at, keys)
+	m := b.modelNamed(declared.Name, at, keys)
 	if declared.Timeout < 0 {
-		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", dotted(keys), declared.Timeout)
+		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", joinKeys(keys), declared.Timeout)
 		return nil
 	}
 	if declared.Hedge != nil {
-		m = b.hedged(m, declared, keys)
+		m = b.withHedge(m, declared, keys)
 	}
 	if m == nil {
 		return nil
@@ -96,8 +96,8 @@ func (b *builder) one(node *yaml.Node, keys ...any) llm.Model {
 	return llm.Guarded(llm.Timed(m, declared.Timeout))
 }
 
-// named is the model of a name.
-func (b *builder) named(name, at string, keys []any) llm.Model {
+// modelNamed is the model of a name.
+func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
 	if name == "" {
 		b.errorf(keys, "%s is missing; the prefixes there are: %s", at, strings.Join(b.Models.Prefixes(), ", "))
 		return nil
@@ -110,12 +110,12 @@ func (b *builder) named(name, at string, keys []any) llm.Model {
 	return m
 }
 
-// hedged is a model with its second request.
-func (b *builder) hedged(first llm.Model, declared Model, keys []any) llm.Model {
-	h, at := declared.Hedge, dotted(keys)
+// withHedge is a model with its second request.
+func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Model {
+	h, at := declared.Hedge, joinKeys(keys)
 	second := first
 	if h.Model != "" {
-		second = b.named(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
+		second = b.modelNamed(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
 	}
 	switch after := slices.Concat(keys, []any{"hedge", "after"}); {
 	case h.After <= 0:
@@ -130,8 +130,8 @@ func (b *builder) hedged(first llm.Model, declared Model, keys []any) llm.Model 
 	return llm.Hedged(first, second, h.After)
 }
 
-// dotted is how messages call a place.
-func dotted(keys []any) string {
+// joinKeys is how messages call a place.
+func joinKeys(keys []any) string {
 	var at strings.Builder
 	for _, key := range keys {
 		switch key := key.(type) {
@@ -147,8 +147,8 @@ func dotted(keys []any) string {
 	return at.String()
 }
 
-// resolved follows an alias.
-func resolved(node *yaml.Node) *yaml.Node {
+// resolveAlias follows an alias.
+func resolveAlias(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
 	}

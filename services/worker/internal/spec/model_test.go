@@ -33,7 +33,7 @@ func shelf(models map[string]llm.Model) llm.Provider {
 // says is what an agent with the declared model answers, and the name of its model.
 func says(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
-	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Means{Models: catalog(t, shelf(models)), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, shelf(models)), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()
@@ -96,7 +96,7 @@ func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
 			`agents.yaml:9: unknown field "hedge.afer"; did you mean "after"?`,
 		},
 	} {
-		_, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Means{
+		_, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{
 			Models: catalog(t, shelf(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
 		})
 		require.Error(t, err)
@@ -116,7 +116,7 @@ func TestBuild_TakesTheModelsOfTheDocs(t *testing.T) {
 	for _, block := range blocks {
 		text, _, _ := strings.Cut(block, "```")
 		declared := "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
-		_, err := spec.Build(t.Context(), folder(declared), "", spec.Means{Models: catalog(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), folder(declared), "", spec.Dependencies{Models: catalog(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
 		require.NoError(t, err, text)
 	}
 }

@@ -39,7 +39,7 @@ func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
 			continue
 		}
 		if err != nil {
-			b.wrong = append(b.wrong, err)
+			b.errs = append(b.errs, err)
 			continue
 		}
 		if slices.ContainsFunc(all, func(p hook.Plugin) bool { return p.Name == made.Name }) {
@@ -53,7 +53,7 @@ func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
 
 // pluginName returns the name in an item of the list, and whether there is one.
 func pluginName(item *yaml.Node) (string, bool) {
-	item = resolved(item)
+	item = resolveAlias(item)
 	if item.Kind == yaml.MappingNode && len(item.Content) == 2 {
 		item = item.Content[0]
 	}

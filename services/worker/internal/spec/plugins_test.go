@@ -38,7 +38,7 @@ func TestBuild_GivesAnAgentItsPlugins(t *testing.T) {
 `
 	declared = strings.NewReplacer("INVITES", invites, "CLIENTS", filepath.Join(t.TempDir(), "clients.yaml")).Replace(declared)
 	model := scripted.New(scripted.Say(`{"allowed": true}`), scripted.Say("Plan."), scripted.Say("It rains."), scripted.Say(`{"allowed": true}`))
-	a, err := spec.Build(t.Context(), folder(declared), "", spec.Means{Models: catalog(t, model.Provider()), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), folder(declared), "", spec.Dependencies{Models: catalog(t, model.Provider()), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	step := execution.Step{History: []conversation.Message{conversation.User("Does it rain?")}}
 	done, err := a.Execute(t.Context(), agent.Invocation{Step: step}, func(event.Event) error { return nil })
@@ -58,10 +58,10 @@ func TestBuild_TakesPluginsByName(t *testing.T) {
 		"[reflection, compaction, contextwatch, toollog, approval, trust]",
 		"[{reflection: }, {compaction: {}}, {contextwatch: {}}, {toollog: }, {approval: {}}, {trust: {level: open}}]",
 	} {
-		_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  plugins: "+declared+"\n"), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  plugins: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 	}
-	a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  plugins: [trust]\n"), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  plugins: [trust]\n"), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	_, err = a.Execute(t.Context(), agent.Invocation{}, func(event.Event) error { return nil })
 	require.True(t, failure.Is(err, failure.UserPermission), "%v", err)
@@ -95,14 +95,14 @@ func TestBuild_ReportsAllThatIsWrongWithPlugins(t *testing.T) {
 		"clients":        {"{trust: {clients: /nowhere/to/be/found}}", "plugins[0].trust.clients: the agent cannot write its list of clients"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spec.Build(t.Context(), folder(head+"    - "+tc.plugins+"\n"), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+			_, err := spec.Build(t.Context(), folder(head+"    - "+tc.plugins+"\n"), "one", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 			require.Error(t, err)
 			line, told, _ := strings.Cut(err.Error(), ": ")
 			require.Empty(t, cmp.Diff(tc.want, told))
 			require.Contains(t, []string{"agents.yaml:7", "agents.yaml:1"}, line)
 		})
 	}
-	_, err := spec.Build(t.Context(), folder(head+"    - reflection\n    - magic\n    - {reflection: {every: 2}}\n"), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err := spec.Build(t.Context(), folder(head+"    - reflection\n    - magic\n    - {reflection: {every: 2}}\n"), "one", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "agents.yaml:8: plugins[1]: there is no plugin")
 	require.ErrorContains(t, err, `agents.yaml:9: plugins[2]: there is a plugin "reflection" before it; leave one out`)
 }

@@ -95,8 +95,8 @@ func names(docs []manifest.Document) []string {
 	return all
 }
 
-// Means is what agents are made with.
-type Means struct {
+// Dependencies is what agents are made with.
+type Dependencies struct {
 	Models     *llm.Catalog
 	Tools      builtin.Catalog
 	Log        *zap.Logger        // nil: none
@@ -108,23 +108,23 @@ type Means struct {
 // and line. The tools are made but not started: their resources are looked for at
 // agent.Start. Only the MCP servers whose tools are not named are asked for them here, as
 // long as ctx lasts.
-func Build(ctx context.Context, folder fs.FS, name string, m Means) (*agent.Agent, error) {
+func Build(ctx context.Context, folder fs.FS, name string, m Dependencies) (*agent.Agent, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pick(docs, name)
+	doc, err := findAgent(docs, name)
 	if err != nil {
 		return nil, err
 	}
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
-	b := &builder{Means: m, folder: folder, doc: doc, abilities: map[string][]string{}}
+	b := &builder{Dependencies: m, folder: folder, doc: doc, toolCapabilities: map[string][]string{}}
 	return b.build(ctx)
 }
 
-func pick(docs []manifest.Document, name string) (manifest.Document, error) {
+func findAgent(docs []manifest.Document, name string) (manifest.Document, error) {
 	agents := manifest.Select(docs, manifest.KindAgent)
 	if name == "" && len(agents) == 1 {
 		return agents[0], nil
@@ -149,16 +149,16 @@ func pick(docs []manifest.Document, name string) (manifest.Document, error) {
 
 // builder makes one agent and collects what is wrong on the way.
 type builder struct {
-	Means
+	Dependencies
 	folder fs.FS
 	doc    manifest.Document
-	wrong  []error
+	errs   []error
 
-	abilities map[string][]string // what tools can do, by their names
+	toolCapabilities map[string][]string // what tools can do, by their names
 }
 
 func (b *builder) errorf(keys []any, format string, args ...any) {
-	b.wrong = append(b.wrong, b.doc.At(keys...).Errorf(format, args...))
+	b.errs = append(b.errs, b.doc.At(keys...).Errorf(format, args...))
 }
 
 func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
@@ -174,8 +174,8 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Version:       s.Version,
 		Capabilities:  s.Capabilities,
 		Instructions:  b.instructions(s.Instructions),
-		Model:         b.tempered(b.model(s.Model), s.Temperature),
-		Tools:         b.toolset(ctx, s.Tools),
+		Model:         b.withTemperature(b.model(s.Model), s.Temperature),
+		Tools:         b.tools(ctx, s.Tools),
 		Plugins:       b.plugins(s.Plugins),
 		MaxIterations: s.Limits.MaxIterations,
 		Capacity:      s.Limits.Capacity,
@@ -187,11 +187,11 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Guard:         s.Guard,
 		Config:        s.Config.Protocol,
 
-		ToolCapabilities: b.abilities,
+		ToolCapabilities: b.toolCapabilities,
 	}
 	b.limits(s)
-	if len(b.wrong) > 0 {
-		return nil, errors.Join(b.wrong...)
+	if len(b.errs) > 0 {
+		return nil, errors.Join(b.errs...)
 	}
 	a, err := agent.New(config)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestBuild_MakesTheDeclaredAgent(t *testing.T) {
   onFailure: degrade
   limits: {maxIterations: 3, capacity: 2, timeout: 1m}
   lifecycle: {timeout: 5s}
-`), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+`), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.Equal(t, "one", a.Name())
 	require.Equal(t, "Does one thing.", a.Description())
@@ -122,7 +122,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spec.Build(t.Context(), folder(tc.spec), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+			_, err := spec.Build(t.Context(), folder(tc.spec), "one", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 			require.Error(t, err)
 			require.Empty(t, cmp.Diff(tc.want, strings.Split(err.Error(), "\n")))
 		})
@@ -131,13 +131,13 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 
 func TestBuild_NamesTheAgentsThereAre(t *testing.T) {
 	fsys := folder("  model: builtin/extractive\n")
-	_, err := spec.Build(t.Context(), fsys, "won", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err := spec.Build(t.Context(), fsys, "won", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, `agent "won" is not declared: did you mean "one"?`)
-	_, err = spec.Build(t.Context(), fsys, "something", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err = spec.Build(t.Context(), fsys, "something", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "there are one")
 
 	fsys["more.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec: {}\n")}
-	_, err = spec.Build(t.Context(), fsys, "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err = spec.Build(t.Context(), fsys, "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "say which agent to run: there are one, two")
 	names, err := spec.Names(fsys)
 	require.NoError(t, err)

@@ -37,8 +37,8 @@ type Client struct {
 	Parameters  yaml.Node `yaml:"parameters"` // a JSON Schema of type object; left out: it takes none in particular
 }
 
-// kinds is how many of the three a tool is.
-func (t Tool) kinds() (n int) {
+// kindCount is how many of the three a tool is.
+func (t Tool) kindCount() (n int) {
 	for _, is := range []bool{t.Builtin != "" || !t.With.IsZero(), t.MCP != nil, t.Client != nil} {
 		if is {
 			n++
@@ -47,44 +47,44 @@ func (t Tool) kinds() (n int) {
 	return n
 }
 
-func (b *builder) toolset(ctx context.Context, declared []Tool) []tool.Tool {
+func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 	var all []tool.Tool
 	for i, t := range declared {
 		before := len(all)
 		switch {
-		case t.kinds() > 1:
+		case t.kindCount() > 1:
 			b.errorf([]any{"tools", i}, "tools[%d]: use builtin, mcp or client, and only one of them", i)
 		case t.MCP != nil:
-			all = append(all, b.remote(ctx, *t.MCP, i)...)
+			all = append(all, b.mcpTools(ctx, *t.MCP, i)...)
 		case t.Client != nil:
-			all = append(all, b.atClient(*t.Client, i)...)
+			all = append(all, b.clientTool(*t.Client, i)...)
 		default:
-			all = append(all, b.builtin(t.Builtin, i)...)
+			all = append(all, b.builtinTool(t.Builtin, i)...)
 		}
-		b.able(all[before:], t.Capabilities, i)
+		b.setCapabilities(all[before:], t.Capabilities, i)
 		for n := before; n < len(all); n++ {
-			all[n] = t.within(all[n])
+			all[n] = t.scoped(all[n])
 		}
 	}
 	return all
 }
 
-// able notes what tools of one declaration can do.
-func (b *builder) able(tools []tool.Tool, capabilities []string, i int) {
+// setCapabilities notes what tools of one declaration can do.
+func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i int) {
 	sorted, err := registry.Capabilities(capabilities)
 	if err != nil {
 		b.errorf([]any{"tools", i, "capabilities"}, "tools[%d].capabilities: %v", i, err)
 	}
 	for _, t := range tools {
 		if len(sorted) > 0 {
-			b.abilities[t.Spec().Name] = sorted
+			b.toolCapabilities[t.Spec().Name] = sorted
 		}
 	}
 }
 
-// within is a tool with the scope that its declaration gives it. Who says that what a server gives back
+// scoped is a tool with the scope that its declaration gives it. Who says that what a server gives back
 // is the author's own says so of its descriptions, too.
-func (t Tool) within(made tool.Tool) tool.Tool {
+func (t Tool) scoped(made tool.Tool) tool.Tool {
 	if t.Untrusted == nil && t.Egress == nil {
 		return made
 	}
@@ -101,8 +101,8 @@ func (t Tool) within(made tool.Tool) tool.Tool {
 	return tool.Within(scope, made)
 }
 
-// builtin is a tool of this worker, if it can be made.
-func (b *builder) builtin(name string, i int) []tool.Tool {
+// builtinTool is a tool of this worker, if it can be made.
+func (b *builder) builtinTool(name string, i int) []tool.Tool {
 	known := b.Tools.Names()
 	switch {
 	case name == "":
@@ -122,21 +122,21 @@ func (b *builder) builtin(name string, i int) []tool.Tool {
 		return nil
 	}
 	if err != nil {
-		b.wrong = append(b.wrong, err)
+		b.errs = append(b.errs, err)
 		return nil
 	}
 	return []tool.Tool{made}
 }
 
-// atClient is a tool that the client runs, if it can be made.
-func (b *builder) atClient(c Client, i int) []tool.Tool {
+// clientTool is a tool that the client runs, if it can be made.
+func (b *builder) clientTool(c Client, i int) []tool.Tool {
 	place := []any{"tools", i, "client", "parameters"}
 	var parameters any
 	if err := b.doc.Decode(&parameters, place...); err != nil {
-		b.wrong = append(b.wrong, err)
+		b.errs = append(b.errs, err)
 		return nil
 	}
-	schema, err := asSchema(parameters)
+	schema, err := schemaOf(parameters)
 	if err != nil {
 		b.errorf(place, "tools[%d].client.parameters: %s", i, err)
 		return nil
@@ -149,8 +149,8 @@ func (b *builder) atClient(c Client, i int) []tool.Tool {
 	return []tool.Tool{made}
 }
 
-// asSchema is the JSON Schema that was written in YAML.
-func asSchema(parameters any) (json.RawMessage, error) {
+// schemaOf is the JSON Schema that was written in YAML.
+func schemaOf(parameters any) (json.RawMessage, error) {
 	if parameters == nil {
 		return json.RawMessage(`{"type":"object"}`), nil
 	}

@@ -10,28 +10,28 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func chosen(c *troupev1.InstanceChoice) *troupev1.Event {
+func instanceChosen(c *troupev1.InstanceChoice) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Choice: c}}}
 }
 
-// stumbling are the events of a turn that waits, loses an attempt, and comes to a default.
-func stumbling() []*troupev1.Event {
+// failingTurn are the events of a turn that waits, loses an attempt, and comes to a default.
+func failingTurn() []*troupev1.Event {
 	lost := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went\naway"}
 	broken := &troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, Message: "no idea"}}
 	return []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
-		routed(&troupev1.RoutingDecision{
+		routingDecision(&troupev1.RoutingDecision{
 			Target: "research", Reason: "coordinator chose research", Confidence: 0.8, Alternatives: []string{"clarification"}, Fallback: "clarification",
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED,
 		}),
-		at(1, 1, "", warns("WAITING", "no instance of agent research takes the step yet")),
-		at(1, 1, "research-1", chosen(&troupev1.InstanceChoice{
+		at(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
+		at(1, 1, "research-1", instanceChosen(&troupev1.InstanceChoice{
 			Strategy: "round_robin", Reason: "research-1 is next in turn of 2", Confidence: 0.5, Fallback: "research-2", Alternatives: []string{"research-2"},
 			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {InstanceId: "research-4", Why: "silent", Detail: "no answer"}},
 		})),
-		at(1, 1, "research-1", said(1, 1200, 80, 12300)),
+		at(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
 		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Failure: lost}}}),
-		at(1, 2, "research-2", chosen(&troupev1.InstanceChoice{
+		at(1, 2, "research-2", instanceChosen(&troupev1.InstanceChoice{
 			Strategy: "sticky", Reason: "research-2 stands in for research-1", Confidence: 0.5, Type: troupev1.DecisionType_DECISION_TYPE_FALLBACK,
 		})),
 		at(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: broken}}}),
@@ -62,9 +62,9 @@ failed    research, step 1, attempt 2
 `
 
 func TestExplain_PrintsEachDecisionWithItsReasons(t *testing.T) {
-	out := toldOf(t, &troupev1.Trace{Text: "What?"}, stumbling(), "explain")
+	out := runOnTrace(t, &troupev1.Trace{Text: "What?"}, failingTurn(), "explain")
 	require.Empty(t, cmp.Diff(wantExplained, out))
-	out = toldOf(t, &troupev1.Trace{Text: "What?"}, stumbling(), "explain", "--json")
+	out = runOnTrace(t, &troupev1.Trace{Text: "What?"}, failingTurn(), "explain", "--json")
 	require.Equal(t, 2, strings.Count(out, `"choice"`))
 	require.NotContains(t, out, "modelCall")
 }

@@ -19,11 +19,11 @@ func TestDescribeTrace_ShowsPlansAndStatuses(t *testing.T) {
 	}
 	events := []*troupev1.Event{
 		{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "w", Steps: []string{"plan", "sum"}}}},
-		at(1, 1, "a", begun()), at(1, 1, "a", end(&troupev1.StepResult{Tasks: []*troupev1.PlannedTask{{Agent: "calc", Text: "add\nit up"}}})),
-		at(2, 1, "b", begun()), at(2, 1, "b", end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED}})),
-		at(3, 1, "b", begun()), at(3, 1, "b", end(&troupev1.StepResult{MaxIterationsReached: true})),
-		at(4, 1, "b", begun()), at(4, 1, "b", end(&troupev1.StepResult{InputRequired: true})),
-		at(5, 1, "b", begun()), at(5, 1, "b", end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY}})),
+		at(1, 1, "a", stepStarted()), at(1, 1, "a", end(&troupev1.StepResult{Tasks: []*troupev1.PlannedTask{{Agent: "calc", Text: "add\nit up"}}})),
+		at(2, 1, "b", stepStarted()), at(2, 1, "b", end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED}})),
+		at(3, 1, "b", stepStarted()), at(3, 1, "b", end(&troupev1.StepResult{MaxIterationsReached: true})),
+		at(4, 1, "b", stepStarted()), at(4, 1, "b", end(&troupev1.StepResult{InputRequired: true})),
+		at(5, 1, "b", stepStarted()), at(5, 1, "b", end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY}})),
 	}
 	stamp := func(s int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(s, 0)) }
 	trace := &troupev1.Trace{Plan: []*troupev1.PlanStep{
@@ -31,7 +31,7 @@ func TestDescribeTrace_ShowsPlansAndStatuses(t *testing.T) {
 		{Number: 2, Step: "plan[1]", Agent: "calc", Task: "add it up", State: troupev1.PlanState_PLAN_STATE_EXECUTING, Executing: stamp(3)},
 		{Step: "sum", Agent: "writer", State: troupev1.PlanState_PLAN_STATE_CREATED},
 	}}
-	text := described(t, trace, events)
+	text := describeTrace(t, trace, events)
 	for _, want := range []string{
 		"─ plan w: plan, sum\n", "  2s  ", "─ plan, agent planner: completed\n", "─ plan[1], agent calc: executing; add it up\n", "─ sum, agent writer: created\n",
 		"─ planned task 1 for calc: add it up\n", "─ step 1: research, success\n", "─ step 2: research, cancelled\n",
@@ -39,5 +39,5 @@ func TestDescribeTrace_ShowsPlansAndStatuses(t *testing.T) {
 	} {
 		require.Contains(t, text, want)
 	}
-	require.Contains(t, toldOf(t, trace, events, "explain"), "planned   research, step 1, attempt 1\n            task 1 for calc: add it up\n")
+	require.Contains(t, runOnTrace(t, trace, events, "explain"), "planned   research, step 1, attempt 1\n            task 1 for calc: add it up\n")
 }

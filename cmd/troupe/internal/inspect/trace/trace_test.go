@@ -21,18 +21,18 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// archive is an orchestrator with one trace. Whoever watches a trace that runs waits.
-type archive struct {
+// traceServer is an orchestrator with one trace. Whoever watches a trace that runs waits.
+type traceServer struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	trace  *troupev1.Trace
 	events []*troupev1.Event
 }
 
-func (a *archive) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+func (a *traceServer) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
 	return &troupev1.GetTraceResponse{Trace: a.trace}, nil
 }
 
-func (a *archive) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+func (a *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
 	for _, e := range a.events {
 		if err := stream.Send(&troupev1.WatchTraceResponse{Event: e}); err != nil {
 			return err
@@ -42,14 +42,14 @@ func (a *archive) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.Orch
 	return stream.Context().Err()
 }
 
-// described is what troupe prints of a trace of these events, without what is above the tree.
-func described(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, args ...string) string {
+// describeTrace is what troupe prints of a trace of these events, without what is above the tree.
+func describeTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, args ...string) string {
 	t.Helper()
-	return toldOf(t, trace, events, append([]string{"describe", "trace"}, args...)...)
+	return runOnTrace(t, trace, events, append([]string{"describe", "trace"}, args...)...)
 }
 
-// toldOf is what a command prints of a trace of these events.
-func toldOf(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, command ...string) string {
+// runOnTrace is what a command prints of a trace of these events.
+func runOnTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, command ...string) string {
 	t.Helper()
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for i, e := range events {
@@ -59,7 +59,7 @@ func toldOf(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, comma
 	trace.TraceId, trace.SessionId, trace.Turn, trace.LastSequence = clitest.TraceID, "s1", 3, uint64(len(events))
 	trace.Started = timestamppb.Now()
 	addr := clitest.Serve(t, func(s grpc.ServiceRegistrar) {
-		troupev1.RegisterOrchestratorServiceServer(s, &archive{trace: trace, events: events})
+		troupev1.RegisterOrchestratorServiceServer(s, &traceServer{trace: trace, events: events})
 	})
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), append(command, "--addr", addr, clitest.TraceID), console.Terminal{Out: &stdout, Err: &stderr})
@@ -77,15 +77,15 @@ func at(step, attempt int32, instance string, e *troupev1.Event) *troupev1.Event
 	return e
 }
 
-func routed(d *troupev1.RoutingDecision) *troupev1.Event {
+func routingDecision(d *troupev1.RoutingDecision) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: d}}
 }
 
-func begun() *troupev1.Event {
+func stepStarted() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Version: "v2"}}}
 }
 
-func said(iteration int32, in, out, cost int64) *troupev1.Event {
+func modelCalled(iteration int32, in, out, cost int64) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 		Model: "openai/gpt-5", Iteration: iteration, Duration: durationpb.New(80 * time.Millisecond),
 		Usage: &troupev1.Usage{InputTokens: in, OutputTokens: out, ModelCalls: 1, CostMicroUsd: cost},
@@ -95,13 +95,13 @@ func said(iteration int32, in, out, cost int64) *troupev1.Event {
 // A turn that an agent asked for says where; one that asks an agent of the mesh says which turn
 // that is; and an answer that was cut says so.
 func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
-	cut := said(1, 1, 1, 0)
+	cut := modelCalled(1, 1, 1, 0)
 	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH
 	var out strings.Builder
 	trace := &troupev1.Trace{Turn: 1, Parent: &troupev1.Parent{TraceId: "above", Step: 2, Call: 3}}
 	printTree(console.Terminal{Out: &out}, trace, nil, []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Parent: trace.GetParent()}}},
-		at(1, 1, "research-1", begun()), at(1, 1, "research-1", cut), at(1, 1, "research-1", called("1")),
+		at(1, 1, "research-1", stepStarted()), at(1, 1, "research-1", cut), at(1, 1, "research-1", toolStarted("1")),
 		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
 			Target: "aide", SessionId: "sub-1", TraceId: "below", CallId: "1",
 		}}}),
@@ -112,17 +112,17 @@ func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
 	require.Contains(t, text, "aide works in session sub-1  trace below")
 }
 
-func called(id string) *troupev1.Event {
+func toolStarted(id string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: id, Tool: "search", Arguments: `{"query": "tiers"}`}}}
 }
 
-func answered(id string, status troupev1.ToolStatus, summary string) *troupev1.Event {
+func toolFinished(id string, status troupev1.ToolStatus, summary string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 		CallId: id, Tool: "search", Status: status, Summary: summary, Duration: durationpb.New(40 * time.Millisecond),
 	}}}
 }
 
-func warns(reason, message string) *troupev1.Event {
+func warningEvent(reason, message string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: reason, Message: message}}}
 }
 
@@ -131,34 +131,34 @@ func lostOnce() []*troupev1.Event {
 	return []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
 		{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "assistant", Steps: []string{"ask", "write"}}}},
-		routed(&troupev1.RoutingDecision{
+		routingDecision(&troupev1.RoutingDecision{
 			Target: "research", Reason: "coordinator chose research", Confidence: 0.8, Alternatives: []string{"clarification"},
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED,
 		}),
-		at(1, 1, "", warns("WAITING", "no instance of agent research takes the step yet")),
-		at(1, 1, "research-1", begun()),
-		at(1, 1, "research-1", said(1, 1200, 80, 12300)),
-		at(1, 1, "research-1", called("a")),
-		at(1, 1, "research-1", answered("a", troupev1.ToolStatus_TOOL_STATUS_ERROR, "no such\nindex")),
-		at(1, 1, "research-1", called("b")),
+		at(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
+		at(1, 1, "research-1", stepStarted()),
+		at(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
+		at(1, 1, "research-1", toolStarted("a")),
+		at(1, 1, "research-1", toolFinished("a", troupev1.ToolStatus_TOOL_STATUS_ERROR, "no such\nindex")),
+		at(1, 1, "research-1", toolStarted("b")),
 		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
 			Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went away"},
 		}}}),
-		at(1, 2, "research-2", begun()),
-		at(1, 2, "research-2", called("b")),
-		at(1, 2, "research-2", answered("b", troupev1.ToolStatus_TOOL_STATUS_SUCCESS, "found")),
-		at(1, 2, "research-2", said(2, 1300, 100, 0)),
+		at(1, 2, "research-2", stepStarted()),
+		at(1, 2, "research-2", toolStarted("b")),
+		at(1, 2, "research-2", toolFinished("b", troupev1.ToolStatus_TOOL_STATUS_SUCCESS, "found")),
+		at(1, 2, "research-2", modelCalled(2, 1300, 100, 0)),
 	}
 }
 
 func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 	broken := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "the provider is away"}
 	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: broken, Duration: durationpb.New(1600 * time.Millisecond)}
-	out := described(t, &troupev1.Trace{Result: result, Text: "What are the tiers?", Target: "assistant", State: troupev1.TraceState_TRACE_STATE_ENDED}, append(lostOnce(),
+	out := describeTrace(t, &troupev1.Trace{Result: result, Text: "What are the tiers?", Target: "assistant", State: troupev1.TraceState_TRACE_STATE_ENDED}, append(lostOnce(),
 		at(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 			Result: &troupev1.StepResult{Failure: broken}, Duration: durationpb.New(1200 * time.Millisecond),
 		}}}),
-		routed(&troupev1.RoutingDecision{Target: "synthesis", Reason: "synthesis always follows research", Confidence: 1, Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED}),
+		routingDecision(&troupev1.RoutingDecision{Target: "synthesis", Reason: "synthesis always follows research", Confidence: 1, Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED}),
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	))
 	require.Regexp(t, `^trace +`+clitest.TraceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
@@ -188,12 +188,12 @@ func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 
 // A trace that runs is described as far as it came, without a wait for the rest.
 func TestDescribeTrace_OfATurnThatRuns(t *testing.T) {
-	out := described(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
-		warns("RESUMED", "the turn goes on after its orchestrator went away"),
-		routed(&troupev1.RoutingDecision{Target: "research", Reason: "again", Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE}),
-		at(1, 2, "research-2", begun()),
-		at(1, 2, "research-2", said(1, 0, 0, 0)),
-		at(1, 2, "research-2", called("a")),
+	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
+		warningEvent("RESUMED", "the turn goes on after its orchestrator went away"),
+		routingDecision(&troupev1.RoutingDecision{Target: "research", Reason: "again", Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE}),
+		at(1, 2, "research-2", stepStarted()),
+		at(1, 2, "research-2", modelCalled(1, 0, 0, 0)),
+		at(1, 2, "research-2", toolStarted("a")),
 	))
 	require.Contains(t, out, "\nstate    running\n")
 	require.Empty(t, cmp.Diff(`
@@ -214,18 +214,18 @@ TIME    IN  OUT      COST
                            │        └─ tool search {"query": "tiers"} → running
                            └─ warning RESUMED: the turn goes on after its orchestrator went away
 `, tree(out)))
-	require.Equal(t, "trace", strings.Fields(described(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
+	require.Equal(t, "trace", strings.Fields(describeTrace(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
 }
 
 func TestDescribeTrace_OfATurnThatWaits(t *testing.T) {
 	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.", Agent: "research", Pending: []*troupev1.PendingCall{clitest.MailCall("1-1-2")}}
-	out := described(t, &troupev1.Trace{Result: result}, []*troupev1.Event{
+	out := describeTrace(t, &troupev1.Trace{Result: result}, []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Answers: []*troupev1.CallAnswer{
 			{Id: "1-1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, By: "alice", Late: true},
 			{Id: "1-1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "no\nmore"},
 		}}}},
-		at(1, 2, "research-1", begun()),
-		at(1, 2, "research-1", said(1, 1, 1, 0)),
+		at(1, 2, "research-1", stepStarted()),
+		at(1, 2, "research-1", modelCalled(1, 1, 1, 0)),
 		at(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
 		{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	})
@@ -242,10 +242,10 @@ func TestDescribeTrace_AsJSONHasTheEvents(t *testing.T) {
 		Trace  struct{ TraceID, SessionID string }
 		Events []struct{ Sequence string }
 	}
-	require.NoError(t, json.Unmarshal([]byte(described(t, &troupev1.Trace{}, lostOnce(), "--json")), &all))
+	require.NoError(t, json.Unmarshal([]byte(describeTrace(t, &troupev1.Trace{}, lostOnce(), "--json")), &all))
 	require.Equal(t, "s1", all.Trace.SessionID)
 	require.Len(t, all.Events, len(lostOnce()))
-	require.NoError(t, json.Unmarshal([]byte(described(t, &troupev1.Trace{}, nil, "--json")), &all))
+	require.NoError(t, json.Unmarshal([]byte(describeTrace(t, &troupev1.Trace{}, nil, "--json")), &all))
 	require.NotNil(t, all.Events)
 }
 
