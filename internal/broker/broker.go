@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
@@ -154,19 +155,25 @@ func kem() hpke.KEM { return hpke.DHKEM(ecdh.X25519()) }
 // info binds what is sealed to a key and a session: ids hold no zero byte.
 func info(id, session string) []byte { return []byte("troupe.v1 auth\x00" + id + "\x00" + session) }
 
-// Session is a broker for one session, for those who shall not choose it.
+// Session is the broker of one session. It implements execution.CredentialBroker for code that may not choose the
+// session.
 type Session struct {
 	broker *Broker
 	id     string
 }
 
+var _ execution.CredentialBroker = (*Session)(nil)
+
 // For returns the broker for a session.
 func (b *Broker) For(session string) *Session { return &Session{b, session} }
 
-// Ask is Broker.Ask.
-func (s *Session) Ask(name string) (Key, error) { return s.broker.Ask(s.id, name) }
+// Ask makes a key as Broker.Ask does.
+func (s *Session) Ask(name string) (execution.PendingAuth, error) {
+	key, err := s.broker.Ask(s.id, name)
+	return execution.PendingAuth{Login: execution.Login{Name: name}, ID: key.ID, Key: key.Public, Expires: key.Expires}, err
+}
 
-// Open is Broker.Open.
+// Open opens a sealed credential as Broker.Open does.
 func (s *Session) Open(id string, sealed []byte) (string, secret.Value, error) {
 	return s.broker.Open(id, s.id, sealed)
 }

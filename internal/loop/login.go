@@ -65,7 +65,8 @@ func (r *run) lack(w *work, p *execution.Pending) error {
 		return nil
 	}
 	l.Name, l.Prompt, l.URL = strings.ToValidUTF8(l.Name, "�"), strings.ToValidUTF8(l.Prompt, "�"), strings.ToValidUTF8(l.URL, "�")
-	p.Needs, p.Auth = execution.NeedAuth, &execution.PendingAuth{Login: l, ID: key.ID, Key: key.Public, Expires: key.Expires}
+	key.Login = l
+	p.Needs, p.Auth = execution.NeedAuth, &key
 	if p.Until.IsZero() || key.Expires.Before(p.Until) {
 		p.Until = key.Expires
 	}

@@ -15,7 +15,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -73,8 +72,8 @@ type Input struct {
 	Agent   string                  // of the step, to which an answer goes; a call that waits names it
 	Answers []execution.Answer      // to calls that wait since a turn before this one; the journal has what was done in it
 
-	Broker *broker.Session // asks for credentials that tools lack; nil: such a tool fails
-	Budget *budget.Ledger  // that the run asks before each call of a model or a tool; nil: nothing is bounded
+	Broker execution.CredentialBroker // asks for credentials that tools lack; nil: such a tool fails
+	Budget *budget.Ledger             // that the run asks before each call of a model or a tool; nil: nothing is bounded
 
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
 	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:

@@ -25,8 +25,11 @@ const (
 // Kinds are those that are amounts, in the order in which they are told.
 func Kinds() []Kind { return []Kind{Iterations, ModelCalls, ToolCalls, Tokens, Cost, FanOut} }
 
-// Unlimited stands for an amount that nothing bounds.
-const Unlimited = math.MaxInt64
+// Units of amounts.
+const (
+	Unlimited = math.MaxInt64 // no limit
+	Dollar    = 1_000_000     // one US dollar, in the unit of costs
+)
 
 // Amounts are how much of each kind. They are never negative.
 type Amounts struct {

@@ -23,9 +23,6 @@ const (
 	DefaultDepth      = 4
 )
 
-// Dollar is a US dollar, as costs are counted.
-const Dollar = 1_000_000
-
 // Limits are what a trace may use. Depth and FanOut are bounded whatever the policy is.
 type Limits struct {
 	Amounts

@@ -9,114 +9,182 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// entry has the fields of the kinds that are kept in a trace, under the names that stand in
-// traces and logs (CO-43 to CO-49).
-type entry struct {
+// header has the fields that all entries of a trace begin with.
+type header struct {
 	ID     string    `json:"id"`
 	Type   string    `json:"type"`
 	Time   time.Time `json:"timestamp"`
 	Author string    `json:"author,omitempty"`
 	Branch string    `json:"branch,omitempty"`
-
-	Turn   int    `json:"turn,omitempty"`
-	Prompt string `json:"prompt,omitempty"`
-
-	Model     string `json:"model,omitempty"`
-	Iteration int    `json:"iteration,omitempty"`
-	ToolCalls *int   `json:"tool_calls_count,omitempty"`
-	Usage     *usage `json:"usage,omitempty"`
-	Duration  *int64 `json:"duration_ms,omitempty"`
-	Finish    Finish `json:"finish_reason,omitempty"`
-
-	Tool      string          `json:"tool_name,omitempty"`
-	CallID    string          `json:"call_id,omitempty"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-	Status    ToolStatus      `json:"status,omitempty"`
-	Result    *string         `json:"result,omitempty"`
-	Timing    *int64          `json:"timing,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	ErrorType string          `json:"error_type,omitempty"`
-
-	Fraction *float64 `json:"fraction,omitempty"`
-
-	Target  string `json:"target,omitempty"`
-	Session string `json:"session_id,omitempty"`
-	Request string `json:"request_id,omitempty"`
-	Trace   string `json:"trace_id,omitempty"`
-	TurnID  string `json:"turn_id,omitempty"`
-
-	Pending string           `json:"pending_id,omitempty"`
-	Needs   execution.Need   `json:"needs,omitempty"`
-	Risk    execution.Effect `json:"risk,omitempty"`
-	Until   time.Time        `json:"until,omitzero"`
-
-	Text    string                     `json:"text,omitempty"`
-	Topic   Topic                      `json:"kind,omitempty"`
-	State   map[string]json.RawMessage `json:"state_delta,omitempty"`
-	Files   map[string]int             `json:"artifact_delta,omitempty"`
-	Reason  string                     `json:"reason,omitempty"`
-	Message string                     `json:"message,omitempty"`
-
-	Key       string          `json:"key,omitempty"`
-	Owner     ownership.Owner `json:"owner,omitempty"`
-	Actor     string          `json:"actor,omitempty"`
-	Operation string          `json:"operation,omitempty"`
 }
+
+// The fields of an entry by the kind of its event, under the names in traces and logs (CO-43 to CO-49).
+type (
+	userInputEntry struct {
+		Turn   int    `json:"turn,omitempty"`
+		Prompt string `json:"prompt,omitempty"`
+	}
+	textEntry struct {
+		Text   string `json:"text,omitempty"`
+		Reason string `json:"reason,omitempty"`
+	}
+	modelCallEntry struct {
+		Model     string `json:"model,omitempty"`
+		Iteration int    `json:"iteration,omitempty"`
+		ToolCalls int    `json:"tool_calls_count"`
+		Usage     *usage `json:"usage"`
+		Duration  int64  `json:"duration_ms"`
+		Finish    Finish `json:"finish_reason,omitempty"`
+	}
+	callEntry struct {
+		Tool      string          `json:"tool_name,omitempty"`
+		CallID    string          `json:"call_id,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	}
+	toolFinishedEntry struct {
+		Iteration int `json:"iteration,omitempty"`
+		callEntry
+		Status    ToolStatus `json:"status,omitempty"`
+		Result    string     `json:"result"`
+		Timing    int64      `json:"timing"`
+		Error     string     `json:"error,omitempty"`
+		ErrorType string     `json:"error_type,omitempty"`
+	}
+	toolProgressEntry struct {
+		Tool     string   `json:"tool_name,omitempty"`
+		CallID   string   `json:"call_id,omitempty"`
+		Fraction *float64 `json:"fraction,omitempty"`
+		Message  string   `json:"message,omitempty"`
+	}
+	toolPendingEntry struct {
+		callEntry
+		Status  ToolStatus       `json:"status,omitempty"`
+		Pending string           `json:"pending_id,omitempty"`
+		Needs   execution.Need   `json:"needs,omitempty"`
+		Risk    execution.Effect `json:"risk,omitempty"`
+		Until   time.Time        `json:"until,omitzero"`
+		Message string           `json:"message,omitempty"`
+	}
+	subtaskEntry struct {
+		CallID  string `json:"call_id,omitempty"`
+		Target  string `json:"target,omitempty"`
+		Session string `json:"session_id,omitempty"`
+		Request string `json:"request_id,omitempty"`
+		Trace   string `json:"trace_id,omitempty"`
+		TurnID  string `json:"turn_id,omitempty"`
+	}
+	messageEntry struct {
+		Text  string                     `json:"text,omitempty"`
+		State map[string]json.RawMessage `json:"state_delta,omitempty"`
+		Files map[string]int             `json:"artifact_delta,omitempty"`
+	}
+	thinkingEntry struct {
+		Text  string `json:"text,omitempty"`
+		Topic Topic  `json:"kind,omitempty"`
+	}
+	warningEntry struct {
+		Reason  string `json:"reason,omitempty"`
+		Message string `json:"message,omitempty"`
+	}
+	violationEntry struct {
+		Key       string          `json:"key,omitempty"`
+		Owner     ownership.Owner `json:"owner,omitempty"`
+		Actor     string          `json:"actor,omitempty"`
+		Operation string          `json:"operation,omitempty"`
+	}
+	answerEntry struct {
+		Iteration int    `json:"iteration,omitempty"`
+		Text      string `json:"text,omitempty"`
+		Reason    string `json:"reason,omitempty"`
+	}
+	turnResultEntry struct {
+		Turn      int    `json:"turn,omitempty"`
+		Usage     *usage `json:"usage,omitempty"`
+		Duration  int64  `json:"duration_ms"`
+		ErrorType string `json:"error_type,omitempty"`
+		Reason    string `json:"reason,omitempty"`
+	}
+)
 
 type usage struct {
 	Input  int64    `json:"input_tokens"`
 	Output int64    `json:"output_tokens"`
-	Cost   *float64 `json:"cost,omitempty"` // US dollars; absent when it is not known
+	Cost   *float64 `json:"cost,omitempty"` // US dollars (absent when unknown)
 }
 
-// MarshalJSON writes the event as an entry of a trace.
+// MarshalJSON writes the event as an entry of a trace: the header, then the fields of its kind.
 func (e Event) MarshalJSON() ([]byte, error) {
-	out := entry{ID: e.ID(), Type: e.Kind(), Time: e.Time.UTC(), Author: e.Author, Branch: e.Branch}
-	switch p := e.Payload.(type) {
-	case UserInput:
-		out.Turn, out.Prompt = p.Turn, p.Prompt
-	case TextDelta:
-		out.Text = p.Text
-	case ModelCall:
-		out.Model, out.Iteration, out.ToolCalls = p.Model, p.Iteration, &p.ToolCalls
-		out.Usage, out.Duration, out.Finish = used(p.Usage), milliseconds(p.Duration), p.Finish
-	case ToolStarted:
-		out.Tool, out.CallID, out.Arguments = p.Tool, p.CallID, object(p.Arguments)
-	case ToolFinished:
-		out.Tool, out.CallID, out.Arguments, out.Iteration = p.Tool, p.CallID, object(p.Arguments), p.Iteration
-		out.Status, out.Result, out.Timing = p.Status, &p.Result, milliseconds(p.Duration)
-		if p.Status != ToolSuccess {
-			out.Error, out.ErrorType = p.Result, p.ErrorType
-		}
-	case ToolProgress:
-		out.Tool, out.CallID, out.Message, out.Fraction = p.Tool, p.CallID, p.Message, p.Fraction
-	case SubtaskStarted:
-		out.Target, out.Session, out.Request, out.Trace, out.TurnID, out.CallID = p.Target, p.Session, p.Request, p.Trace, p.Turn, p.CallID
-	case ToolPending:
-		out.Tool, out.CallID, out.Arguments, out.Status = p.Tool, p.CallID, object(p.Arguments), ToolWaiting
-		out.Pending, out.Needs, out.Risk, out.Until, out.Message = p.ID, p.Needs, p.Risk, p.Until.UTC(), p.Reason
-	case Appended:
-		out.Text, out.Reason = p.Message.Text, string(p.Message.Role)
-	case Message:
-		out.Text, out.State, out.Files = p.Text, delta(p.State), p.Artifacts
-	case Thinking:
-		out.Text, out.Topic = p.Text, p.Topic
-	case Warning:
-		out.Reason, out.Message = p.Reason, p.Message
-	case OwnershipViolation:
-		out.Key, out.Owner, out.Actor, out.Operation = p.Key, p.Owner, p.Actor, p.Operation
-	case Answer:
-		out.Text, out.Reason, out.Iteration = p.Text, string(p.Reason), p.Iterations
-	case TurnResult:
-		out.Turn, out.Reason, out.ErrorType, out.Duration = p.Turn, string(p.Reason), p.ErrorType, milliseconds(p.Duration)
-		if p.Usage != nil {
-			out.Usage = used(*p.Usage)
-		}
+	out, err := json.Marshal(header{ID: e.ID(), Type: e.Kind(), Time: e.Time.UTC(), Author: e.Author, Branch: e.Branch})
+	fields := entryOf(e.Payload)
+	if err != nil || fields == nil {
+		return out, err
 	}
-	return json.Marshal(out)
+	more, err := json.Marshal(fields)
+	if err != nil || len(more) == len("{}") {
+		return out, err
+	}
+	return append(append(out[:len(out)-1], ','), more[1:]...), nil
 }
 
-func used(u execution.Usage) *usage {
+// entryOf returns the fields of an entry besides its header (nil when it has none).
+func entryOf(payload Payload) any {
+	switch p := payload.(type) {
+	case UserInput:
+		return userInputEntry{Turn: p.Turn, Prompt: p.Prompt}
+	case TextDelta:
+		return textEntry{Text: p.Text}
+	case ModelCall:
+		return modelCallEntry{
+			Model: p.Model, Iteration: p.Iteration, ToolCalls: p.ToolCalls, Usage: usageOf(p.Usage),
+			Duration: p.Duration.Milliseconds(), Finish: p.Finish,
+		}
+	case ToolStarted:
+		return callEntry{p.Tool, p.CallID, object(p.Arguments)}
+	case ToolFinished:
+		return toolFinished(p)
+	case ToolProgress:
+		return toolProgressEntry{Tool: p.Tool, CallID: p.CallID, Fraction: p.Fraction, Message: p.Message}
+	case SubtaskStarted:
+		return subtaskEntry{CallID: p.CallID, Target: p.Target, Session: p.Session, Request: p.Request, Trace: p.Trace, TurnID: p.Turn}
+	case ToolPending:
+		return toolPendingEntry{
+			callEntry: callEntry{p.Tool, p.CallID, object(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
+			Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
+		}
+	case Appended:
+		return textEntry{Text: p.Message.Text, Reason: string(p.Message.Role)}
+	case Message:
+		return messageEntry{Text: p.Text, State: delta(p.State), Files: p.Artifacts}
+	case Thinking:
+		return thinkingEntry{Text: p.Text, Topic: p.Topic}
+	case Warning:
+		return warningEntry{Reason: p.Reason, Message: p.Message}
+	case OwnershipViolation:
+		return violationEntry{Key: p.Key, Owner: p.Owner, Actor: p.Actor, Operation: p.Operation}
+	case Answer:
+		return answerEntry{Iteration: p.Iterations, Text: p.Text, Reason: string(p.Reason)}
+	case TurnResult:
+		out := turnResultEntry{Turn: p.Turn, Duration: p.Duration.Milliseconds(), ErrorType: p.ErrorType, Reason: string(p.Reason)}
+		if p.Usage != nil {
+			out.Usage = usageOf(*p.Usage)
+		}
+		return out
+	}
+	return nil
+}
+
+func toolFinished(p ToolFinished) toolFinishedEntry {
+	out := toolFinishedEntry{
+		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, object(p.Arguments)},
+		Status: p.Status, Result: p.Result, Timing: p.Duration.Milliseconds(),
+	}
+	if p.Status != ToolSuccess {
+		out.Error, out.ErrorType = p.Result, p.ErrorType
+	}
+	return out
+}
+
+func usageOf(u execution.Usage) *usage {
 	out := &usage{Input: u.InputTokens, Output: u.OutputTokens}
 	if u.CostMicros > 0 {
 		dollars := float64(u.CostMicros) / 1e6
@@ -125,12 +193,7 @@ func used(u execution.Usage) *usage {
 	return out
 }
 
-func milliseconds(d time.Duration) *int64 {
-	ms := d.Milliseconds()
-	return &ms
-}
-
-// delta has a removed key as null.
+// delta returns changes of state with null for each removed key.
 func delta(state map[string]json.RawMessage) map[string]json.RawMessage {
 	out := maps.Clone(state)
 	for key, value := range out {
@@ -141,7 +204,7 @@ func delta(state map[string]json.RawMessage) map[string]json.RawMessage {
 	return out
 }
 
-// object is JSON as it is, and anything else as a JSON text.
+// object returns valid JSON unchanged, and other text as a JSON string.
 func object(text string) json.RawMessage {
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)

@@ -5,33 +5,21 @@ import (
 	"time"
 )
 
-// DefaultPriority is that of a request that names none (contract OC-28), of 0 to MaxPriority.
-const (
-	DefaultPriority = 5
-	MaxPriority     = 10
-)
-
-// Bounds of what planners say, as on the wire.
-const (
-	MaxTasks    = 16
-	MaxTaskText = 4 << 10 // bytes
-)
-
-// Asked is what a step is asked to do (contract OC-28). The zero Asked is that of an agent that is
-// run by hand: it does what the conversation wants.
+// Asked is what a step is asked to do (contract OC-28). The zero Asked belongs to an agent that is run by hand: it does
+// what the conversation wants.
 type Asked struct {
 	Goal           string // what the user wants of the turn, cut to 200 characters
-	Task           string // what this step is asked to do; the goal when nobody asked for anything else
-	ExpectedOutput string // what the result shall be, in words; empty: nobody said
+	Task           string // what this step is asked to do (the goal unless a planner asked for something else)
+	ExpectedOutput string // description of the result (may be empty)
 	Constraints    []string
 	Priority       int // of the turn, 0 to 10
 	Tags           []string
-	Timeout        time.Duration // what was left of the time of the turn; 0: nobody said
-	Plan           *PlanRequest  // the step shall say who does what next; nil: it does not plan
+	Timeout        time.Duration // what was left of the time of the turn (0 means unknown)
+	Plan           *PlanRequest  // asks the step for tasks (nil means that it does not plan)
 }
 
-// Brief is what an agent is to be told that the conversation does not say: the task, what it has to
-// keep to, and what is expected. It is empty when there is nothing of it.
+// Brief returns the part of the request that the conversation does not contain: the task, the constraints and the
+// expected output. It is empty when there is none.
 func (a Asked) Brief() string {
 	var parts []string
 	if a.Task != a.Goal {
@@ -46,20 +34,20 @@ func (a Asked) Brief() string {
 	return strings.Join(parts, "\n\n")
 }
 
-// PlanRequest asks for tasks. The orchestrator refuses those for other agents, and more than Max.
+// PlanRequest asks for tasks. The orchestrator rejects tasks for other agents, and more than Max of them.
 type PlanRequest struct {
-	Agents   []PlanAgent // that may have tasks
+	Agents   []PlanAgent // the agents that may get tasks
 	Max      int         // 1 to MaxTasks
-	Parallel bool        // they run at once: none may build on another
+	Parallel bool        // the tasks run at once, so none may depend on another
 }
 
-// PlanAgent is an agent that may have tasks.
+// PlanAgent is an agent that may get tasks.
 type PlanAgent struct {
 	Name        string
-	Description string // one line from its author; empty: not known
+	Description string // one line from its author (may be empty)
 }
 
-// Names are those of the agents that may have tasks, in order.
+// Names returns the names of the agents that may get tasks, in order.
 func (p PlanRequest) Names() []string {
 	var all []string
 	for _, a := range p.Agents {
@@ -71,5 +59,5 @@ func (p PlanRequest) Names() []string {
 // PlannedTask is a piece of work that a planner gives to an agent.
 type PlannedTask struct {
 	Agent string
-	Text  string // what it is asked to do, at most MaxTaskText bytes
+	Text  string // what the agent is asked to do, at most MaxTaskText bytes
 }

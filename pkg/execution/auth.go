@@ -41,6 +41,16 @@ type Login struct {
 	URL    string // where it comes from; empty: Prompt says all there is
 }
 
+// CredentialBroker lets tools ask a person for a credential (LP-37). The person seals it to a key that the broker
+// made, so that nothing on the way can read it.
+type CredentialBroker interface {
+	// Ask makes a key for the credential of a name. Modes: resource_quota when too many keys live.
+	Ask(name string) (PendingAuth, error)
+	// Open opens a credential that was sealed to the key of an id, and returns the name that it was asked for. Modes:
+	// not_found when the key is gone, user_invalid_input when the credential was sealed to another key.
+	Open(id string, sealed []byte) (name string, credential secret.Value, err error)
+}
+
 type (
 	authKey   struct{}
 	holderKey struct{}

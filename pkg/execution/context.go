@@ -11,14 +11,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of a context, as on the wire.
-const (
-	DefaultProfile   = "default"
-	MaxMetadata      = 32
-	MaxMetadataKey   = 64   // bytes
-	MaxMetadataValue = 1024 // bytes
-)
-
 // Origin is what a Context is made of (contract OC-7). Metadata is no place for secrets: it is
 // stored with the trace, and every agent and tool reads it. Credentials belong into Auth.
 type Origin struct {

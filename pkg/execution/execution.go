@@ -1,60 +1,52 @@
-// Package execution is one agent's execution inside a turn: what it is given and what it
-// leads to. Values are immutable once they are handed over.
+// Package execution describes one execution of an agent inside a turn: what the agent is given, and what it returns.
+// Values are immutable once they are handed over.
 package execution
 
 import (
 	"cmp"
 
-	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// MaxObservations is how many a result may hold (guarantees S9).
-const MaxObservations = 64
-
-// Step is all that an agent is given for one execution. The agent keeps nothing of it
-// afterwards (RA-1).
+// Step is everything that an agent is given for one execution. The agent keeps nothing of it afterwards (RA-1).
+//
+// It has more fields than other structs because it is the request of a worker as a value: the fields are those of
+// ExecuteStepRequest, and no code computes with all of them.
 type Step struct {
-	TraceID   string // never changes on the way
-	SessionID string
-	User      string // whose session it is; empty: nobody's
-	TurnID    string
-	Turn      int    // number in the session, from 1
-	Number    int    // of the step in the turn, from 1
-	Attempt   int    // from 1
-	Agent     string // who shall run
+	TraceID     string // the same in all steps of the turn
+	RootTraceID string // the trace with which the run began (empty means TraceID)
+	SessionID   string
+	User        string // owner of the session (empty means none)
+	TurnID      string
+	Turn        int    // number of the turn in the session, from 1
+	Number      int    // number of the step in the turn, from 1
+	Attempt     int    // from 1
+	Agent       string // name of the agent that runs the step
+	Origin      string // the turn that did the step first and failed in it; TurnID resumes that turn (empty means TurnID)
 
-	History []conversation.Message // the window that the agent may see, oldest first
-	Prior   []Result               // of the steps before it in this turn
-	Routes  []string               // agents to which the step may ask to hand on
-	Silent  bool                   // what it says is for the steps behind it, and not for the session; it may not end the turn
+	History []conversation.Message // the window that the agent may see, oldest message first
+	Prior   []Result               // results of the earlier steps of the turn
+	Answers []Answer               // answers to calls of an earlier turn, which this turn continues
+	Asked                          // what the step is asked to do
 
-	Tools *Tools // of its agent, which it may use; nil: all
+	Routes []string // agents to which the step may ask to hand over
+	Silent bool     // the output is for later steps and not for the session; the step may not end the turn
+	Tools  *Tools   // the tools of the agent that the step may use (nil means all)
 
-	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
-
-	Asked              // what it is asked to do
-	RootTraceID string // trace with which the run began; empty: TraceID
-
-	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
-
-	Journal  Journal // of the step; nil: nothing is kept of it
-	Recorded bool    // the journal gets all that is needed to run the step again
-
-	Origin string // turn that did the step first, and failed in it; TurnID goes on in its place. Empty: TurnID
-
-	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
-
-	Budget *budget.Ledger // what this attempt may use, and has used; all agents of the step share it; nil: nothing is bounded
+	Context  Context          // under which the turn acts (zero means that the agent makes one of the fields above)
+	Journal  Journal          // of the step (nil means that nothing is recorded)
+	Recorded bool             // the journal gets all that is needed to run the step again
+	Broker   CredentialBroker // asks for credentials that tools lack (nil means that nobody can be asked)
+	Budget   *budget.Ledger   // of this attempt, shared by all agents of the step (nil means unlimited)
 }
 
-// CallTurn is the turn under whose id idempotency keys are made: a tool that ran for a turn that
-// failed knows its call again in the one that goes on.
+// CallTurn returns the turn whose id idempotency keys are made of. A turn that resumes a failed one keeps the keys of the
+// failed turn, so that tools recognize repeated calls.
 func (s Step) CallTurn() string { return cmp.Or(s.Origin, s.TurnID) }
 
-// Observations are those of the steps before this one, in order.
+// Observations returns the observations of the earlier steps, in order.
 func (s Step) Observations() []string {
 	var all []string
 	for _, r := range s.Prior {
@@ -64,42 +56,43 @@ func (s Step) Observations() []string {
 }
 
 // Result is what a step led to. It is stored with the turn.
+//
+// It has more fields than other structs because it is a stored record: the fields are those of StepResult.
 type Result struct {
 	Step          int
 	Agent         string
-	Text          string    // what the agent said last
-	NextAgent     string    // a request; the orchestrator checks it
-	InputRequired bool      // Text is a question to the user that ends the turn
-	Pending       []Pending // calls that wait for somebody, and the turn with them; only with InputRequired
-	Stopped       bool      // somebody stopped the agent; the turn ends with Text
-	Observations  []string  // for the steps after it, at most 4 KiB each
-	ToolsCalled   []string  // in the order of the calls
-	Iterations    int       // model calls with their tool rounds
-	MaxIterations bool      // stopped at the limit; Text says so
-	Usage         Usage
-	Confidence    *float64       // 0 to 1; nil when the agent does not judge
+	Text          string         // the last text of the agent
+	NextAgent     string         // the agent to hand over to; a request that the orchestrator checks
+	InputRequired bool           // Text is a question to the user, which ends the turn
+	Pending       []Pending      // calls that wait for an answer; only with InputRequired
+	Stopped       bool           // a person or a handler stopped the agent; the turn ends with Text
+	Observations  []string       // for later steps, at most 4 KiB each
+	ToolsCalled   []string       // in the order of the calls
+	Iterations    int            // model calls with their tool rounds
+	MaxIterations bool           // the agent stopped at its limit of iterations; Text says so
+	Usage         Usage          // of the models
+	Confidence    *float64       // 0 to 1 (nil when the agent does not judge)
 	Sequence      int64          // last message of the session after the commit
-	Tasks         []PlannedTask  // what a step that plans wants done next, in order
+	Tasks         []PlannedTask  // the next tasks of a planner, in order
 	Failure       *failure.Error // set when the step failed
 
-	Used      *budget.Amounts // of the budget, by this attempt; nil: its worker does not count
-	Inherited bool            // an earlier turn did it, and this one began with its result
-
-	Untrusted string // first source of untrusted words that the step has read, as in conversation.Message; empty: none
+	Used      *budget.Amounts // of the budget, by this attempt (nil when its worker does not count)
+	Inherited bool            // an earlier turn did the step, and this turn began with its result
+	Untrusted string          // first untrusted source that the step has read, as in conversation.Message (empty means none)
 }
 
-// Usage is what model calls consumed.
+// Usage is the consumption of model calls.
 type Usage struct {
-	InputTokens  int64 // all of them, cached ones included
+	InputTokens  int64 // including cached ones
 	OutputTokens int64
 	ModelCalls   int
-	CostMicros   int64 // in millionths of a US dollar; 0: not known
+	CostMicros   int64 // in millionths of a US dollar (0 means unknown)
 
-	CachedTokens     int64 // of the input: the provider had read them before
-	CacheWriteTokens int64 // of the input: the provider keeps them to read again
+	CachedTokens     int64 // part of the input that the provider read from its cache
+	CacheWriteTokens int64 // part of the input that the provider wrote to its cache
 }
 
-// Add returns the sum of two usages. Its cost is that of the model calls whose cost is known.
+// Add returns the sum of two usages. Calls with an unknown cost count as 0.
 func (u Usage) Add(o Usage) Usage {
 	return Usage{
 		InputTokens:  u.InputTokens + o.InputTokens,

@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// Limits of calls that wait.
-const (
-	MaxPending = 64        // calls of one turn
-	MaxAnswer  = 256 << 10 // bytes of an answer
-)
-
 // Pending is a tool call that waits for an answer from outside the turn: from a person who allows it, or from a client
 // that runs it (LP-16, AD-32). The turn has ended with it. The turn that brings the answer continues in its place and
 // repeats nothing that was done.

@@ -1,0 +1,19 @@
+package execution
+
+// Limits and defaults of steps, as on the wire.
+const (
+	DefaultPriority = 5 // of a request that names none (contract OC-28); priorities are 0 to MaxPriority
+	MaxPriority     = 10
+
+	MaxTasks    = 16      // of a plan
+	MaxTaskText = 4 << 10 // bytes
+
+	DefaultProfile   = "default"
+	MaxMetadata      = 32   // pairs
+	MaxMetadataKey   = 64   // bytes
+	MaxMetadataValue = 1024 // bytes
+
+	MaxObservations = 64        // of a result (guarantees S9)
+	MaxPending      = 64        // calls of one turn that wait
+	MaxAnswer       = 256 << 10 // bytes of an answer to one
+)

@@ -1,0 +1,81 @@
+// Package outside_test builds a program of another module, which writes an agent, a tool, a hook, a plugin, a store and
+// a client from pkg/ alone, and checks what they compile.
+package outside_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// heavy are the modules that nothing outside may compile.
+var heavy = []string{
+	"go.etcd.io/etcd/server", "github.com/blevesearch/bleve", "sigs.k8s.io/kustomize", "k8s.io", "github.com/alicebob/miniredis",
+}
+
+// parts are the packages of the program, and what they may not compile besides.
+var parts = map[string][]string{
+	"lookup":  {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"audit":   {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"greeter": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"store":   {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"asker":   {"buf.build/go/protovalidate", "github.com/google/cel-go", "cel.dev/expr", "github.com/antlr4-go/antlr"},
+}
+
+func TestProgram_CompilesNoMoreThanItNeeds(t *testing.T) {
+	modfile := goMod(t)
+	for part, forbidden := range parts {
+		deps := strings.Fields(run(t, "list", "-deps", modfile, "./"+part))
+		require.Contains(t, deps, "example.org/outside/"+part)
+		for _, dep := range deps {
+			for _, path := range append(heavy, forbidden...) {
+				require.False(t, dep == path || strings.HasPrefix(dep, path+"/"), "%s compiles %s", part, dep)
+			}
+		}
+	}
+}
+
+func TestProgram_Runs(t *testing.T) {
+	modfile := goMod(t)
+	require.Equal(t, "called weather\nGood morning, it is sunny.\n", run(t, "run", modfile, "./greeter"))
+	run(t, "vet", modfile, "./...")
+	run(t, "test", modfile, "./store")
+}
+
+// goMod returns the flag for a go.mod of the program that has the requirements of the main module, so that the program
+// compiles the same versions.
+func goMod(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	text = regexp.MustCompile(`(?m)^module .*$`).ReplaceAll(text, []byte("module example.org/outside"))
+	text = regexp.MustCompile(`(?ms)^tool \(.*?^\)$|^tool .*?$|^ignore .*?$`).ReplaceAll(text, nil)
+	text = append(text, "\nrequire github.com/troupe-dev/troupe v0.0.0\n\nreplace github.com/troupe-dev/troupe => "+root+"\n"...)
+	file := filepath.Join(t.TempDir(), "go.mod")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(file), "go.sum"), sums, 0o600))
+	return "-modfile=" + file
+}
+
+// run runs the go command in the program and returns what it prints.
+func run(t *testing.T, verb string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{verb}, args...)...)
+	cmd.Dir = "program"
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	require.NoError(t, err, "go %s: %s%s", verb, out, problems.String())
+	return string(out)
+}
