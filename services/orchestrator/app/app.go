@@ -32,6 +32,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/api/sessions"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
@@ -192,7 +193,7 @@ func (a *App) open(files fs.FS) error {
 	a.closers.Add(server)
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, server)
 	a.eraser = erase.New(erase.Config{Memory: memory, Traces: a.store, Cancel: a.runner.Cancel, Log: a.telemetry.Log})
-	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Eraser: a.eraser})
+	troupev1.RegisterSessionServiceServer(a.grpc, &sessions.Server{Memory: memory, Eraser: a.eraser})
 	a.dependencies = []probe.Dependency{
 		{Condition: conditionMemory, Address: a.cfg.Memory, Check: rpc.Serving(conn, troupev1.MemoryService_ServiceDesc.ServiceName)},
 		{Condition: conditionStore, Address: a.store.Addr(), Check: a.store.Ping},

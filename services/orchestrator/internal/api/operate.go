@@ -53,7 +53,7 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 	return &troupev1.ReleaseAgentResponse{Instances: outcomesToProto(outcomes)}, err
 }
 
-// quarantine is why an agent is shut out; nil: it is not.
+// quarantine returns the quarantine of an agent (nil when there is none).
 func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 	d, out := o.Roster.Desired().Quarantine(agent)
 	if !out {
@@ -62,17 +62,17 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: d.Reason, Since: timestamppb.New(d.Since)}
 }
 
-// instance is a registration with what operators want of it.
+// instance returns a registered instance with its desired state.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
 	shown, desire := instancewire.InstanceToProto(in), o.Roster.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desired(desire.Want), desire.Reason
 	shown.Missing = o.Roster.IsMissing(in.Key())
-	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.Unproven(in)
+	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.IdentityError(in)
 	return shown
 }
 
-// desired is what a client sees. One that this version does not know keeps steps away, as
-// PAUSE does.
+// desired returns the desired state as clients see it. A state that this version does not know keeps
+// steps away, as PAUSE does.
 func desired(w registry.Want) troupev1.DesiredState {
 	switch w {
 	case registry.Run, "":

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// background runs calls that must not end with those who asked for them. Safe for concurrent
-// use.
+// background runs calls that outlive the request that asked for them. Safe for concurrent use.
 type background struct {
-	ctx    context.Context //nolint:containedctx // of the calls that run, which outlive their callers
+	ctx    context.Context //nolint:containedctx // of the running calls, which outlive their callers
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -22,8 +21,8 @@ func newBackground() *background {
 	return &background{ctx: ctx, cancel: cancel}
 }
 
-// begin runs a call for as long as it may take, with the values of ctx but not with its end.
-// It reports false when nothing is begun any more.
+// begin runs a call for at most within, with the values of ctx but not with its cancellation. It
+// returns false once the background is closed.
 func (b *background) begin(ctx context.Context, within time.Duration, call func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +38,7 @@ func (b *background) begin(ctx context.Context, within time.Duration, call func(
 	return true
 }
 
-// close cancels what runs, and returns when it has ended.
+// close cancels the running calls and waits for their end.
 func (b *background) close() {
 	b.mu.Lock()
 	b.closed = true

@@ -16,19 +16,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Drain ends an instance: no step is given to it any more, running ones may end within the
-// drain time, nil for the worker's own. It returns once the instance is TERMINATED; when
-// ctx ends first the drain goes on. agent may be empty when only one agent has the id.
-// Modes: not_found, user_invalid_input when several agents have it; system_network when
-// the registry is away, and then the worker was not asked, or when the worker cannot be
-// reached, and then it stays out of work until it is resumed; instance_draining when this
-// orchestrator stops.
+// Drain ends an instance: it gets no more steps, and running ones may end within the drain time (nil
+// means the worker's own). It returns once the instance is TERMINATED. When ctx ends first, the drain
+// continues. agent may be empty when only one agent has an instance with this id.
+//
+// Modes: not_found; user_invalid_input when several agents have such an instance; instance_draining
+// when this orchestrator stops; system_network when the registry is away, and then the worker was not
+// asked, or when the worker cannot be reached, and then it gets no steps until it is resumed.
 func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *durationpb.Duration) (*troupev1.ShutdownResponse, error) {
 	in, err := o.find(id, agent)
 	if err != nil {
 		return nil, err
 	}
-	bound := mostDrain
+	bound := maxDrain
 	if drain != nil {
 		bound = drain.AsDuration()
 	}
@@ -52,36 +52,36 @@ func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *d
 }
 
 const (
-	mostDrain = 10 * time.Minute // that a worker may be told
-	stopTime  = 15 * time.Second // what the record, and the end beyond the drain, may take
+	maxDrain = 10 * time.Minute // the longest drain time of a worker
+	stopTime = 15 * time.Second // what recording the drain and stopping after it may take
 )
 
-// drain records the drain, and has the worker do it.
+// drain records the drain and asks the worker to shut down.
 func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev1.ShutdownRequest) (resp *troupev1.ShutdownResponse, err error) {
 	defer panics.Recover("operate", &err)
-	o.count(o.drains, in.Key(), 1)
-	defer o.count(o.drains, in.Key(), -1)
-	if err := o.want(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
+	o.drains.add(in.Key(), 1)
+	defer o.drains.add(in.Key(), -1)
+	if err := o.recorder.record(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
 		return nil, err
 	}
 	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.String("reason", req.GetReason()))
-	_, err = o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
+	_, err = o.workers.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
 		resp, err = w.Shutdown(ctx, req)
 		return nil, err
 	})
 	return resp, err
 }
 
-// Description is an instance as the registry and as its worker know it.
+// Description is what the registry and the worker know about an instance.
 type Description struct {
 	Instance registry.Instance
 	Status   *troupev1.InstanceStatus     // nil when Err is set
-	Metrics  *troupev1.GetMetricsResponse // likewise
+	Metrics  *troupev1.GetMetricsResponse // nil when Err is set
 	Err      error                        // why the worker did not answer
 }
 
-// Describe asks the worker of an instance about itself; a worker that does not answer is
-// no error. Modes: not_found, user_invalid_input as Drain.
+// Describe asks the worker of an instance about itself. A worker that does not answer is no error.
+// Modes: not_found and user_invalid_input, as for Drain.
 func (o *Operator) Describe(ctx context.Context, id, agent string) (Description, error) {
 	in, err := o.find(id, agent)
 	if err != nil {
@@ -90,7 +90,7 @@ func (o *Operator) Describe(ctx context.Context, id, agent string) (Description,
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	d := Description{Instance: in}
-	d.Status, d.Err = o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+	d.Status, d.Err = o.workers.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
 		if err != nil {
 			return nil, err
@@ -104,42 +104,39 @@ func (o *Operator) Describe(ctx context.Context, id, agent string) (Description,
 	return d, nil
 }
 
-// liveTime bounds what every worker together may take to say how it is.
+// liveTime bounds how long all workers together may take to return their status.
 const liveTime = time.Second
 
-// Statuses asks the workers of all the instances at once. The status of one that does not
-// answer in time is nil.
+// Statuses returns the statuses of instances, whose workers it asks at once. The status of a worker
+// that does not answer in time is nil.
 func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) []*troupev1.InstanceStatus {
 	ctx, cancel := context.WithTimeout(ctx, liveTime)
 	defer cancel()
 	statuses := make([]*troupev1.InstanceStatus, len(instances))
 	var asking sync.WaitGroup
 	for i, in := range instances {
-		asking.Go(func() { statuses[i], _ = o.ask(ctx, in, state) }) // its absence says so
+		asking.Go(func() { statuses[i], _ = o.workers.ask(ctx, in, getState) }) // a missing status says so
 	}
 	asking.Wait()
 	return statuses
 }
 
-// Unproven is why the instance gets no steps here: whoever is at its address is not who it is
-// registered as (S16). Empty: nothing is known against it.
-func (o *Operator) Unproven(in registry.Instance) string { return o.pool.IdentityError(in) }
-
-func state(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-	resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
-	return resp.GetStatus(), err
+// IdentityError says why an instance gets no steps here, if the process at its address is not a worker
+// of its agent (S16; empty when nothing is known against it).
+func (o *Operator) IdentityError(in registry.Instance) string {
+	return o.workers.pool.IdentityError(in)
 }
 
-// confirmTime bounds what an instance takes to confirm itself.
+// confirmTime bounds how long an instance may take to confirm itself.
 const confirmTime = 2 * time.Second
 
-// Confirm asks the worker at the address of an instance whether it is that one, and returns
-// the instance in the state in which it would be registered. One that registered that it begins still
-// does, whatever its lifecycle says: it may not have reached its memory service yet.
+// Confirm asks the worker at the address of an instance whether it is that instance, and returns the
+// instance in the state in which it would be registered. An instance that registered as INITIALIZING
+// stays so, whatever its worker says: it may not have reached its memory service yet.
 func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	status, err := o.ask(ctx, in, state)
+	status, err := o.workers.ask(ctx, in, getState)
 	if err != nil || status.GetInstanceId() != "" && status.GetInstanceId() != in.ID {
 		return in, false
 	}

@@ -1,7 +1,6 @@
-// Package operate is the operator's side of the lifecycle: pause and resume of an agent,
-// drain and description of an instance. What is wanted is recorded in the registry first,
-// so that no orchestrator routes there any more; then the worker is asked, and its answer
-// is the truth.
+// Package operate carries out what operators ask for: pause, resume, quarantine and release an agent,
+// drain and describe an instance. A verb first records the desired state in the registry, so that no
+// orchestrator routes steps there. Then it asks the worker, whose answer decides.
 package operate
 
 import (
@@ -11,132 +10,107 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/desired"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
 // Operator carries out the verbs. Safe for concurrent use.
 type Operator struct {
-	roster     *instances.Cache
-	desires    registry.Desires
-	pool       *connection.Pool
+	instances  *instances.Cache
+	desired    *desired.State
+	registry   registry.Desires
+	recorder   *recorder
+	workers    workers
 	log        *zap.Logger
 	background *background
-	doubtful   chan struct{} // of 1: there is a doubt
-
-	mu     sync.Mutex
-	pauses map[registry.Key]int // Pauses that wait for the worker
-	drains map[registry.Key]int // likewise
-	doubts map[registry.Key]doubt
+	pauses     *calls // of Pause
+	drains     *calls // of Drain
 }
 
-// New returns an operator of the instances that the roster knows. Run must follow.
-func New(roster *instances.Cache, desires registry.Desires, pool *connection.Pool, log *zap.Logger) *Operator {
+// New returns an operator of the cached instances. Run must follow.
+func New(cache *instances.Cache, r registry.Desires, pool *connection.Pool, log *zap.Logger) *Operator {
+	log = log.Named("operate")
 	return &Operator{
-		roster: roster, desires: desires, pool: pool, log: log.Named("operate"),
-		background: newBackground(), doubtful: make(chan struct{}, 1),
-		pauses: map[registry.Key]int{}, drains: map[registry.Key]int{}, doubts: map[registry.Key]doubt{},
+		instances: cache, desired: cache.Desired(), registry: r, recorder: newRecorder(cache.Desired(), r, log),
+		workers: workers{pool}, log: log, background: newBackground(), pauses: newCalls(), drains: newCalls(),
 	}
 }
 
-// Run follows what operators want, takes back what shall not be recorded, and forgets what
-// was wanted of instances that are gone, until ctx ends. With it ends what runs in the
-// background.
+// Run watches the desired state and maintains its records, until ctx ends. Then it ends what runs in
+// the background.
 func (o *Operator) Run(ctx context.Context) error {
-	var tending sync.WaitGroup
-	tending.Go(func() { o.tend(ctx) })
-	tending.Go(func() { o.guard(ctx) })
-	defer tending.Wait()
+	var maintenance sync.WaitGroup
+	maintenance.Go(func() { o.maintainRecords(ctx) })
+	maintenance.Go(func() { o.maintainQuarantines(ctx) })
+	defer maintenance.Wait()
 	defer o.background.close()
-	return o.roster.Desired().Watch(ctx, o.desires)
-}
-
-// count adds to the number of calls that wait for an instance, and returns it.
-func (o *Operator) count(calls map[registry.Key]int, key registry.Key, more int) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	calls[key] += more
-	if calls[key] == 0 {
-		delete(calls, key)
-	}
-	return calls[key]
+	return o.desired.Watch(ctx, o.registry)
 }
 
 const (
-	defaultPause = 30 * time.Second // how long running steps may take to end when nobody says
-	answerTime   = 5 * time.Second  // of a worker that has nothing to wait for
+	defaultPause = 30 * time.Second // how long running steps may take to end
+	answerTime   = 5 * time.Second  // of a worker that waits for no step
 )
 
-// Outcome is what a verb led to at one instance.
+// Outcome is the result of a verb at one instance.
 type Outcome struct {
 	Instance registry.Instance
 	Status   *troupev1.InstanceStatus // nil when Err is set
 	Err      error
 }
 
-// Pause pauses every instance of an agent, all at once, and returns what became of each, by
-// id. Zero within means 30 s; the deadline of ctx may only shorten it. One that could not
-// be paused takes steps as before, unless another Pause still waits for it. Modes: not_found
-// when the agent has no instance; system_network when the registry is away, and then no
-// worker was asked.
+// Pause pauses all instances of an agent at once and returns the outcomes, by id. within bounds how
+// long running steps may take (0 means 30 s). An instance that could not be paused takes steps as
+// before, unless another Pause still waits for it. Modes: not_found when the agent has no instance,
+// and system_network when the registry is away. Then no worker was asked.
 func (o *Operator) Pause(ctx context.Context, agent, reason string, within time.Duration) ([]Outcome, error) {
 	if within == 0 {
 		within = defaultPause
 	}
-	return o.each(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.Desire) {
+	return o.forEach(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.Desire) {
 		key := out.Instance.Key()
-		o.count(o.pauses, key, 1)
-		out.Status, out.Err = o.ask(ctx, out.Instance, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-			resp, err := w.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
-			return resp.GetStatus(), err
-		})
-		if others := o.count(o.pauses, key, -1) > 0; out.Err != nil {
+		o.pauses.add(key, 1)
+		out.Status, out.Err = o.workers.ask(ctx, out.Instance, pauseCall(reason))
+		if others := o.pauses.add(key, -1) > 0; out.Err != nil {
 			o.pauseFailed(ctx, out, within, others)
 		}
 	})
 }
 
-// Resume lets every instance of an agent take steps again, as Pause ends it. One that
-// drains stays as it is: its outcome is instance_draining. One that shall drain and does not,
-// by the word of its worker, is resumed.
+// Resume lets all instances of an agent take steps again. The outcome of an instance that drains is
+// instance_draining. If its worker says that it does not drain, it is resumed. Modes as Pause.
 func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome, error) {
-	return o.each(ctx, agent, registry.Run, reason, answerTime, func(ctx context.Context, out *Outcome, before registry.Desire) {
-		out.Status, out.Err = o.ask(ctx, out.Instance, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-			resp, err := w.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
-			return resp.GetStatus(), err
-		})
+	return o.forEach(ctx, agent, registry.Run, reason, answerTime, func(ctx context.Context, out *Outcome, before registry.Desire) {
+		out.Status, out.Err = o.workers.ask(ctx, out.Instance, resumeCall(reason))
 		if out.Err != nil && !before.Want.Routable() {
-			o.takeBack(ctx, o.roster.Desired().Get(out.Instance.Key()), before)
+			o.recorder.replace(ctx, o.desired.Get(out.Instance.Key()), before)
 		}
 	})
 }
 
-// verb is what a worker is asked for.
-type verb func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
-
-// each records what is wanted of the instances of an agent, and does it with all of them at
-// once. do fills the outcome; it gets what was wanted before.
-func (o *Operator) each(ctx context.Context, agent string, want registry.Want, reason string, within time.Duration, do func(context.Context, *Outcome, registry.Desire)) ([]Outcome, error) {
+// forEach records a desire for all instances of an agent, and then calls do for all of them at once.
+// do fills in the outcome. It gets the desire that was recorded before.
+func (o *Operator) forEach(ctx context.Context, agent string, want registry.Want, reason string, within time.Duration, do func(context.Context, *Outcome, registry.Desire)) ([]Outcome, error) {
 	outcomes, err := o.instancesOf(agent)
 	if err != nil {
 		return nil, err
 	}
-	o.refuseDraining(ctx, outcomes, want)
+	o.rejectDraining(ctx, outcomes, want)
 	before := make([]registry.Desire, len(outcomes))
 	var desires []registry.Desire
 	for i, out := range outcomes {
 		if key := out.Instance.Key(); out.Err == nil {
-			before[i] = o.roster.Desired().Get(key)
+			before[i] = o.desired.Get(key)
 			desires = append(desires, registry.Desire{Key: key, Want: want, Reason: reason, Since: time.Now()})
 		}
 	}
-	if err := o.want(ctx, desires...); err != nil {
+	if err := o.recorder.record(ctx, desires...); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -153,22 +127,22 @@ func (o *Operator) each(ctx context.Context, agent string, want registry.Want, r
 		}
 	}
 	doing.Wait()
-	o.log.Info("operated", zap.String("agent", agent), zap.String("want", string(want)), zap.String("reason", reason), zap.Int("instances", len(desires)))
+	o.log.Info("desired state recorded", zap.String("agent", agent), zap.String("want", string(want)), zap.String("reason", reason), zap.Int("instances", len(desires)))
 	return outcomes, nil
 }
 
-// refuseDraining sets the outcome of the instances that drain. One that shall drain may not
-// have heard of it: whoever recorded that may have died first.
-func (o *Operator) refuseDraining(ctx context.Context, outcomes []Outcome, want registry.Want) {
+// rejectDraining sets the outcome of the instances that drain. The worker of an instance may not have
+// received the drain, because the orchestrator that recorded it died first.
+func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want registry.Want) {
 	var asking sync.WaitGroup
 	for i := range outcomes {
 		out := &outcomes[i]
 		key := out.Instance.Key()
-		if o.roster.Desired().Get(key).Want != registry.Drain {
+		if o.desired.Get(key).Want != registry.Drain {
 			continue
 		}
-		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not, resume ends that", key.ID)
-		if want == registry.Run && o.count(o.drains, key, 0) == 0 {
+		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not drain, resume it", key.ID)
+		if want == registry.Run && o.drains.add(key, 0) == 0 {
 			asking.Go(func() {
 				defer panics.Recover("operate", &out.Err)
 				if in, ok := o.Confirm(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
@@ -180,8 +154,8 @@ func (o *Operator) refuseDraining(ctx context.Context, outcomes []Outcome, want 
 	asking.Wait()
 }
 
-// pauseFailed looks what became of a pause that failed: its answer may be lost and the pause
-// done, or another may still wait. Otherwise the instance shall run.
+// pauseFailed finds out what became of a pause that failed. Its answer may be lost and the instance
+// paused, or another Pause may still wait. Otherwise the instance has to run.
 func (o *Operator) pauseFailed(ctx context.Context, out *Outcome, within time.Duration, others bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
@@ -189,7 +163,7 @@ func (o *Operator) pauseFailed(ctx context.Context, out *Outcome, within time.Du
 	var status *troupev1.InstanceStatus
 	var err error
 	if !others {
-		status, err = o.settled(ctx, out.Instance)
+		status, err = o.workers.awaitPauses(ctx, out.Instance)
 	}
 	then := "the instance takes steps as before"
 	switch key := out.Instance.Key(); {
@@ -200,49 +174,11 @@ func (o *Operator) pauseFailed(ctx context.Context, out *Outcome, within time.Du
 		return
 	case err != nil && out.Instance.State == lifecycle.Paused: // as it has registered itself
 	default:
-		if recorded := o.roster.Desired().Get(key); recorded.Want == registry.Pause {
-			o.takeBack(ctx, recorded, running(key))
+		if recorded := o.desired.Get(key); recorded.Want == registry.Pause {
+			o.recorder.replace(ctx, recorded, runDesire(key))
 		}
 	}
 	if late {
 		out.Err = failure.Newf(failure.AgentTimeout, "operate", "steps still ran after %s; %s", within, then).Because(out.Err)
 	}
-}
-
-// settleTime is how long a worker may take to hear that a Pause was given up.
-const settleTime = time.Second
-
-// settled is the status of an instance when no Pause waits there any more, or still one does.
-func (o *Operator) settled(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
-	enough := time.NewTimer(settleTime)
-	defer enough.Stop()
-	ticks := time.NewTicker(settleTime / 50)
-	defer ticks.Stop()
-	for {
-		status, err := o.ask(ctx, in, state)
-		if err != nil || !status.GetPausing() {
-			return status, err
-		}
-		select {
-		case <-ticks.C:
-		case <-enough.C:
-			return status, nil
-		case <-ctx.Done():
-			return status, nil
-		}
-	}
-}
-
-// ask has the worker of an instance do it.
-func (o *Operator) ask(ctx context.Context, in registry.Instance, do verb) (*troupev1.InstanceStatus, error) {
-	conn, release, err := o.pool.Get(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	status, err := do(ctx, troupev1.NewLifecycleServiceClient(conn))
-	if err = grpcfailure.FromStatus("operate", err); failure.Is(err, failure.SystemNetwork) {
-		err = failure.Newf(failure.SystemNetwork, "operate", "the worker at %s went away before it answered", in.Address).Because(err)
-	}
-	return status, err
 }

@@ -133,7 +133,7 @@ func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Equal(t, lifecycle.Terminated, w.life.Status().State)
 	await(t, "what was wanted is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
-	require.Empty(t, r.roster.Desired().Get(registry.Key{Agent: "research", ID: "a"}))
+	require.Empty(t, r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}))
 }
 
 func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
@@ -152,7 +152,7 @@ func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
 	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(patience)); ended <- err }()
 	<-decided
 	await(t, "it drains", func() bool {
-		return r.roster.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain
+		return r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain
 	})
 	outcomes, err := r.Resume(t.Context(), "research", "")
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 
 	paused := registry.Desire{Key: registry.Key{Agent: "research", ID: "b"}, Want: registry.Pause} // by somebody, before
 	require.NoError(t, r.registry.Want(t.Context(), paused))
-	await(t, "the roster knows it", func() bool { return r.roster.Desired().Get(paused.Key).Want == registry.Pause })
+	await(t, "the roster knows it", func() bool { return r.instances.Desired().Get(paused.Key).Want == registry.Pause })
 	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 1)
@@ -132,7 +132,7 @@ func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
 	registrytest.Register(t, r.registry, in)
 	await(t, "the roster knows it", func() bool { return r.knows(in.Key()) })
 	require.Empty(t, r.routes("research"))
-	r.enforce(t.Context())
+	r.enforceQuarantines(t.Context())
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 

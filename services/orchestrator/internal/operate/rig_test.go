@@ -114,11 +114,11 @@ func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
 	if w != nil {
 		w.registration = registration
 	}
-	await(t, "the roster knows it", func() bool { return r.roster.Ready(agent) > 0 && r.knows(in.Key()) })
+	await(t, "the roster knows it", func() bool { return r.instances.Ready(agent) > 0 && r.knows(in.Key()) })
 }
 
 func (r *rig) knows(key registry.Key) bool {
-	for _, in := range r.roster.Instances() {
+	for _, in := range r.instances.Instances() {
 		if in.Key() == key {
 			return true
 		}
@@ -129,7 +129,7 @@ func (r *rig) knows(key registry.Key) bool {
 // routes are the ids of the instances that routing would take.
 func (r *rig) routes(agent string) map[string]bool {
 	ids := map[string]bool{}
-	list, _ := r.roster.List(agent)
+	list, _ := r.instances.List(agent)
 	for _, in := range list.Instances {
 		ids[in.ID] = true
 	}

@@ -65,7 +65,7 @@ func TestOperator_ResumeEndsADrainOfWhichTheWorkerNeverHeard(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
-	await(t, "it is known", func() bool { return r.roster.Desired().Get(key).Want == registry.Drain })
+	await(t, "it is known", func() bool { return r.instances.Desired().Get(key).Want == registry.Drain })
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)
@@ -240,7 +240,7 @@ func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
 func TestOperator_ConfirmsWhatWouldBeRegistered(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
-	in := r.roster.Instances()[0]
+	in := r.instances.Instances()[0]
 	for registered, want := range map[lifecycle.State]lifecycle.State{
 		lifecycle.Ready: lifecycle.Ready, lifecycle.Paused: lifecycle.Ready, lifecycle.Initializing: lifecycle.Initializing,
 	} {

@@ -135,23 +135,23 @@ func (s *survey) choices() []ranked {
 
 // isStandIn reports whether the strategy would rather have had one that was rejected.
 func (s *survey) isStandIn(choice ranked) bool {
-	if s.ranking.named != "" {
-		return s.at(choice).ID != s.ranking.named
+	if s.ranking.manual.id != "" {
+		return s.at(choice).ID != s.ranking.manual.id
 	}
 	return s.out.n > 0 && s.ranking.prefers(s.out.items[0].rank, choice.rank)
 }
 
 func (s *survey) confidence(t Type) float64 {
 	switch {
-	case s.ranking.strategy == Capability && s.ranking.named == "":
+	case s.ranking.strategy == Capability && s.ranking.manual.id == "":
 		return s.score(&s.free.items[0])
 	case t == StandIn:
 		return Guessed
 	case s.tally[Available] == 1:
 		return Certain
-	case s.ranking.strategy == RoundRobin && s.ranking.named == "":
+	case s.ranking.strategy == RoundRobin && s.ranking.manual.id == "":
 		return Guessed
-	case s.ranking.strategy == LoadBalanced && s.ranking.named == "", s.ranking.strategy == Weighted:
+	case s.ranking.strategy == LoadBalanced && s.ranking.manual.id == "", s.ranking.strategy == Weighted:
 		return Informed
 	default:
 		return Certain
@@ -182,9 +182,9 @@ func (s *survey) rejected() (all []Rejected) {
 
 // withheld are the few of those withheld that are told of: the named one before all others.
 func (s *survey) withheld() (few []Rejected) {
-	if s.ranking.named != "" {
+	if s.ranking.manual.id != "" {
 		for _, w := range s.in.Withheld {
-			if w.ID == s.ranking.named {
+			if w.ID == s.ranking.manual.id {
 				few = append(few, w)
 			}
 		}
@@ -193,7 +193,7 @@ func (s *survey) withheld() (few []Rejected) {
 		if len(few) == maxRejected {
 			break
 		}
-		if s.ranking.named == "" || w.ID != s.ranking.named {
+		if s.ranking.manual.id == "" || w.ID != s.ranking.manual.id {
 			few = append(few, w)
 		}
 	}
@@ -209,7 +209,7 @@ func (s *survey) record() Input {
 			kept = append(kept, g.index)
 		}
 	}
-	for _, i := range s.ranking.firsts { // so that the shares stay what they are
+	for _, i := range s.ranking.shares.firsts { // so that the shares stay what they are
 		if i >= 0 {
 			kept = append(kept, int32(i))
 		}

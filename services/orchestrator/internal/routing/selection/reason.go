@@ -26,7 +26,7 @@ func (s *survey) reason(choices []ranked) string {
 
 func (s *survey) targetReason(choices []ranked) string {
 	c := s.at(choices[0])
-	if s.ranking.named != "" {
+	if s.ranking.manual.id != "" {
 		return s.manualReason(choices)
 	}
 	if s.isStandIn(choices[0]) {
@@ -76,21 +76,21 @@ func (s *survey) loadReason(choices []ranked) string {
 // manualReason is for a policy that names one.
 func (s *survey) manualReason(choices []ranked) string {
 	c := s.at(choices[0])
-	if c.ID == s.ranking.named {
+	if c.ID == s.ranking.manual.id {
 		return s.in.Policy.nameSource() + " names " + c.ID
 	}
-	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.nameSource(), s.ranking.named, s.describeNamed(), s.turnReason(choices))
+	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed(), s.turnReason(choices))
 }
 
 // describeNamed is what is known of the named one.
 func (s *survey) describeNamed() string {
 	for _, g := range s.out.all() {
-		if s.at(g).ID == s.ranking.named {
+		if s.at(g).ID == s.ranking.manual.id {
 			return g.why.Describe()
 		}
 	}
 	for _, w := range s.in.Withheld {
-		if w.ID == s.ranking.named {
+		if w.ID == s.ranking.manual.id {
 			return w.Why.Describe()
 		}
 	}
@@ -134,20 +134,20 @@ func (s *survey) needsReason(c *Candidate) string {
 func (s *survey) describeShare() string {
 	o := s.ranking
 	switch {
-	case o.drawn < 0:
+	case o.shares.drawn < 0:
 		return "no version"
-	case o.drawn == len(o.versions):
+	case o.shares.drawn == len(o.versions):
 		return "the other versions"
 	default:
-		return fmt.Sprintf("version %s (%d of 100)", o.versions[o.drawn].name, o.versions[o.drawn].value)
+		return fmt.Sprintf("version %s (%d of 100)", o.versions[o.shares.drawn].name, o.versions[o.shares.drawn].value)
 	}
 }
 
 // noneReason is why there is no target.
 func (s *survey) noneReason() string {
 	switch {
-	case s.ranking.alone:
-		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.nameSource(), s.ranking.named, s.describeNamed())
+	case s.ranking.manual.only:
+		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed())
 	case s.tally.rejected() == 0:
 		return "no instance is known"
 	default:

@@ -1,4 +1,4 @@
-package api_test
+package sessions_test
 
 import (
 	"bytes"
@@ -28,17 +28,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/api/sessions"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
 // serve serves the sessions until the test ends.
-func serve(t *testing.T, sessions *api.Sessions) troupev1.SessionServiceClient {
+func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
-	troupev1.RegisterSessionServiceServer(server, sessions)
+	troupev1.RegisterSessionServiceServer(server, service)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -94,7 +94,7 @@ func mode(err error) failure.Mode { return failure.ModeOf(grpcfailure.FromStatus
 // Req: LP-9, LP-11, LP-21, AD-21
 func TestSessions_TendsASession(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
+	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "one fish")
 	_, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.Equal(t, failure.SessionBusy, mode(err))
@@ -135,7 +135,7 @@ func TestSessions_TendsASession(t *testing.T) {
 
 func TestSessions_ListsAPageAtATime(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
+	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	for i := range 25 {
 		begin(t, store, fmt.Sprintf("s%d", i), "t1", "hello")
 	}
@@ -155,7 +155,7 @@ func TestSessions_ListsAPageAtATime(t *testing.T) {
 // Req: LP-22
 func TestSessions_StreamsAnArtifact(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
+	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "hello")
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
 	put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
@@ -192,7 +192,7 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	var answer error
 	var cancelled []session.Ref
-	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, func(_ context.Context, ref session.Ref) error {
+	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, func(_ context.Context, ref session.Ref) error {
 		cancelled = append(cancelled, ref)
 		return answer
 	})})
@@ -218,7 +218,7 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 // A user is erased with all sessions, and the answer says of what and for whom.
 func TestSessions_EraseUser(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
+	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	for _, id := range []string{"s1", "s2"} {
 		begin(t, store, id, "t1", "hello")
 	}

@@ -12,7 +12,7 @@ import (
 func (o *Operator) instancesOf(agent string) ([]Outcome, error) {
 	var outcomes []Outcome
 	var others []string
-	for _, in := range o.roster.Instances() {
+	for _, in := range o.instances.Instances() {
 		if in.Agent == agent {
 			outcomes = append(outcomes, Outcome{Instance: in})
 		} else if !slices.Contains(others, in.Agent) {
@@ -25,11 +25,11 @@ func (o *Operator) instancesOf(agent string) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// find returns the instance of that id. agent may be empty when only one agent has it.
+// find returns the instance with an id. agent may be empty when only one agent has such an instance.
 func (o *Operator) find(id, agent string) (registry.Instance, error) {
 	var found []registry.Instance
 	var ids, agents []string
-	for _, in := range o.roster.Instances() {
+	for _, in := range o.instances.Instances() {
 		if agent != "" && in.Agent != agent {
 			continue
 		}
@@ -42,17 +42,17 @@ func (o *Operator) find(id, agent string) (registry.Instance, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		of := ""
+		suffix := ""
 		if agent != "" {
-			of = " of agent " + agent
+			suffix = " of agent " + agent
 		}
-		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", of, id, listed(ids))
+		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", suffix, id, listed(ids))
 	default:
 		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate", "instances of several agents are called %q; name the agent: %s", id, listed(agents))
 	}
 }
 
-// listed is some of the names, for a person.
+// listed joins the first names of a list for an error message.
 func listed(names []string) string {
 	const most = 10
 	switch {

@@ -26,28 +26,38 @@ func (r rank) before(other rank) bool {
 	}
 }
 
-// ranking is how a strategy ranks the candidates of an input. It looks at a candidate alone,
-// and never at how many others there are: so those that a record leaves out do not change
-// the order of the rest.
+// ranking is how a strategy ranks the candidates of an input. It looks at one candidate at a time and
+// never at how many others there are. So the candidates that a record leaves out do not change the
+// order of the rest.
 type ranking struct {
 	strategy  Strategy
-	named     string // by a manual policy
-	nameHash  uint64
-	alone     bool // nobody stands in for the named one
+	manual    named
 	seed      uint64
-	restricts bool     // the policy keeps some from the step
-	next      [3]int32 // whose turn it is, by class
-	of        Sizes
+	restricts bool     // the policy keeps some candidates from the step
+	next      [3]int32 // position of the candidate whose turn it is, by class
+	sizes     Sizes
 
-	needs    []string  // by a policy of capability
+	needs    []string  // of a capability policy
 	versions []version // that the policy names
-	drawn    int       // the version whose step it is; -1 when nobody has a share
-	firsts   []int     // the first candidate of each version
-	groups   []uint32  // of each version: how gladly it gets this step; by weights
+	shares   shares    // of a weighted policy
 
-	found   [maxKinds]int // by the kind of a candidate: where its version was found, from 1
-	met     [maxKinds]int // by the skill of a candidate: how many needs it meets, from 1
-	counted *Candidate    // of which that was counted
+	found   [maxKinds]int // by the kind of a candidate: 1 + index of its version (0 until it is looked up)
+	met     [maxKinds]int // by the skill of a candidate: 1 + how many needs it meets (0 until it is counted)
+	counted *Candidate    // the candidate without a skill number that met[0] is about
+}
+
+// named is the candidate that a manual policy names.
+type named struct {
+	id   string
+	hash uint64
+	only bool // no other candidate may get the step
+}
+
+// shares says which version of the agent gets a step of a weighted policy.
+type shares struct {
+	drawn  int      // index of the version that gets the step (-1 when none has a share)
+	firsts []int    // index of the first candidate of each version (-1 when there is none)
+	groups []uint32 // of each version: when it is asked
 }
 
 // version is one that a policy names, with its weight or priority.
@@ -57,10 +67,9 @@ type version struct {
 }
 
 func newRanking(in *Input) *ranking {
-	o := &ranking{strategy: in.Policy.rankingStrategy(), of: in.Sizes, drawn: -1}
+	o := &ranking{strategy: in.Policy.rankingStrategy(), sizes: in.Sizes, shares: shares{drawn: -1}}
 	if in.Policy.strategy() == Manual {
-		o.named, o.alone = in.Policy.Instance, in.Policy.Fallback == ""
-		o.nameHash = hash(o.named)
+		o.manual = named{in.Policy.Instance, hash(in.Policy.Instance), in.Policy.Fallback == ""}
 	}
 	for class, n := range in.Sizes {
 		if n > 0 {
@@ -82,7 +91,7 @@ func newRanking(in *Input) *ranking {
 		o.needs = in.Policy.Needs
 	default: // takes turns
 	}
-	o.restricts = o.alone || len(o.groups) > 0 || len(o.needs) > 0
+	o.restricts = o.manual.only || len(o.shares.groups) > 0 || len(o.needs) > 0
 	return o
 }
 
@@ -115,35 +124,35 @@ func (o *ranking) versionOf(c *Candidate) int {
 
 // isNamed reports whether the policy names the candidate.
 func (o *ranking) isNamed(c *Candidate) bool {
-	return (c.hash == 0 || c.hash == o.nameHash) && c.ID == o.named
+	return (c.hash == 0 || c.hash == o.manual.hash) && c.ID == o.manual.id
 }
 
 // draw says which version has this step. Among as many steps as the shares add up to, each
 // version that is there has exactly its share of them, well mixed.
 func (o *ranking) draw(in *Input) {
-	o.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
-	missing := len(o.firsts)
+	o.shares.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
+	missing := len(o.shares.firsts)
 	for i := 0; i < len(in.Candidates) && missing > 0; i++ {
-		if v := o.versionOf(&in.Candidates[i]); o.firsts[v] < 0 {
-			o.firsts[v] = i
+		if v := o.versionOf(&in.Candidates[i]); o.shares.firsts[v] < 0 {
+			o.shares.firsts[v] = i
 			missing--
 		}
 	}
 	total := 0
-	for v := range o.firsts {
+	for v := range o.shares.firsts {
 		total += o.share(v)
 	}
 	if total > 0 {
 		at := int(in.Counter%uint64(total)) * stride(total) % total
-		for v := range o.firsts {
+		for v := range o.shares.firsts {
 			if at -= o.share(v); at < 0 {
-				o.drawn = v
+				o.shares.drawn = v
 				break
 			}
 		}
 	}
-	for v := range o.firsts {
-		o.groups = append(o.groups, o.group(v))
+	for v := range o.shares.firsts {
+		o.shares.groups = append(o.shares.groups, o.group(v))
 	}
 }
 
@@ -157,7 +166,7 @@ const (
 
 func (o *ranking) group(v int) uint32 {
 	switch {
-	case v == o.drawn:
+	case v == o.shares.drawn:
 		return groupDrawn
 	case v < len(o.versions) && o.versions[v].value <= 0:
 		return groupBarred
@@ -170,7 +179,7 @@ func (o *ranking) group(v int) uint32 {
 
 // share of a version in the steps; 0 while it has no candidate.
 func (o *ranking) share(v int) int {
-	if o.firsts[v] < 0 {
+	if o.shares.firsts[v] < 0 {
 		return 0
 	}
 	if v < len(o.versions) {
@@ -199,9 +208,9 @@ func stride(n int) int {
 // restriction is why the policy keeps a candidate from the step, whatever else is.
 func (o *ranking) restriction(c *Candidate) Availability {
 	switch {
-	case o.alone && !o.isNamed(c):
+	case o.manual.only && !o.isNamed(c):
 		return NotNamed
-	case len(o.groups) > 0 && o.groups[o.versionOf(c)] == groupBarred:
+	case len(o.shares.groups) > 0 && o.shares.groups[o.versionOf(c)] == groupBarred:
 		return NoShare
 	case len(o.needs) > 0 && o.meets(c) == 0:
 		return Unfit
@@ -219,7 +228,7 @@ const (
 func (o *ranking) rankOf(c *Candidate) rank {
 	r := rank{class: uint32(c.Class) * leadClass, position: c.Position - o.next[c.Class]}
 	if r.position < 0 {
-		r.position += int32(o.of[c.Class])
+		r.position += int32(o.sizes[c.Class])
 	}
 	switch o.strategy {
 	case LoadBalanced:
@@ -227,14 +236,14 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	case Sticky: // rendezvous: each instance bids for the session, the highest has it
 		r.key = ^mix(o.seed ^ c.idHash())
 	case Weighted:
-		r.class, r.key = r.class+o.groups[o.versionOf(c)], mix(o.seed^c.idHash())
+		r.class, r.key = r.class+o.shares.groups[o.versionOf(c)], mix(o.seed^c.idHash())
 	case Priority:
 		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
 	case Capability: // and of equals the first, whoever had the last step (OC-17)
 		r.key, r.position = uint64(len(o.needs)-o.meets(c))<<32, c.Position
 	default: // whose turn it is
 	}
-	if o.named != "" {
+	if o.manual.id != "" {
 		r.class += leadUnnamed
 		if o.isNamed(c) {
 			r = rank{}
@@ -274,7 +283,7 @@ func (o *ranking) priority(c *Candidate) int {
 // or that one was drawn, is no preference.
 func (o *ranking) prefers(a, b rank) bool {
 	switch {
-	case a.class != b.class && (o.named != "" || o.strategy == Weighted):
+	case a.class != b.class && (o.manual.id != "" || o.strategy == Weighted):
 		return a.class < b.class
 	case o.strategy == Sticky:
 		return a.before(b)

@@ -1,4 +1,6 @@
-package api
+// Package sessions serves the SessionService of the orchestrator. Clients see their conversations here,
+// because the memory service is not reachable from outside.
+package sessions
 
 import (
 	"cmp"
@@ -13,28 +15,31 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
 )
 
-// Sessions implements troupev1.SessionServiceServer: clients see their conversations here,
-// because the memory service is not reachable from outside.
-type Sessions struct {
+// Server implements troupev1.SessionServiceServer.
+type Server struct {
 	troupev1.UnimplementedSessionServiceServer
 	Memory memory.Store
 	Eraser *erase.Eraser
 }
 
-// Sizes of an answer when the caller names none.
+// Page sizes when the caller names none.
 const (
 	defaultMessages = 100
 	defaultSessions = 20
 	defaultHits     = 10
 )
 
-// ref is a session as the memory service knows it.
+// tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
+// belongs to another tenant (guarantees S5).
+func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+
+// ref returns the reference by which the memory service knows a session of the caller's tenant.
 func ref(ctx context.Context, id string) session.Ref {
 	return session.Ref{Tenant: tenant(ctx), Session: id}
 }
 
 // GetSession implements troupev1.SessionServiceServer.
-func (s *Sessions) GetSession(ctx context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+func (s *Server) GetSession(ctx context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
 	found, err := s.Memory.GetSession(ctx, ref(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
@@ -43,7 +48,7 @@ func (s *Sessions) GetSession(ctx context.Context, req *troupev1.GetSessionReque
 }
 
 // ListMessages implements troupev1.SessionServiceServer.
-func (s *Sessions) ListMessages(ctx context.Context, req *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
+func (s *Server) ListMessages(ctx context.Context, req *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
 	limit := cmp.Or(int(req.GetPageSize()), defaultMessages)
 	messages, err := s.Memory.LoadHistory(ctx, ref(ctx, req.GetSessionId()), req.GetAfterSequence(), limit)
 	if err != nil {
@@ -53,7 +58,7 @@ func (s *Sessions) ListMessages(ctx context.Context, req *troupev1.ListMessagesR
 }
 
 // ListSessions implements troupev1.SessionServiceServer.
-func (s *Sessions) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
+func (s *Server) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
 	found, next, err := s.Memory.ListSessions(ctx, memory.List{
 		Tenant: tenant(ctx), User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
 	})
@@ -64,7 +69,7 @@ func (s *Sessions) ListSessions(ctx context.Context, req *troupev1.ListSessionsR
 }
 
 // GetSessionState implements troupev1.SessionServiceServer.
-func (s *Sessions) GetSessionState(ctx context.Context, req *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
+func (s *Server) GetSessionState(ctx context.Context, req *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
 	seen, err := s.Memory.GetState(ctx, ref(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
@@ -74,7 +79,7 @@ func (s *Sessions) GetSessionState(ctx context.Context, req *troupev1.GetSession
 }
 
 // ListArtifacts implements troupev1.SessionServiceServer.
-func (s *Sessions) ListArtifacts(ctx context.Context, req *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
+func (s *Server) ListArtifacts(ctx context.Context, req *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
 	stored, err := s.Memory.ListArtifacts(ctx, ref(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
@@ -83,7 +88,7 @@ func (s *Sessions) ListArtifacts(ctx context.Context, req *troupev1.ListArtifact
 }
 
 // GetArtifact implements troupev1.SessionServiceServer.
-func (s *Sessions) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
+func (s *Server) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
 	ctx := stream.Context()
 	from := ref(ctx, req.GetSessionId())
 	a, err := s.Memory.GetArtifact(ctx, from, req.GetName(), int(req.GetVersion()))
@@ -103,7 +108,7 @@ func (s *Sessions) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1
 }
 
 // PauseSession implements troupev1.SessionServiceServer.
-func (s *Sessions) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
+func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
 	paused, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(ctx, req.GetSessionId()), Verb: session.Pause})
 	if err != nil {
 		return nil, err
@@ -112,7 +117,7 @@ func (s *Sessions) PauseSession(ctx context.Context, req *troupev1.PauseSessionR
 }
 
 // ResumeSession implements troupev1.SessionServiceServer.
-func (s *Sessions) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
+func (s *Server) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
 	resumed, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(ctx, req.GetSessionId()), Verb: session.Resume})
 	if err != nil {
 		return nil, err
@@ -121,7 +126,7 @@ func (s *Sessions) ResumeSession(ctx context.Context, req *troupev1.ResumeSessio
 }
 
 // CompactSession implements troupev1.SessionServiceServer.
-func (s *Sessions) CompactSession(ctx context.Context, req *troupev1.CompactSessionRequest) (*troupev1.CompactSessionResponse, error) {
+func (s *Server) CompactSession(ctx context.Context, req *troupev1.CompactSessionRequest) (*troupev1.CompactSessionResponse, error) {
 	done, err := s.Memory.CompactSession(ctx, memory.Compact{
 		Ref: ref(ctx, req.GetSessionId()), Strategy: memorywire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
 	})
@@ -132,7 +137,7 @@ func (s *Sessions) CompactSession(ctx context.Context, req *troupev1.CompactSess
 }
 
 // ClearSession implements troupev1.SessionServiceServer.
-func (s *Sessions) ClearSession(ctx context.Context, req *troupev1.ClearSessionRequest) (*troupev1.ClearSessionResponse, error) {
+func (s *Server) ClearSession(ctx context.Context, req *troupev1.ClearSessionRequest) (*troupev1.ClearSessionResponse, error) {
 	if err := s.Memory.ClearSession(ctx, ref(ctx, req.GetSessionId())); err != nil {
 		return nil, err
 	}
@@ -140,7 +145,7 @@ func (s *Sessions) ClearSession(ctx context.Context, req *troupev1.ClearSessionR
 }
 
 // DeleteSession implements troupev1.SessionServiceServer.
-func (s *Sessions) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionRequest) (*troupev1.DeleteSessionResponse, error) {
+func (s *Server) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionRequest) (*troupev1.DeleteSessionResponse, error) {
 	erased, err := s.Eraser.Session(ctx, ref(ctx, req.GetSessionId()), identity.PrincipalOf(ctx).String())
 	if err != nil {
 		return nil, err
@@ -149,7 +154,7 @@ func (s *Sessions) DeleteSession(ctx context.Context, req *troupev1.DeleteSessio
 }
 
 // EraseUser implements troupev1.SessionServiceServer.
-func (s *Sessions) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
+func (s *Server) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
 	caller := identity.PrincipalOf(ctx)
 	erased, err := s.Eraser.User(ctx, caller.Tenant, req.GetUserId(), caller.String())
 	if err != nil {
@@ -159,7 +164,7 @@ func (s *Sessions) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest
 }
 
 // SearchMemory implements troupev1.SessionServiceServer.
-func (s *Sessions) SearchMemory(ctx context.Context, req *troupev1.SessionServiceSearchMemoryRequest) (*troupev1.SessionServiceSearchMemoryResponse, error) {
+func (s *Server) SearchMemory(ctx context.Context, req *troupev1.SessionServiceSearchMemoryRequest) (*troupev1.SessionServiceSearchMemoryResponse, error) {
 	hits, err := s.Memory.SearchMemory(ctx, memory.Search{
 		Tenant: tenant(ctx), User: req.GetUserId(), Query: req.GetQuery(), Limit: cmp.Or(int(req.GetLimit()), defaultHits),
 	})

@@ -1,0 +1,69 @@
+package operate
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+)
+
+// maintenancePeriod is how often maintenance runs when nothing changes.
+const maintenancePeriod = 5 * time.Second
+
+// maintainRecords replaces desires in doubt and forgets the desires of instances that are gone, until
+// ctx ends. Any orchestrator may forget: the registry keeps the desire of an instance that is
+// registered.
+func (o *Operator) maintainRecords(ctx context.Context) {
+	ticks := time.NewTicker(maintenancePeriod)
+	defer ticks.Stop()
+	for {
+		unclaimed, changed := o.instances.Unclaimed()
+		for _, d := range unclaimed {
+			if err := o.registry.Forget(ctx, d.Key); err != nil {
+				o.log.Debug("the desired state of a gone instance was not forgotten", zap.Error(err))
+			}
+		}
+		o.recorder.resolveAll(ctx)
+		select {
+		case <-changed:
+		case <-ticks.C:
+		case <-o.recorder.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// maintainQuarantines enforces quarantines until ctx ends.
+func (o *Operator) maintainQuarantines(ctx context.Context) {
+	ticks := time.NewTicker(maintenancePeriod)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ticks.C:
+			o.enforceQuarantines(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// enforceQuarantines pauses workers of quarantined agents that are registered as ready: they began
+// later, or did not pause. A worker whose agent was released meanwhile is resumed.
+func (o *Operator) enforceQuarantines(ctx context.Context) {
+	for _, d := range o.desired.Quarantines() {
+		found, _ := o.instancesOf(d.Key.Agent)
+		var active []Outcome
+		for _, out := range found {
+			if out.Instance.State == lifecycle.Ready {
+				active = append(active, out)
+			}
+		}
+		o.workers.askAll(ctx, quarantineTime, active, pauseCall("quarantined: "+d.Reason))
+		if _, still := o.desired.Quarantine(d.Key.Agent); !still && ctx.Err() == nil {
+			o.workers.askAll(ctx, answerTime, active, resumeCall("released"))
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package operate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
+)
+
+// workers calls the LifecycleService of workers. Safe for concurrent use.
+type workers struct{ pool *connection.Pool }
+
+// call is a call of one worker.
+type call func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
+
+func pauseCall(reason string) call {
+	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+		resp, err := w.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
+		return resp.GetStatus(), err
+	}
+}
+
+func resumeCall(reason string) call {
+	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+		resp, err := w.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
+		return resp.GetStatus(), err
+	}
+}
+
+func getState(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+	resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
+	return resp.GetStatus(), err
+}
+
+// ask calls the worker of an instance.
+func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troupev1.InstanceStatus, error) {
+	conn, release, err := w.pool.Get(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	status, err := do(ctx, troupev1.NewLifecycleServiceClient(conn))
+	if err = grpcfailure.FromStatus("operate", err); failure.Is(err, failure.SystemNetwork) {
+		err = failure.Newf(failure.SystemNetwork, "operate", "the worker at %s went away before it answered", in.Address).Because(err)
+	}
+	return status, err
+}
+
+// askAll calls the workers of several instances at once, and fills in the outcomes.
+func (w workers) askAll(ctx context.Context, within time.Duration, outcomes []Outcome, do call) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range outcomes {
+		out := &outcomes[i]
+		asking.Go(func() { out.Status, out.Err = w.ask(ctx, out.Instance, do) })
+	}
+	asking.Wait()
+}
+
+// settleTime is how long a worker may take to notice that a Pause was given up.
+const settleTime = time.Second
+
+// awaitPauses returns the status of an instance once no Pause waits there, or after settleTime.
+func (w workers) awaitPauses(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
+	enough := time.NewTimer(settleTime)
+	defer enough.Stop()
+	ticks := time.NewTicker(settleTime / 50)
+	defer ticks.Stop()
+	for {
+		status, err := w.ask(ctx, in, getState)
+		if err != nil || !status.GetPausing() {
+			return status, err
+		}
+		select {
+		case <-ticks.C:
+		case <-enough.C:
+			return status, nil
+		case <-ctx.Done():
+			return status, nil
+		}
+	}
+}
