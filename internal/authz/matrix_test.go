@@ -88,7 +88,7 @@ Written by ` + "`make authz`" + `, which calls each method as each of these call
 
 A worker's calls of the memory service and of the orchestrator must come with the credential of a turn,
 and touch that turn alone, but for GetConfig and PutConfig, for which its certificate is enough. What clients and admins touch is of their own tenant; anything else is NOT_FOUND.
-Reflection is served where it is configured. A method that is not here is nobody's.
+Reflection is served where it is configured. A method that is not listed is refused for everyone.
 
 | Service | Method |` + names + "\n|---|---|" + lines + "\n"
 }
