@@ -84,6 +84,10 @@ authz: ## Show who may call what, after calling every method as every kind of ca
 docs: ## Write the tables of docs/ that tests compare with the code.
 	go test -count=1 ./pkg -run Documented -update
 
+.PHONY: api
+api: ## Write the golden file of the public API.
+	go test -count=1 ./pkg -run API -update
+
 .PHONY: test-node
 test-node: node ## Test what needs Node: the worker in TypeScript, and tools of real MCP servers.
 	cd examples/worker-node && npm ci --no-audit --no-fund --silent && npm test
