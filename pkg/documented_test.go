@@ -28,6 +28,29 @@ func TestLayers_AreDocumented(t *testing.T) {
 	documented(t, architecture, "layers", table.String())
 }
 
+// TestPublic_IsDocumented compares the list of public packages with docs/architecture.md.
+func TestPublic_IsDocumented(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| Public package | Why |\n|---|---|\n")
+	for _, p := range public {
+		fmt.Fprintf(&table, "| %s | %s |\n", p.path, p.reason)
+	}
+	documented(t, architecture, "public", table.String())
+}
+
+// TestMessages_AreDocumented compares with docs/architecture.md which packages use generated messages, and which of them
+// convert messages into Go values.
+func TestMessages_AreDocumented(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| May import | Packages |\n|---|---|\n")
+	for _, c := range confined {
+		if local, ok := strings.CutPrefix(c.technology, module); ok && (local == "pkg/gen" || local == "internal/wire") {
+			fmt.Fprintf(&table, "| %s | %s |\n", local, strings.Join(strings.Fields(c.packages), ", "))
+		}
+	}
+	documented(t, architecture, "messages", table.String())
+}
+
 // documented compares the part of a page between the comments of its name and the end with what
 // the code says, or writes it there.
 func documented(t *testing.T, page, part, want string) {

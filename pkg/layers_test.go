@@ -35,6 +35,7 @@ var confined = []struct{ technology, packages string }{
 	{"github.com/alicebob/miniredis", "services/standalone test"},
 	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
 	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/spending internal/tracelog internal/authz internal/rate internal/worker pkg/client internal/conformance internal/a2a internal/memoryrpc services cmd test"},
+	{module + "internal/wire", "internal/wire internal/memoryrpc internal/spending internal/tracelog internal/worker internal/registry/etcdregistry pkg/client services/memory/internal/api services/memory/internal/redisstore services/orchestrator/internal/api services/orchestrator/internal/coordination services/orchestrator/internal/dispatch services/orchestrator/internal/operate services/orchestrator/internal/replay services/orchestrator/internal/routing services/orchestrator/internal/scope services/orchestrator/internal/turn services/orchestrator/internal/workflow cmd test"},
 	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/recorder internal/transfer internal/turnlease internal/wire/memorywire internal/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/worker", "services/worker services/standalone cmd/troupe/internal/serve test"},
