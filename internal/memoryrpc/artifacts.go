@@ -20,7 +20,7 @@ import (
 const unnamed = "staged"
 
 // StageArtifact implements memory.Artifacts.
-func (s *Store) StageArtifact(ctx context.Context, h memory.Hold, c memory.Content) (int64, error) {
+func (s *Store) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	_, stored, err := s.begin(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: unnamed})
@@ -28,7 +28,7 @@ func (s *Store) StageArtifact(ctx context.Context, h memory.Hold, c memory.Conte
 }
 
 // AppendArtifact implements memory.Artifacts.
-func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Content, offset int64, piece []byte) error {
+func (s *Store) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
 	const op = "memory.AppendArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -36,7 +36,7 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 	if err != nil {
 		return err
 	}
-	if next, err := c.Takes(op, stored, offset, piece); !next {
+	if next, err := c.CheckPiece(op, stored, offset, piece); !next {
 		return err
 	}
 	_, err = chunk(op, put, piece)
@@ -44,7 +44,7 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 }
 
 // PutArtifact implements memory.Artifacts.
-func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (s *Store) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
 		return memory.Artifact{}, err
@@ -59,7 +59,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 }
 
 // SendArtifact implements transfer.Streamer: one stream carries all pieces.
-func (s *Store) SendArtifact(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+func (s *Store) SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,7 +104,7 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 
 // begin opens a stream for a content, which the caller's context ends, and returns how many
 // of its bytes are stored.
-func (s *Store) begin(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
+func (s *Store) begin(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
 	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
 	if err == nil {
 		err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
@@ -206,7 +206,7 @@ func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Ar
 }
 
 // DeleteArtifact implements memory.Artifacts.
-func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
+func (s *Store) DeleteArtifact(ctx context.Context, h memory.Lease, name string, version int) error {
 	_, err := s.service.DeleteArtifact(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.DeleteArtifactRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Name: name, Version: int32(version),
 	})

@@ -23,7 +23,7 @@ func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Sessio
 }
 
 // ListSessions implements memory.Sessions.
-func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Session, string, error) {
+func (s *Store) ListSessions(ctx context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
 	r, err := s.service.ListSessions(rpc.ForTenant(ctx, l.Tenant), &troupev1.MemoryServiceListSessionsRequest{
 		UserId: l.User, PageSize: int32(l.Limit), PageToken: l.After,
 	})
@@ -45,7 +45,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 }
 
 // UpdateSession implements memory.Sessions.
-func (s *Store) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
+func (s *Store) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), memorywire.UpdateToProto(u))
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.UpdateSession", err)

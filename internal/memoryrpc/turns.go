@@ -26,7 +26,7 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 }
 
 // RenewTurn implements memory.Turns.
-func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
+func (s *Store) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	_, err := s.service.RenewTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Lease: durationpb.New(lease),
 	})
@@ -37,7 +37,7 @@ func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duratio
 }
 
 // ReleaseTurn implements memory.Turns.
-func (s *Store) ReleaseTurn(ctx context.Context, h memory.Hold) error {
+func (s *Store) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 	_, err := s.service.ReleaseTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
 	if err != nil {
 		return grpcfailure.FromStatus("memory.ReleaseTurn", err)
@@ -46,7 +46,7 @@ func (s *Store) ReleaseTurn(ctx context.Context, h memory.Hold) error {
 }
 
 // Record implements memory.Journal.
-func (s *Store) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (s *Store) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	_, err := s.service.Journal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), Entries: wire.EntriesToProto(entries),
 	})
@@ -57,7 +57,7 @@ func (s *Store) Record(ctx context.Context, h memory.Hold, step int, entries []e
 }
 
 // LoadJournal implements memory.Journal.
-func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+func (s *Store) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	r, err := s.service.LoadJournal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), After: int32(after),
 	})

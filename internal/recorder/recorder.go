@@ -42,7 +42,7 @@ type Recorder struct {
 // New returns the journal of a step. One that was tried before is read first. A write
 // that is refused ends the step: end is called with the reason. Writes are repeated until ctx
 // ends, which is the step's. Close it, end ctx, and then Wait.
-func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Hold, step int, triedBefore bool) (*Recorder, error) {
+func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Lease, step int, triedBefore bool) (*Recorder, error) {
 	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
 	j.put = func(entries []execution.Entry) (err error) {
 		defer panics.Recover("memory.Record", &err)

@@ -22,10 +22,10 @@ func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.
 	store := inmem.New(inmem.Config{})
 	ref := session.Ref{Tenant: "default", Session: "s"}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
-		Ref: ref, TurnID: "t1", TraceID: "one", Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+		Ref: ref, TurnID: "t1", TraceID: "one", Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
-	hold := memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+	hold := memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	ctx, end := context.WithCancelCause(t.Context())
 	j, err = recorder.New(ctx, end, store, hold, 1, false)
 	require.NoError(t, err)

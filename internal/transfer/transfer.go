@@ -22,7 +22,7 @@ type Streamer interface {
 	// SendArtifact stores what is missing of a content and makes it the next version of the artifact,
 	// whose digest and size are set. Modes: those of AppendArtifact and PutArtifact, and
 	// user_invalid_input when the content cannot be read.
-	SendArtifact(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error)
+	SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error)
 	// ReceiveArtifact writes the content of a version (0 means the latest) and returns its description.
 	// The caller checks the digest. Modes: those of GetArtifact and ReadArtifact; an error of the writer
 	// is returned unchanged.
@@ -33,7 +33,7 @@ type Streamer interface {
 // artifact need to be set. Bytes that are stored already are not sent again, so an interrupted upload
 // may be repeated. The content is read twice, in pieces. Nothing is sent under an invalid name. Modes:
 // those of PutArtifact and AppendArtifact, and user_invalid_input above MaxArtifactBytes.
-func Upload(ctx context.Context, store memory.Artifacts, h memory.Hold, a memory.Artifact, content *io.SectionReader) (memory.Artifact, error) {
+func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memory.Artifact, content *io.SectionReader) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
 		return memory.Artifact{}, err
@@ -103,7 +103,7 @@ func streamerOf(store memory.Artifacts) Streamer {
 type pieceStreamer struct{ store memory.Artifacts }
 
 // SendArtifact implements Streamer.
-func (p pieceStreamer) SendArtifact(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+func (p pieceStreamer) SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
 	offset, err := p.store.StageArtifact(ctx, h, a.Content)
 	for err == nil && offset < a.Size {
 		var piece []byte

@@ -28,15 +28,15 @@ func TestUpload_RefusesANameBeforeItReads(t *testing.T) {
 	require.Empty(t, all)
 }
 
-func holder(t *testing.T, store memory.Store) memory.Hold {
+func holder(t *testing.T, store memory.Store) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
-		Message: conversation.User("hello"), Lease: time.Minute, Window: 1,
+		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 1,
 	})
 	require.NoError(t, err)
-	return memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 }
 
 func section(content []byte) *io.SectionReader {

@@ -16,7 +16,7 @@ const renewals = 3
 // another one holds it, or the store was unreachable for a whole lease (guarantees F2, F3). In the
 // latter case the error has the fact lost_lease: the work did not fail, so it may be taken over and
 // repeated.
-func Renew(ctx context.Context, turns memory.Turns, hold memory.Hold, lease time.Duration, end context.CancelCauseFunc) {
+func Renew(ctx context.Context, turns memory.Turns, hold memory.Lease, lease time.Duration, end context.CancelCauseFunc) {
 	every := lease / renewals
 	tick := time.NewTicker(every)
 	defer tick.Stop()

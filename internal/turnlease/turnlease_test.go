@@ -21,7 +21,7 @@ type leases struct {
 	calls   int
 }
 
-func (l *leases) RenewTurn(context.Context, memory.Hold, time.Duration) error {
+func (l *leases) RenewTurn(context.Context, memory.Lease, time.Duration) error {
 	l.calls++
 	return l.answers(l.calls)
 }
@@ -38,7 +38,7 @@ func TestRenew_EndsTheStepWhenTheTurnIsTakenOver(t *testing.T) {
 						return nil
 					}
 					return refused
-				}}, memory.Hold{}, 30*time.Second, end)
+				}}, memory.Lease{}, 30*time.Second, end)
 				require.ErrorIs(t, context.Cause(ctx), refused)
 				require.Equal(t, 30*time.Second, time.Since(began))
 			})
@@ -57,7 +57,7 @@ func TestRenew_EndsTheStepAfterALeaseWithoutReply(t *testing.T) {
 			}
 			return away
 		}}
-		turnlease.Renew(ctx, l, memory.Hold{}, 30*time.Second, end)
+		turnlease.Renew(ctx, l, memory.Lease{}, 30*time.Second, end)
 		why, ok := errors.AsType[*failure.Error](context.Cause(ctx))
 		require.True(t, ok)
 		require.ErrorContains(t, why, "the step is abandoned")

@@ -56,10 +56,10 @@ func (s *surroundings) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) 
 	t.Helper()
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), TraceID: req.GetTraceId(), Fingerprint: "f",
-		Message: conversation.User("hello"), Lease: time.Minute, Window: 10, LostEpoch: req.GetEpoch(),
+		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10, LostEpoch: req.GetEpoch(),
 	})
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, begun.Found)
+	require.Equal(t, memory.StatusBegun, begun.Status)
 	require.Greater(t, begun.Turn.Epoch, req.GetEpoch())
 	next := s.stepOf(t, req)
 	next.Epoch, next.Attempt = begun.Turn.Epoch, req.GetAttempt()+1
@@ -90,7 +90,7 @@ func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
 	ctx, kill := context.WithCancel(t.Context())
 	r.execute(ctx, t, req)
 	await(t, "the second model call is under way, and the tool's result durable", func() bool {
-		entries, err := s.memory.LoadJournal(t.Context(), memory.Hold{Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetEpoch()}, 1, 0)
+		entries, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetEpoch()}, 1, 0)
 		require.NoError(t, err)
 		return len(entries) == 3 && len(model.Requests()) == 2
 	})

@@ -56,7 +56,7 @@ func TestExecuteStep_GoesOnWithTheAnswerToACallThatWaits(t *testing.T) {
 
 	answer := execution.Answer{ID: "1-1-2", Verdict: execution.Approve}
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", Lease: time.Minute, Window: 10,
+		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
 		Continues: "t1", Answers: []execution.Answer{answer},
 	})
 	require.NoError(t, err)
@@ -84,11 +84,11 @@ func TestExecuteStep_WhatWaitsIsDurableBeforeItsCommit(t *testing.T) {
 	_, result := finish(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", Lease: time.Minute, Window: 10, Continues: "t1",
+		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10, Continues: "t1",
 		Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}},
 	})
 	require.NoError(t, err)
-	kept, err := s.memory.LoadJournal(t.Context(), memory.Hold{Ref: session.Ref{Session: "s1"}, TurnID: "t2", Epoch: begun.Turn.Epoch}, 1, 0)
+	kept, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t2", Epoch: begun.Turn.Epoch}, 1, 0)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(kept), entries)
 }

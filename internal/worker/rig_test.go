@@ -230,7 +230,7 @@ func (s *surroundings) begin(t *testing.T, agent, sessionID string) *troupev1.Ex
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: trace, Fingerprint: "f",
-		Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	return &troupev1.ExecuteStepRequest{

@@ -81,7 +81,7 @@ func ExampleRemember() {
 	store := inmem.New(inmem.Config{})
 	begun, err := store.BeginTurn(ctx, memory.Begin{
 		Ref: session.Ref{Tenant: "example", Session: "s"}, User: "ann", TurnID: "turn", TraceID: "trace",
-		Message: conversation.User("I live in Oslo."), Lease: memory.MaxLease, Window: memory.MaxWindow,
+		Message: conversation.User("I live in Oslo."), LeaseTTL: memory.MaxLeaseTTL, Window: memory.MaxWindow,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -95,7 +95,7 @@ func ExampleRemember() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	hold := memory.Hold{Ref: session.Ref{Tenant: "example", Session: "s"}, TurnID: "turn", Epoch: begun.Turn.Epoch}
+	hold := memory.Lease{Ref: session.Ref{Tenant: "example", Session: "s"}, TurnID: "turn", Epoch: begun.Turn.Epoch}
 	done, err := clerk.Execute(ctx, agent.Invocation{
 		Step:  execution.Step{Number: 1, History: begun.History},
 		Store: agent.Remember(store, hold, "ann"),

@@ -208,7 +208,7 @@ func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 	_, want, err := observe(t.Context(), flow, w.invocation(j))
 	require.NoError(t, err)
 	require.Empty(t, j.clashes)
-	partial, _ := memory.PartialOf(slices.Collect(maps.Values(j.entries)))
+	partial, _ := memory.PartialMessage(slices.Collect(maps.Values(j.entries)))
 	require.Equal(t, 1, strings.Count(partial.Text, "read [did aide"), "what it says is for the agent above, who says it")
 	total, calls := w.asked, slices.Sorted(maps.Keys(w.did))
 	require.Equal(t, 26, total)

@@ -73,10 +73,10 @@ func TestSession_RemembersWhatNoMessageTells(t *testing.T) {
 		store := inmem.New(inmem.Config{})
 		ref := session.Ref{Tenant: agent.DefaultTenant, Session: "s1"}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
-			Ref: ref, TurnID: "t1", TraceID: "t1", Fingerprint: "f", Lease: memory.MaxLease, Window: 10, Message: conversation.User("read it"),
+			Ref: ref, TurnID: "t1", TraceID: "t1", Fingerprint: "f", LeaseTTL: memory.MaxLeaseTTL, Window: 10, Message: conversation.User("read it"),
 		})
 		require.NoError(t, err)
-		hold := memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+		hold := memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 		said := conversation.Message{Role: conversation.RoleAssistant, Author: "a", Untrusted: "tool page", ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "wire"}}}
 		require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: said}}))
 		_, err = store.FailTurn(t.Context(), memory.Fail{

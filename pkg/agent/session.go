@@ -45,7 +45,7 @@ type SessionConfig struct {
 
 	MaxMessages int           // 0: DefaultMaxMessages
 	Window      int           // how many of the latest messages the agent gets, 1 to memory.MaxWindow; 0: DefaultWindow
-	Lease       time.Duration // how long a turn stays with a process that was lost, memory.MinLease to memory.MaxLease; 0: DefaultLease
+	Lease       time.Duration // how long a turn stays with a process that was lost, memory.MinLeaseTTL to memory.MaxLeaseTTL; 0: DefaultLease
 }
 
 // Session is a conversation with an agent, turn after turn, in a program of your own: what
@@ -119,8 +119,8 @@ func (c SessionConfig) check() error {
 		return wrong("MaxMessages %d: use 2 or more", c.MaxMessages)
 	case c.Window < 1 || c.Window > memory.MaxWindow:
 		return wrong("Window %d: use 1 to %d", c.Window, memory.MaxWindow)
-	case c.Lease < memory.MinLease || c.Lease > memory.MaxLease:
-		return wrong("Lease %v: use %v to %v", c.Lease, memory.MinLease, memory.MaxLease)
+	case c.Lease < memory.MinLeaseTTL || c.Lease > memory.MaxLeaseTTL:
+		return wrong("Lease %v: use %v to %v", c.Lease, memory.MinLeaseTTL, memory.MaxLeaseTTL)
 	}
 	return nil
 }

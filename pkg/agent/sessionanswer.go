@@ -98,7 +98,7 @@ func (s *Session) look(ctx context.Context) (session.Session, error) {
 func (s *Session) ours(ctx context.Context, turn string) error {
 	found, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) {
 		b := s.asking(turn, newTrace())
-		b.KnownOnly = true
+		b.LookupOnly = true
 		return s.cfg.Store.BeginTurn(ctx, b)
 	})
 	wrong := func(format string, args ...any) error {

@@ -322,7 +322,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 		_, info := stored(t, store, s)
 		found, err := store.BeginTurn(t.Context(), memory.Begin{
 			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c",
-			Fingerprint: info.OpenTurn, Lease: time.Minute, Window: 1, KnownOnly: true,
+			Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1, LookupOnly: true,
 		})
 		require.NoError(t, err)
 		open = found.Turn

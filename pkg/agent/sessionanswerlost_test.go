@@ -187,13 +187,13 @@ func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
 		_, info := stored(t, store, s)
 		ref := session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
-			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: info.OpenTurn, Lease: time.Minute, Window: 1,
+			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1,
 		})
 		require.NoError(t, err)
-		require.Equal(t, memory.FoundBegun, begun.Found, "the lease of the process that was lost has run out")
+		require.Equal(t, memory.StatusBegun, begun.Status, "the lease of the process that was lost has run out")
 		_, err = other.Execute(t.Context(), in, nil)
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "another one works on it")
-		require.NoError(t, store.ReleaseTurn(t.Context(), memory.Hold{Ref: ref, TurnID: info.OpenTurn, Epoch: begun.Turn.Epoch}))
+		require.NoError(t, store.ReleaseTurn(t.Context(), memory.Lease{Ref: ref, TurnID: info.OpenTurn, Epoch: begun.Turn.Epoch}))
 		_, err = happened(t, other, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 		require.ErrorContains(t, err, "Set Continue")

@@ -90,7 +90,7 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	ref := session.Ref{Tenant: agent.DefaultTenant, Session: mesh.ID()}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "t", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "of the mesh",
-		Message: conversation.User("Weather?"), Lease: time.Minute, Window: 10,
+		Message: conversation.User("Weather?"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	_, err = store.CommitStep(t.Context(), memory.Commit{

@@ -105,7 +105,7 @@ func (b *buffer) Search(ctx context.Context, query string, limit int) ([]hook.Fo
 
 // store is what is stored. The buffer only reads it, and so needs no hold.
 func (b *buffer) store() hook.Store {
-	return Remember(b.s.cfg.Store, memory.Hold{Ref: b.s.ref}, b.s.cfg.User)
+	return Remember(b.s.cfg.Store, memory.Lease{Ref: b.s.ref}, b.s.cfg.User)
 }
 
 // find returns a version of an artifact, 0 for the latest; without content when it is stored.

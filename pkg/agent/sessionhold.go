@@ -72,15 +72,15 @@ func (s *Session) resume(ctx context.Context, ep *episode) (memory.Begun, bool, 
 		return begun, false, s.nothingWaits(err)
 	case err != nil && !failure.Is(err, failure.NotFound, failure.KeyReused):
 		return begun, false, err
-	case begun.Found == memory.FoundOpen:
+	case begun.Status == memory.StatusOpen:
 		return begun, false, s.busy(b.TurnID, begun.LeaseLeft)
 	}
 	s.left, s.lost = nil, ""
-	if begun.Found == memory.FoundClosed {
+	if begun.Status == memory.StatusClosed {
 		s.ended(begun.Turn)
 		return begun, s.lost != "", nil
 	}
-	if begun.Found != memory.FoundBegun { // it is not one of a Session
+	if begun.Status != memory.StatusBegun { // it is not one of a Session
 		return begun, false, nil
 	}
 	if len(begun.Turn.Steps) > 0 { // it was lost while it was stored, and its journal is gone
@@ -101,18 +101,18 @@ func (s *Session) settle(ctx context.Context) error {
 	if w.hold.Epoch == 0 { // nobody knows whether it began
 		begun, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) {
 			b := s.beginning(w.episode)
-			b.KnownOnly = true
+			b.LookupOnly = true
 			return s.cfg.Store.BeginTurn(ctx, b)
 		})
 		if err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 			return err
 		}
-		if begun.Found != memory.FoundBegun {
+		if begun.Status != memory.StatusBegun {
 			s.left = nil
-			if begun.Found == memory.FoundOpen {
+			if begun.Status == memory.StatusOpen {
 				s.lost = w.id
 			}
-			if begun.Found == memory.FoundClosed {
+			if begun.Status == memory.StatusClosed {
 				s.ended(begun.Turn)
 			}
 			return nil
@@ -180,9 +180,9 @@ func (s *Session) giveUp(ctx context.Context, busy error) error {
 		return busy // of something else than a Session
 	case err != nil:
 		return err
-	case begun.Found == memory.FoundOpen:
+	case begun.Status == memory.StatusOpen:
 		return s.busy(begun.Turn.ID, begun.LeaseLeft)
-	case begun.Found == memory.FoundClosed:
+	case begun.Status == memory.StatusClosed:
 		return nil
 	}
 	s.lost = ""

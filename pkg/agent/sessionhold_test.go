@@ -33,16 +33,16 @@ func lossTests() sessionTests {
 
 // lose leaves behind what a process does that is killed while it asks the model for the
 // second time: an open turn, and the journal of what happened in it.
-func lose(t *testing.T, store memory.Store, s *agent.Session) memory.Hold {
+func lose(t *testing.T, store memory.Store, s *agent.Session) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "lost", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "lost",
-		Message: conversation.User("Weather?"), Lease: time.Minute, Window: 10,
+		Message: conversation.User("Weather?"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, begun.Found)
-	hold := memory.Hold{Ref: ref, TurnID: "lost", Epoch: begun.Turn.Epoch}
+	require.Equal(t, memory.StatusBegun, begun.Status)
+	hold := memory.Lease{Ref: ref, TurnID: "lost", Epoch: begun.Turn.Epoch}
 	said := conversation.Assistant("", "I look it up.")
 	said.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"query": "oslo"}`}}
 	digest := stepjournal.CallDigest("lookup", `{"query": "oslo"}`)
@@ -126,7 +126,7 @@ func lossWaitsForTheLease(t *testing.T, store memory.Store) {
 		require.NoError(t, again.Close(t.Context()), "it goes on elsewhere")
 		require.Equal(t, session.Closed, again.State())
 		require.NoError(t, again.Start(t.Context()))
-		require.NoError(t, store.RenewTurn(t.Context(), hold, memory.MinLease))
+		require.NoError(t, store.RenewTurn(t.Context(), hold, memory.MinLeaseTTL))
 		_, err = again.Execute(t.Context(), agent.Input{Continue: true}, nil)
 		for failure.Is(err, failure.SessionBusy) {
 			<-time.After(50 * time.Millisecond)
@@ -148,7 +148,7 @@ func (s storeWithoutTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory
 	return s.Store.BeginTurn(ctx, b)
 }
 
-func (s storeWithoutTurn) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (s storeWithoutTurn) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	h.TurnID = s.id
 	return s.Store.Record(ctx, h, step, entries)
 }
@@ -198,14 +198,14 @@ func lossDoesNotKeepFromPausing(t *testing.T, store memory.Store) {
 // The conversation is shared with a mesh, whose turn nobody here can take up.
 func lossOfATurnThatIsNoSessions(t *testing.T, store memory.Store) {
 	a, _, s, _ := opened(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
-	begin := func(id string) memory.Hold {
+	begin := func(id string) memory.Lease {
 		ref := session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
 			Ref: ref, TurnID: id, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "of the mesh",
-			Message: conversation.User("Weather?"), Lease: time.Minute, Window: 10,
+			Message: conversation.User("Weather?"), LeaseTTL: time.Minute, Window: 10,
 		})
 		require.NoError(t, err)
-		return memory.Hold{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
+		return memory.Lease{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
 	}
 	hold := begin("t1")
 	again := talk(t, a, agent.SessionConfig{Store: store, ID: s.ID()})
@@ -223,7 +223,7 @@ func lossOfATurnThatIsNoSessions(t *testing.T, store memory.Store) {
 func lossWhoIsTakenForLostIsFenced(t *testing.T, store memory.Store) {
 	never := make(chan struct{})
 	a, _ := talker(t, agent.Config{}, scripted.Reply{Deltas: []string{"Too late."}, Wait: never}, scripted.Say("Fine."))
-	slow := talk(t, a, agent.SessionConfig{Store: store, Lease: memory.MinLease})
+	slow := talk(t, a, agent.SessionConfig{Store: store, Lease: memory.MinLeaseTTL})
 	b, _ := talker(t, agent.Config{}, scripted.Say("Mine."))
 	other := talk(t, b, agent.SessionConfig{Store: store, ID: slow.ID()})
 	var done event.TurnResult
@@ -236,10 +236,10 @@ func lossWhoIsTakenForLostIsFenced(t *testing.T, store memory.Store) {
 			_, info := stored(t, store, slow)
 			found, err := store.BeginTurn(t.Context(), memory.Begin{
 				Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c",
-				Fingerprint: info.OpenTurn, Lease: time.Minute, Window: 1, KnownOnly: true,
+				Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1, LookupOnly: true,
 			})
 			require.NoError(t, err)
-			require.NoError(t, store.ReleaseTurn(t.Context(), memory.Hold{Ref: ref, TurnID: info.OpenTurn, Epoch: found.Turn.Epoch}))
+			require.NoError(t, store.ReleaseTurn(t.Context(), memory.Lease{Ref: ref, TurnID: info.OpenTurn, Epoch: found.Turn.Epoch}))
 			require.Equal(t, 2, ask(t, other, "Anybody?").Turn)
 		case event.TurnResult:
 			done = p

@@ -58,7 +58,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 		if s.cfg.NoAutoSave {
 			return s.cfg.Store.GetSession(ctx, s.ref)
 		}
-		return s.cfg.Store.UpdateSession(ctx, memory.Update{Ref: s.ref, Verb: session.Resume, Create: true, User: s.cfg.User})
+		return s.cfg.Store.UpdateSession(ctx, memory.SessionUpdate{Ref: s.ref, Verb: session.Resume, Create: true, User: s.cfg.User})
 	})
 	if s.cfg.NoAutoSave && failure.Is(err, failure.NotFound) {
 		info, err = session.Session{ID: s.ref.Session, User: s.cfg.User, Created: time.Now()}, nil
@@ -107,7 +107,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 func (s *Session) leaseLeft(ctx context.Context, turn string) (time.Duration, error) {
 	found, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) {
 		b := s.asking(turn, newTrace())
-		b.KnownOnly = true
+		b.LookupOnly = true
 		return s.cfg.Store.BeginTurn(ctx, b)
 	})
 	if failure.Is(err, failure.KeyReused, failure.NotFound) {

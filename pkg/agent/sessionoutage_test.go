@@ -48,13 +48,13 @@ var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be 
 
 func (l *line) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	method := "BeginTurn"
-	if b.KnownOnly {
+	if b.LookupOnly {
 		method = "FindTurn"
 	}
 	return through(l, method, func() (memory.Begun, error) { return l.Store.BeginTurn(ctx, b) })
 }
 
-func (l *line) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
+func (l *line) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	_, err := through(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
 	return err
 }
@@ -67,16 +67,16 @@ func (l *line) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error
 	return through(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
 }
 
-func (l *line) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (l *line) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	_, err := through(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
 	return err
 }
 
-func (l *line) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+func (l *line) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	return through(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
 }
 
-func (l *line) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
+func (l *line) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	return through(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
 }
 
@@ -92,7 +92,7 @@ func (l *line) CompactSession(ctx context.Context, c memory.Compact) (conversati
 	return through(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
 }
 
-func (l *line) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (l *line) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 

@@ -194,7 +194,7 @@ func (r *reading) begin(ctx context.Context, in Input) (execution.Step, hook.Sto
 		if err != nil {
 			return step, nil, err
 		}
-		if begun.Found == memory.FoundClosed {
+		if begun.Status == memory.StatusClosed {
 			r.found = &begun.Turn
 			return step, nil, nil
 		}

@@ -118,7 +118,7 @@ func alone[T any](ctx context.Context, s *Session, call func(context.Context) (T
 // update pauses, resumes or closes what is stored.
 func (s *Session) update(ctx context.Context, verb session.Verb) error {
 	_, err := alone(ctx, s, func(ctx context.Context) (session.Session, error) {
-		return s.cfg.Store.UpdateSession(ctx, memory.Update{Ref: s.ref, Verb: verb, Create: true, User: s.cfg.User})
+		return s.cfg.Store.UpdateSession(ctx, memory.SessionUpdate{Ref: s.ref, Verb: verb, Create: true, User: s.cfg.User})
 	})
 	return err
 }
@@ -179,9 +179,9 @@ func (s *Session) put(ctx context.Context, ep *episode) (bool, error) {
 		return false, s.elsewhere(ctx, err)
 	case err != nil:
 		return false, err
-	case begun.Found == memory.FoundClosed: // its answer was lost on the way
+	case begun.Status == memory.StatusClosed: // its answer was lost on the way
 		return true, nil
-	case begun.Found == memory.FoundOpen:
+	case begun.Status == memory.StatusOpen:
 		return false, s.busy(ep.id, begun.LeaseLeft)
 	}
 	w := s.scribe(ep, begun)

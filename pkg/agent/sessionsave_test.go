@@ -75,7 +75,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	artifacts, err = s.Artifacts(t.Context())
 	require.NoError(t, err)
 	require.Len(t, artifacts, 2)
-	content, _, err := agent.Remember(store, memory.Hold{Ref: session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}}, "").LoadArtifact(t.Context(), "note", 0)
+	content, _, err := agent.Remember(store, memory.Lease{Ref: session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}}, "").LoadArtifact(t.Context(), "note", 0)
 	require.NoError(t, err)
 	require.Equal(t, "b", string(content))
 }

@@ -61,7 +61,7 @@ func answered(o session.Outcome) bool {
 func (s *Session) asking(id, trace string) memory.Begin {
 	return memory.Begin{
 		Ref: s.ref, User: s.cfg.User, TurnID: id, TraceID: trace, Fingerprint: id,
-		Lease: s.cfg.Lease, Window: s.cfg.Window,
+		LeaseTTL: s.cfg.Lease, Window: s.cfg.Window,
 	}
 }
 
@@ -75,7 +75,7 @@ func (s *Session) beginning(ep *episode) memory.Begin {
 // scribe writes a turn that this process holds.
 type scribe struct {
 	store memory.Store
-	hold  memory.Hold
+	hold  memory.Lease
 	agent string
 	base  int64 // the last message of the session
 	steps int   // that are committed
@@ -85,7 +85,7 @@ type scribe struct {
 // scribe returns what writes an episode that was begun.
 func (s *Session) scribe(ep *episode, begun memory.Begun) *scribe {
 	return &scribe{
-		store: s.cfg.Store, hold: memory.Hold{Ref: s.ref, TurnID: ep.id, Epoch: begun.Turn.Epoch}, agent: s.agent.Name(),
+		store: s.cfg.Store, hold: memory.Lease{Ref: s.ref, TurnID: ep.id, Epoch: begun.Turn.Epoch}, agent: s.agent.Name(),
 		base: begun.Turn.Sequence, steps: len(begun.Turn.Steps), episode: ep,
 	}
 }

@@ -22,11 +22,11 @@ type Tier interface {
 
 // Remember returns the store of a turn that is held: what its handlers and tools reach of the
 // tier. Artifacts are written under the epoch of the turn.
-func Remember(tier Tier, hold memory.Hold, user string) hook.Store { return &store{tier, hold, user} }
+func Remember(tier Tier, hold memory.Lease, user string) hook.Store { return &store{tier, hold, user} }
 
 type store struct {
 	tier Tier
-	hold memory.Hold
+	hold memory.Lease
 	user string
 }
 

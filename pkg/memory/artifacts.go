@@ -32,20 +32,20 @@ type Artifacts interface {
 	// order in which they are looked for: user_invalid_input for an empty content with
 	// another digest than that of nothing; not_found, fenced, turn_not_open; resource_quota,
 	// but not for a content that is complete.
-	StageArtifact(ctx context.Context, h Hold, c Content) (int64, error)
+	StageArtifact(ctx context.Context, h Lease, c Content) (int64, error)
 	// AppendArtifact stores the next piece of a content, at the offset where it ends so far.
 	// A piece that is stored already is passed over. Modes: those of StageArtifact;
 	// user_invalid_input when a piece is not ArtifactChunk long and not the rest either;
 	// base_mismatch with the offset at which to go on as a fact, 0 when nothing is staged;
 	// user_invalid_input when the last piece is there and the bytes do not have the digest:
 	// then they are forgotten.
-	AppendArtifact(ctx context.Context, h Hold, c Content, offset int64, piece []byte) error
+	AppendArtifact(ctx context.Context, h Lease, c Content, offset int64, piece []byte) error
 	// PutArtifact makes a staged content the next version of the artifact. The same content
 	// as the latest version makes no new one. Modes: user_invalid_input by CheckArtifactName
 	// and as in StageArtifact; not_found, fenced, turn_not_open; user_invalid_input by
 	// ArtifactOfNobody; base_mismatch when it was not staged or bytes are missing, and none of
 	// the user's has it already, with the offset at which to go on as a fact; resource_quota.
-	PutArtifact(ctx context.Context, h Hold, a Artifact) (Artifact, error)
+	PutArtifact(ctx context.Context, h Lease, a Artifact) (Artifact, error)
 	// GetArtifact finds a version of an artifact; 0 is the latest. Modes: not_found.
 	GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (Artifact, error)
 	// ReadArtifact returns bytes of a content from the offset on, at most ArtifactChunk; none
@@ -58,7 +58,7 @@ type Artifacts interface {
 	// A version number is not used again, unless the session is cleared. Content that no
 	// version has any more is forgotten. Modes: not_found, fenced, turn_not_open;
 	// user_invalid_input by ArtifactOfNobody.
-	DeleteArtifact(ctx context.Context, h Hold, name string, version int) error
+	DeleteArtifact(ctx context.Context, h Lease, name string, version int) error
 }
 
 // Content is a sequence of bytes.

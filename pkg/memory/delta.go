@@ -55,9 +55,9 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	return nil
 }
 
-// OneScope is the scope of all keys of a delta. Modes: user_invalid_input when there are
+// DeltaScope is the scope of all keys of a delta. Modes: user_invalid_input when there are
 // several, or none.
-func OneScope(op string, delta map[string]json.RawMessage) (Scope, error) {
+func DeltaScope(op string, delta map[string]json.RawMessage) (Scope, error) {
 	var scope Scope
 	for key := range delta {
 		if s := ScopeOf(key); scope == "" {

@@ -70,12 +70,12 @@ func TestOneScope_IsThatOfAllKeys(t *testing.T) {
 		ScopeUser:    delta("user:a", "1", "user:", "2"),
 		ScopeApp:     delta("app:a", "1", "app:user:b", "2"),
 	} {
-		scope, err := OneScope("op", d)
+		scope, err := DeltaScope("op", d)
 		require.NoError(t, err)
 		require.Equal(t, want, scope)
 	}
 	for _, d := range []map[string]json.RawMessage{nil, delta("a", "1", "app:a", "1"), delta("app:a", "1", "user:a", "1")} {
-		_, err := OneScope("op", d)
+		_, err := DeltaScope("op", d)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	}
 }
@@ -98,13 +98,13 @@ func TestPartialOf_IsWhatTheModelSaid(t *testing.T) {
 		return execution.Entry{Phase: execution.Done, Reply: conversation.Assistant(author, text)}
 	}
 	tool := execution.Entry{Phase: execution.Done, Tool: "read", Text: "not said"}
-	said, ok := PartialOf([]execution.Entry{reply("one", "Hello."), tool, reply("two", "I look."), reply("three", "")})
+	said, ok := PartialMessage([]execution.Entry{reply("one", "Hello."), tool, reply("two", "I look."), reply("three", "")})
 	require.True(t, ok)
 	require.Equal(t, conversation.Message{Role: conversation.RoleAssistant, Author: "two", Text: "Hello.\n\nI look.", Partial: true}, said)
 	for _, none := range [][]execution.Entry{nil, {tool}, {reply("one", "")}} {
-		_, ok := PartialOf(none)
+		_, ok := PartialMessage(none)
 		require.False(t, ok)
 	}
-	said, _ = PartialOf([]execution.Entry{reply("one", strings.Repeat("ä", conversation.MaxMessageBytes))})
+	said, _ = PartialMessage([]execution.Entry{reply("one", strings.Repeat("ä", conversation.MaxMessageBytes))})
 	require.Equal(t, strings.Repeat("ä", conversation.MaxMessageBytes/2), said.Text)
 }

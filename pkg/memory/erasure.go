@@ -55,8 +55,8 @@ type ErasedUser struct {
 	Erasure  Erasure  // of what they shared, once there are none
 }
 
-// MarkOf is what remains of a deleted session in every store.
-func MarkOf(deleted time.Time) Remainder {
+// SessionRemainder is what remains of a deleted session in every store.
+func SessionRemainder(deleted time.Time) Remainder {
 	return Remainder{
 		What:  "the id of the session, the last epoch and these counts",
 		Why:   "they keep late writers out, and answer a repeated call",
@@ -64,8 +64,8 @@ func MarkOf(deleted time.Time) Remainder {
 	}
 }
 
-// MarkOfUser is what remains of an erased user in every store.
-func MarkOfUser(erased time.Time) Remainder {
+// UserRemainder is what remains of an erased user in every store.
+func UserRemainder(erased time.Time) Remainder {
 	return Remainder{
 		What:  "the ids of the user and of the sessions",
 		Why:   "they keep late writers out",

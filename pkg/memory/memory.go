@@ -22,8 +22,8 @@ const (
 	// MaxWindowBytes of text is what one call returns, and at least one message: what a
 	// step is given must fit into one message of the wire.
 	MaxWindowBytes = 3 << 20
-	MinLease       = time.Second
-	MaxLease       = 15 * time.Minute
+	MinLeaseTTL    = time.Second
+	MaxLeaseTTL    = 15 * time.Minute
 	MaxUser        = 128 // bytes of a user's id
 	// Retention is how long a closed turn answers repeated requests, and a deleted session
 	// keeps late writers out. It exceeds every time for which a client goes on trying.
@@ -40,8 +40,8 @@ type Store interface {
 	Configs
 }
 
-// Hold is the proof that a caller holds a turn: the epoch that BeginTurn gave it.
-type Hold struct {
+// Lease is the proof that a caller holds a turn: the epoch that BeginTurn gave it.
+type Lease struct {
 	Ref    session.Ref
 	TurnID string
 	Epoch  int64

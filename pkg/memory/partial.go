@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// PartialOf is what a step had said when its turn failed, as its journal has it (LP-17).
+// PartialMessage is what a step had said when its turn failed, as its journal has it (LP-17).
 // It is false when that is nothing.
-func PartialOf(journal []execution.Entry) (conversation.Message, bool) {
+func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 	var texts []string
 	said := conversation.Message{Role: conversation.RoleAssistant, Partial: true}
 	for _, e := range journal {
@@ -23,9 +23,9 @@ func PartialOf(journal []execution.Entry) (conversation.Message, bool) {
 	return said, len(texts) > 0
 }
 
-// SourceOf is the source of untrusted words that a step had read when it said what is in its journal,
+// JournalSource is the source of untrusted words that a step had read when it said what is in its journal,
 // as conversation.Gravest; empty: none (S14).
-func SourceOf(journal []execution.Entry) string {
+func JournalSource(journal []execution.Entry) string {
 	source := ""
 	for _, e := range journal {
 		source = conversation.Gravest(source, e.Reply.Untrusted)

@@ -7,10 +7,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Takes reports whether a piece is the next of a content of which so many bytes are stored.
+// CheckPiece reports whether a piece is the next of a content of which so many bytes are stored.
 // It is not when it is stored already, which is no error. For all stores: the rules of
 // AppendArtifact, and its modes user_invalid_input and base_mismatch.
-func (c Content) Takes(op string, stored, offset int64, piece []byte) (bool, error) {
+func (c Content) CheckPiece(op string, stored, offset int64, piece []byte) (bool, error) {
 	switch {
 	case len(piece) == 0 || int64(len(piece)) != min(ArtifactChunk, c.Size-offset):
 		return false, failure.Newf(failure.UserInvalidInput, op, "a piece of %d bytes at %d has the wrong length; send %d bytes, and less only at the end",

@@ -15,8 +15,8 @@ type Copy struct {
 	// History are the messages before the turn's own, oldest first; the first may be a summary.
 	// They get the sequences from 1 on, keep their times, and belong to no turn: their number is 0.
 	History []conversation.Message
-	// Said are those of the inherited steps, which come behind the turn's own and belong to it.
-	Said []conversation.Message
+	// StepMessages are those of the inherited steps, which come behind the turn's own and belong to it.
+	StepMessages []conversation.Message
 	// State are keys of the session's own scope.
 	State map[string]json.RawMessage
 }
@@ -32,16 +32,16 @@ func (c *Copy) Summary() (summary *conversation.Message, messages []conversation
 	return nil, c.History
 }
 
-// CheckFrom refuses a turn that cannot go on from an earlier one. Op is what was called. Modes:
+// checkOrigin refuses a turn that cannot go on from an earlier one. Op is what was called. Modes:
 // user_invalid_input.
-func CheckFrom(op string, b Begin) error {
+func checkOrigin(op string, b Begin) error {
 	invalid := func(field, message string) error {
 		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
 	}
 	switch {
-	case b.Resumes != "" && (len(b.Said()) > 0 || b.Continues != "" || b.Copy != nil):
+	case b.Resumes != "" && (len(b.UserMessages()) > 0 || b.Continues != "" || b.Copy != nil):
 		return invalid("resumes_turn_id", "a turn in the place of one that failed has no message, continues none that waits, and copies nothing; leave the others out")
-	case b.Copy != nil && (len(b.Said()) == 0 || b.Continues != ""):
+	case b.Copy != nil && (len(b.UserMessages()) == 0 || b.Continues != ""):
 		return invalid("copy", "a session that begins with a copy begins with a turn that has a message; add it")
 	case len(b.Inherited) > 0 && b.Resumes == "" && b.Copy == nil:
 		return invalid("inherited", "the steps are of no turn; name the turn that failed in resumes_turn_id, or copy a session")
@@ -70,9 +70,9 @@ func CheckFrom(op string, b Begin) error {
 	if len(b.Copy.State) > MaxStateKeys || bytes > MaxStateBytes {
 		return invalid("copy.state", "more keys or bytes than a session may hold; leave some out")
 	}
-	messages := len(b.Copy.History) + len(b.Copy.Said)
+	messages := len(b.Copy.History) + len(b.Copy.StepMessages)
 	size := 0
-	for _, m := range slices.Concat(b.Copy.History, b.Copy.Said) {
+	for _, m := range slices.Concat(b.Copy.History, b.Copy.StepMessages) {
 		size += conversation.Size(m)
 	}
 	if messages > MaxWindow || size > 3*MaxWindowBytes {
@@ -81,8 +81,8 @@ func CheckFrom(op string, b Begin) error {
 	return nil
 }
 
-// InheritedBy are the steps as the turn has them.
-func (b Begin) InheritedBy() []execution.Result {
+// InheritedSteps are the steps as the turn has them.
+func (b Begin) InheritedSteps() []execution.Result {
 	var all []execution.Result
 	for _, r := range b.Inherited {
 		r.Inherited = true

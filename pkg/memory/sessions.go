@@ -25,7 +25,7 @@ type Sessions interface {
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
 	// ListSessions returns sessions, those made last first, and where the next page begins;
 	// empty: there are no more.
-	ListSessions(ctx context.Context, l List) ([]session.Session, string, error)
+	ListSessions(ctx context.Context, l SessionFilter) ([]session.Session, string, error)
 	// LoadHistory returns at most limit messages above the given sequence, oldest first,
 	// and no more than MaxWindowBytes. None means that there are no more. What a compaction
 	// took out is one message of RoleSummary, at the sequence of the last one that it stands
@@ -37,7 +37,7 @@ type Sessions interface {
 	// session_busy when a turn is open and the verb is Pause or Close; resource_quota above
 	// MaxMetadata or MaxMetadataBytes; not_found, also when User names another user than the
 	// session has. What is refused makes no session either.
-	UpdateSession(ctx context.Context, u Update) (session.Session, error)
+	UpdateSession(ctx context.Context, u SessionUpdate) (session.Session, error)
 	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
 	// from its result, and what a turn with calls that wait is about stays. Modes: session_busy while a turn is open, not_found.
 	CompactSession(ctx context.Context, c Compact) (conversation.Compaction, error)
@@ -65,16 +65,16 @@ type Sessions interface {
 	SearchMemory(ctx context.Context, s Search) ([]Hit, error)
 }
 
-// List asks for sessions.
-type List struct {
+// SessionFilter asks for sessions.
+type SessionFilter struct {
 	Tenant string
 	User   string // empty: all
 	Limit  int    // 1 to MaxPage
 	After  string // where the page before ended; empty: begin
 }
 
-// Update changes a session.
-type Update struct {
+// SessionUpdate changes a session.
+type SessionUpdate struct {
 	Ref        session.Ref
 	Verb       session.Verb
 	Metadata   map[string]string // to set; an empty value removes one

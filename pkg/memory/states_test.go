@@ -28,15 +28,21 @@ func TestStates_AreThoseOfLaterVersionsByOurNames(t *testing.T) {
 		taken  bool // it takes a turn
 		reach  func(s *sessionOf)
 	}{
-		{"created", session.Created, true, func(s *sessionOf) { s.update(memory.Update{Create: true}) }},
+		{"created", session.Created, true, func(s *sessionOf) { s.update(memory.SessionUpdate{Create: true}) }},
 		{"idle", session.Ready, true, func(s *sessionOf) { s.turn(session.OutcomeCompleted) }},
 		{"idle", session.Ready, true, func(s *sessionOf) { s.turn(session.OutcomeCancelled) }},
 		{"busy", session.Busy, false, func(s *sessionOf) { s.turn(session.OutcomeOpen) }},
 		{"waiting-input", session.InputRequired, true, func(s *sessionOf) { s.turn(session.OutcomeInputRequired) }},
 		{"waiting-auth", session.AuthRequired, true, func(s *sessionOf) { s.turn(session.OutcomeAuthRequired) }},
-		{"shutdown", session.Closed, false, func(s *sessionOf) { s.turn(session.OutcomeCompleted); s.update(memory.Update{Verb: session.Close}) }},
+		{"shutdown", session.Closed, false, func(s *sessionOf) {
+			s.turn(session.OutcomeCompleted)
+			s.update(memory.SessionUpdate{Verb: session.Close})
+		}},
 		{"error", session.Failed, true, func(s *sessionOf) { s.turn(session.OutcomeFailed) }},
-		{"", session.Paused, true, func(s *sessionOf) { s.turn(session.OutcomeCompleted); s.update(memory.Update{Verb: session.Pause}) }},
+		{"", session.Paused, true, func(s *sessionOf) {
+			s.turn(session.OutcomeCompleted)
+			s.update(memory.SessionUpdate{Verb: session.Pause})
+		}},
 	} {
 		t.Run(fmt.Sprintf("%s is %s", row.theirs, row.ours), func(t *testing.T) {
 			s := &sessionOf{t: t, store: inmem.New(inmem.Config{}), ref: session.Ref{Tenant: "default", Session: "s1"}}
@@ -69,7 +75,7 @@ func (s *sessionOf) state() session.State {
 	return got.State
 }
 
-func (s *sessionOf) update(u memory.Update) {
+func (s *sessionOf) update(u memory.SessionUpdate) {
 	s.t.Helper()
 	u.Ref = s.ref
 	_, err := s.store.UpdateSession(s.t.Context(), u)
@@ -80,7 +86,7 @@ func (s *sessionOf) begin() (memory.Begun, error) {
 	s.turns++
 	return s.store.BeginTurn(s.t.Context(), memory.Begin{
 		Ref: s.ref, TurnID: fmt.Sprintf("t%d", s.turns), TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
-		Message: conversation.User("hello"), Lease: time.Minute, Window: 1,
+		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 1,
 	})
 }
 

@@ -58,10 +58,10 @@ type Turns interface {
 	BeginTurn(ctx context.Context, b Begin) (Begun, error)
 	// RenewTurn lets the lease of a turn run anew, from now. Modes: fenced, turn_not_open,
 	// not_found.
-	RenewTurn(ctx context.Context, h Hold, lease time.Duration) error
+	RenewTurn(ctx context.Context, h Lease, lease time.Duration) error
 	// ReleaseTurn ends the lease of a turn, which stays open: the next BeginTurn takes it
 	// over, or makes room of it. Modes: fenced, turn_not_open, not_found.
-	ReleaseTurn(ctx context.Context, h Hold) error
+	ReleaseTurn(ctx context.Context, h Lease) error
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; an outcome closes the turn in the same write. It
 	// returns the sequence of the session's last message. The same commit again is fine and
@@ -98,11 +98,11 @@ type Journal interface {
 	//
 	// Modes: nondeterminism when an entry differs from the one that is stored; fenced;
 	// turn_not_open when the turn is closed or the step committed; resource_quota; not_found.
-	Record(ctx context.Context, h Hold, step int, entries []execution.Entry) error
+	Record(ctx context.Context, h Lease, step int, entries []execution.Entry) error
 	// LoadJournal returns entries of a step whose number is above after, by number, intents
 	// before results, as many as fit in MaxWindowBytes and at least those of one number.
 	// None means that there are no more. Modes: fenced, turn_not_open, not_found.
-	LoadJournal(ctx context.Context, h Hold, step, after int) ([]execution.Entry, error)
+	LoadJournal(ctx context.Context, h Lease, step, after int) ([]execution.Entry, error)
 	// Recording is LoadJournal of a step that is over, from a number on, for who runs it again:
 	// number 0 is what it was given. A store that keeps no journals has none, and so has one that
 	// does of a step whose calls were answered: its journal is that of the step that went on.
@@ -118,35 +118,35 @@ const MaxJournalBytes = 16 << 20
 
 // Begin asks for a turn.
 type Begin struct {
-	Ref          session.Ref
-	User         string // whose session it is; empty: nobody's. The first turn decides, if UpdateSession named nobody
-	TurnID       string
-	TraceID      string
-	Fingerprint  string               // a digest of what was asked; a turn id stands for one
-	Message      conversation.Message // what the user says; the zero Message: nothing
-	Lease        time.Duration        // MinLease to MaxLease, by the clock of the store
-	Reserve      time.Duration        // for how long an open turn of another id is left to who takes it over once its lease has run out, at most MaxLease; 0: it is not
-	Window       int                  // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
-	WindowTokens int                  // limits the window too, at about 4 bytes a token; 0 does not
-	KnownOnly    bool                 // find the turn, and neither open it nor take it over
-	LostEpoch    int64                // epoch of an attempt that the holder has given up on; 0: none
-	Continues    string               // id of a turn with calls that wait, whose place this one takes; it has no Message. Empty: none
-	Answers      []execution.Answer   // to these calls, settled; only with Continues
-	Resumes      string               // id of the last turn of the session, which failed, and whose place this one takes; it has no Message. Empty: none
-	Inherited    []execution.Result   // steps that an earlier turn is through with, by number; only with Resumes or Copy
-	Copy         *Copy                // with what a session begins that is made with this turn; nil: with nothing
+	Ref           session.Ref
+	User          string // whose session it is; empty: nobody's. The first turn decides, if UpdateSession named nobody
+	TurnID        string
+	TraceID       string
+	Fingerprint   string               // a digest of what was asked; a turn id stands for one
+	Message       conversation.Message // what the user says; the zero Message: nothing
+	LeaseTTL      time.Duration        // MinLease to MaxLease, by the clock of the store
+	TakeoverGrace time.Duration        // for how long an open turn of another id is left to who takes it over once its lease has run out, at most MaxLease; 0: it is not
+	Window        int                  // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
+	WindowTokens  int                  // limits the window too, at about 4 bytes a token; 0 does not
+	LookupOnly    bool                 // find the turn, and neither open it nor take it over
+	LostEpoch     int64                // epoch of an attempt that the holder has given up on; 0: none
+	Continues     string               // id of a turn with calls that wait, whose place this one takes; it has no Message. Empty: none
+	Answers       []execution.Answer   // to these calls, settled; only with Continues
+	Resumes       string               // id of the last turn of the session, which failed, and whose place this one takes; it has no Message. Empty: none
+	Inherited     []execution.Result   // steps that an earlier turn is through with, by number; only with Resumes or Copy
+	Copy          *Copy                // with what a session begins that is made with this turn; nil: with nothing
 }
 
-// Said is the message with which the turn begins, if it has one.
-func (b Begin) Said() []conversation.Message {
+// UserMessages is the message with which the turn begins, if it has one.
+func (b Begin) UserMessages() []conversation.Message {
 	if b.Message.Role == "" {
 		return nil
 	}
 	return []conversation.Message{b.Message}
 }
 
-// Files are what is attached to the message and not stored yet.
-func (b Begin) Files() []conversation.Attachment {
+// NewFiles are what is attached to the message and not stored yet.
+func (b Begin) NewFiles() []conversation.Attachment {
 	var files []conversation.Attachment
 	for _, a := range b.Message.Attachments {
 		if a.Version == 0 {
@@ -156,11 +156,11 @@ func (b Begin) Files() []conversation.Attachment {
 	return files
 }
 
-// Source is that of untrusted words with which the turn begins; empty: there are none.
-func (b Begin) Source() string {
+// UntrustedSource is that of untrusted words with which the turn begins; empty: there are none.
+func (b Begin) UntrustedSource() string {
 	source := ""
 	if b.Copy != nil {
-		source = conversation.Gravest(conversation.Untrusted(b.Copy.History), conversation.Untrusted(b.Copy.Said))
+		source = conversation.Gravest(conversation.Untrusted(b.Copy.History), conversation.Untrusted(b.Copy.StepMessages))
 	}
 	source = conversation.Gravest(source, b.Message.Source())
 	for _, r := range b.Inherited {
@@ -169,23 +169,23 @@ func (b Begin) Source() string {
 	return source
 }
 
-// Found says what BeginTurn found.
-type Found string
+// BeginStatus says what BeginTurn found.
+type BeginStatus string
 
 // What BeginTurn can find.
 const (
-	FoundBegun  Found = "begun"  // the turn is the caller's: new, or taken over
-	FoundOpen   Found = "open"   // it is open under somebody's lease
-	FoundClosed Found = "closed" // it was closed before
+	StatusBegun  BeginStatus = "begun"  // the turn is the caller's: new, or taken over
+	StatusOpen   BeginStatus = "open"   // it is open under somebody's lease
+	StatusClosed BeginStatus = "closed" // it was closed before
 )
 
 // Begun is the answer to Begin.
 type Begun struct {
-	Found     Found
-	Turn      session.Turn
-	History   []conversation.Message // the window, oldest first, the turn's own message, if any, last, Behind what the session had read; only with FoundBegun
-	LeaseLeft time.Duration          // of an open turn
-	Recorded  bool                   // the store keeps journals behind their commits, for Recording; only with FoundBegun
+	Status        BeginStatus
+	Turn          session.Turn
+	History       []conversation.Message // the window, oldest first, the turn's own message, if any, last, Behind what the session had read; only with FoundBegun
+	LeaseLeft     time.Duration          // of an open turn
+	KeepsJournals bool                   // the store keeps journals behind their commits, for Recording; only with FoundBegun
 }
 
 // Commit is what one step adds to a session.
@@ -201,8 +201,8 @@ type Commit struct {
 	Journal  []execution.Entry          // of a turn that is Recorded: entries that are not stored yet, at most MaxCommitJournal
 }
 
-// Source is that of untrusted words which the step has read, or says; empty: there are none.
-func (c Commit) Source() string {
+// UntrustedSource is that of untrusted words which the step has read, or says; empty: there are none.
+func (c Commit) UntrustedSource() string {
 	return conversation.Gravest(conversation.Untrusted(c.Messages), c.Result.Untrusted)
 }
 

@@ -15,14 +15,14 @@ func CheckBegin(op string, b Begin) error {
 	case b.Continues == "" && len(b.Answers) > 0:
 		return failure.New(failure.UserInvalidInput, op, "answers: they answer calls of no turn; name the turn that waits in continues_turn_id").
 			With("fields", "answers")
-	case b.Continues != "" && len(b.Said()) > 0:
+	case b.Continues != "" && len(b.UserMessages()) > 0:
 		return failure.New(failure.UserInvalidInput, op, "message: a turn that goes on with calls that wait has none; leave out one of the two").
 			With("fields", "message")
 	}
-	if err := CheckFrom(op, b); err != nil {
+	if err := checkOrigin(op, b); err != nil {
 		return err
 	}
-	return CheckAttachments(op, "message.parts", b.Files())
+	return CheckAttachments(op, "message.parts", b.NewFiles())
 }
 
 // CheckPending refuses calls that cannot wait. Modes: user_invalid_input.

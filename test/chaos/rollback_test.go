@@ -61,14 +61,14 @@ func (r *run) beginTurn(name string) session.Turn {
 	begun, err := retry.Do(r.ctx, func(ctx context.Context) (memory.Begun, error) {
 		return r.direct.BeginTurn(ctx, memory.Begin{
 			Ref: session.Ref{Session: name}, TurnID: name, TraceID: strings.Repeat("a", 32), Fingerprint: "f",
-			Message: conversation.User(name), Lease: memory.MaxLease, Window: 10,
+			Message: conversation.User(name), LeaseTTL: memory.MaxLeaseTTL, Window: 10,
 		})
 	})
 	require.NoError(r.t, err)
-	require.Equal(r.t, memory.FoundBegun, begun.Found)
+	require.Equal(r.t, memory.StatusBegun, begun.Status)
 	return begun.Turn
 }
 
-func holdOf(t session.Turn) memory.Hold {
-	return memory.Hold{Ref: session.Ref{Session: t.ID}, TurnID: t.ID, Epoch: t.Epoch}
+func holdOf(t session.Turn) memory.Lease {
+	return memory.Lease{Ref: session.Ref{Session: t.ID}, TurnID: t.ID, Epoch: t.Epoch}
 }

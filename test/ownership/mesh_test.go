@@ -82,7 +82,7 @@ func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
 	}
 	begun, err := memoryrpc.New(m.at(ownership.Orchestrator, rig.Memory)).BeginTurn(t.Context(), memory.Begin{
 		Ref: domain.Ref{Session: turn.Session}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
-		Fingerprint: "f", Message: conversation.User("hello"), Lease: 10 * time.Minute, Window: 10,
+		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: 10 * time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	turn.Epoch = begun.Turn.Epoch

@@ -46,7 +46,7 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 }
 
 // UpdateToProto is the request for u.
-func UpdateToProto(u memory.Update) *troupev1.UpdateSessionRequest {
+func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
 		SessionId: u.Ref.Session, Verb: verbs.ToProto(u.Verb), Metadata: u.Metadata,
 		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
@@ -54,8 +54,8 @@ func UpdateToProto(u memory.Update) *troupev1.UpdateSessionRequest {
 }
 
 // UpdateFromProto is what a caller of the tenant asks for.
-func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.Update {
-	return memory.Update{
+func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
+	return memory.SessionUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
 		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),
 	}

@@ -27,12 +27,12 @@ var artifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
 })
 
 func TestUpdate_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Update {
-		return memory.Update{
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.SessionUpdate {
+		return memory.SessionUpdate{
 			Ref: ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close), Metadata: rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
 			IfRevision: wiretest.Big.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
 		}
-	}), UpdateToProto, func(u memory.Update, p *troupev1.UpdateSessionRequest) memory.Update {
+	}), UpdateToProto, func(u memory.SessionUpdate, p *troupev1.UpdateSessionRequest) memory.SessionUpdate {
 		return UpdateFromProto(u.Ref.Tenant, p)
 	})
 }

@@ -20,10 +20,10 @@ var outcomes = convert.Enum[session.Outcome, troupev1.TurnOutcome]{
 	session.OutcomeAuthRequired:  troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED,
 }
 
-var founds = convert.Enum[memory.Found, troupev1.BeginOutcome]{
-	memory.FoundBegun:  troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
-	memory.FoundOpen:   troupev1.BeginOutcome_BEGIN_OUTCOME_OPEN,
-	memory.FoundClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
+var founds = convert.Enum[memory.BeginStatus, troupev1.BeginOutcome]{
+	memory.StatusBegun:  troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
+	memory.StatusOpen:   troupev1.BeginOutcome_BEGIN_OUTCOME_OPEN,
+	memory.StatusClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
 }
 
 // OutcomeToProto is how a turn ended.
@@ -69,7 +69,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 // BeginToProto is the request for b.
 func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 	var said *troupev1.Message
-	for _, m := range b.Said() {
+	for _, m := range b.UserMessages() {
 		said = wire.MessageToProto(m)
 	}
 	return &troupev1.BeginTurnRequest{
@@ -78,10 +78,10 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		TraceId:      b.TraceID,
 		Fingerprint:  b.Fingerprint,
 		Message:      said,
-		Lease:        durationpb.New(b.Lease),
-		Reserve:      durationpb.New(b.Reserve),
+		Lease:        durationpb.New(b.LeaseTTL),
+		Reserve:      durationpb.New(b.TakeoverGrace),
 		HistoryLimit: int32(b.Window),
-		KnownOnly:    b.KnownOnly,
+		KnownOnly:    b.LookupOnly,
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
 		ContinuesTurnId: b.Continues, Answers: wire.AnswersToProto(b.Answers),
@@ -92,15 +92,15 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 // BeginFromProto is what a caller of the tenant asks for.
 func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 	return memory.Begin{
-		Ref:         session.Ref{Tenant: tenant, Session: r.GetSessionId()},
-		TurnID:      r.GetTurnId(),
-		TraceID:     r.GetTraceId(),
-		Fingerprint: r.GetFingerprint(),
-		Message:     wire.MessageFromProto(r.GetMessage()),
-		Lease:       r.GetLease().AsDuration(),
-		Reserve:     r.GetReserve().AsDuration(),
-		Window:      int(r.GetHistoryLimit()),
-		KnownOnly:   r.GetKnownOnly(),
+		Ref:           session.Ref{Tenant: tenant, Session: r.GetSessionId()},
+		TurnID:        r.GetTurnId(),
+		TraceID:       r.GetTraceId(),
+		Fingerprint:   r.GetFingerprint(),
+		Message:       wire.MessageFromProto(r.GetMessage()),
+		LeaseTTL:      r.GetLease().AsDuration(),
+		TakeoverGrace: r.GetReserve().AsDuration(),
+		Window:        int(r.GetHistoryLimit()),
+		LookupOnly:    r.GetKnownOnly(),
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
 		Continues: r.GetContinuesTurnId(), Answers: wire.AnswersFromProto(r.GetAnswers()),
@@ -112,24 +112,24 @@ func copyToProto(c *memory.Copy) *troupev1.SessionCopy {
 	if c == nil {
 		return nil
 	}
-	return &troupev1.SessionCopy{History: wire.MessagesToProto(c.History), StepMessages: wire.MessagesToProto(c.Said), State: valuesToProto(c.State)}
+	return &troupev1.SessionCopy{History: wire.MessagesToProto(c.History), StepMessages: wire.MessagesToProto(c.StepMessages), State: valuesToProto(c.State)}
 }
 
 func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	if c == nil {
 		return nil
 	}
-	return &memory.Copy{History: wire.MessagesFromProto(c.GetHistory()), Said: wire.MessagesFromProto(c.GetStepMessages()), State: valuesFromProto(c.GetState())}
+	return &memory.Copy{History: wire.MessagesFromProto(c.GetHistory()), StepMessages: wire.MessagesFromProto(c.GetStepMessages()), State: valuesFromProto(c.GetState())}
 }
 
 // BegunToProto is the answer b.
 func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 	p := &troupev1.BeginTurnResponse{
-		Outcome: founds.ToProto(b.Found),
+		Outcome: founds.ToProto(b.Status),
 		Turn:    TurnToProto(b.Turn),
 		History: wire.MessagesToProto(b.History),
 
-		Recorded: b.Recorded,
+		Recorded: b.KeepsJournals,
 	}
 	if b.LeaseLeft != 0 {
 		p.LeaseLeft = durationpb.New(b.LeaseLeft)
@@ -140,11 +140,11 @@ func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 // BegunFromProto is the inverse of BegunToProto.
 func BegunFromProto(r *troupev1.BeginTurnResponse) memory.Begun {
 	return memory.Begun{
-		Found:     founds.FromProto(r.GetOutcome()),
-		Turn:      TurnFromProto(r.GetTurn()),
-		History:   wire.MessagesFromProto(r.GetHistory()),
-		LeaseLeft: r.GetLeaseLeft().AsDuration(),
-		Recorded:  r.GetRecorded(),
+		Status:        founds.FromProto(r.GetOutcome()),
+		Turn:          TurnFromProto(r.GetTurn()),
+		History:       wire.MessagesFromProto(r.GetHistory()),
+		LeaseLeft:     r.GetLeaseLeft().AsDuration(),
+		KeepsJournals: r.GetRecorded(),
 	}
 }
 

@@ -77,7 +77,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 		return memory.Begin{
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
 			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
-			Lease: time.Duration(wiretest.Big.Draw(t, "lease")), Reserve: time.Duration(wiretest.Big.Draw(t, "reserve")), Window: wiretest.Count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
+			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t, "reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
 			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Big.Draw(t, "lost"),
 			Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers"),
 		}
@@ -89,7 +89,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 func TestBegun_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Begun {
 		return memory.Begun{
-			Found:     rapid.SampledFrom([]memory.Found{memory.FoundBegun, memory.FoundOpen, memory.FoundClosed}).Draw(t, "found"),
+			Status:    rapid.SampledFrom([]memory.BeginStatus{memory.StatusBegun, memory.StatusOpen, memory.StatusClosed}).Draw(t, "found"),
 			Turn:      turn.Draw(t, "turn"),
 			History:   rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "history"),
 			LeaseLeft: time.Duration(wiretest.Big.Draw(t, "left")),

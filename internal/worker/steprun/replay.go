@@ -76,7 +76,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	step.Broker = broker.New("replay").For(step.SessionID) // its keys are never published
 	done, err := s.run(ctx, agent.Invocation{
 		Step:  step,
-		Store: sealedStore{agent.Remember(s.turns, memory.Hold{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
+		Store: sealedStore{agent.Remember(s.turns, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, nil)
 	if ctx.Err() != nil {

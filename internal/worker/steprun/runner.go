@@ -64,7 +64,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	req.Auth = nil // the plain text of it is nobody's any more
 	done, err := s.run(authorized, agent.Invocation{
 		Step:  step,
-		Store: agent.Remember(s.turns, memory.Hold{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: agent.Remember(s.turns, memory.Lease{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {

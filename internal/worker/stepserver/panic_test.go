@@ -21,7 +21,7 @@ import (
 // mine is a memory service whose lease cannot be renewed without a panic.
 type mine struct{ outage }
 
-func (mine) RenewTurn(context.Context, memory.Hold, time.Duration) error { panic("secret") }
+func (mine) RenewTurn(context.Context, memory.Lease, time.Duration) error { panic("secret") }
 
 // A panic in a goroutine beside a step ends the step, and not the worker.
 func TestHold_APanicBesideTheStepEndsIt(t *testing.T) {

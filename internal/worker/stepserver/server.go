@@ -134,7 +134,7 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	defer beside.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	hold := memory.Hold{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
+	hold := memory.Lease{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
 	beside.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
 	beside.Go(func() {
 		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.turns, hold, turnLease, stop) })

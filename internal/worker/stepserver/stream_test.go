@@ -21,7 +21,7 @@ import (
 // outage is a memory service that cannot be reached.
 type outage struct{ memory.Store }
 
-func (outage) RenewTurn(context.Context, memory.Hold, time.Duration) error { return errAway }
+func (outage) RenewTurn(context.Context, memory.Lease, time.Duration) error { return errAway }
 
 func (outage) CommitStep(context.Context, memory.Commit) (int64, error) { return 0, errAway }
 

@@ -70,7 +70,7 @@ func (s *Session) Set(key string, value any) {
 	s.sets++
 	text, err := json.Marshal(value)
 	if err == nil {
-		_, err = s.Store.UpdateSession(s.t.Context(), memory.Update{Ref: s.Ref, Create: true, User: User})
+		_, err = s.Store.UpdateSession(s.t.Context(), memory.SessionUpdate{Ref: s.Ref, Create: true, User: User})
 	}
 	if err == nil {
 		_, err = s.Store.UpdateState(s.t.Context(), memory.StateUpdate{
@@ -169,12 +169,12 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 	s.turns++
 	id := fmt.Sprintf("%s-turn-%d", s.Ref.Session, s.turns)
 	asked.Ref, asked.User, asked.TurnID, asked.TraceID, asked.Fingerprint = s.Ref, User, id, "trace-"+id, id
-	asked.Lease, asked.Window = memory.MaxLease, memory.MaxWindow
+	asked.LeaseTTL, asked.Window = memory.MaxLeaseTTL, memory.MaxWindow
 	begun, err := s.Store.BeginTurn(ctx, asked)
 	if err != nil {
 		s.t.Fatalf("begin turn %d: %v", s.turns, err)
 	}
-	hold := memory.Hold{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
+	hold := memory.Lease{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
 	journal, err := recorder.New(ctx, end, s.Store, hold, 1, begun.Turn.Attempt > 1)
 	if err != nil {
 		s.t.Fatalf("open the journal of turn %d: %v", s.turns, err)
@@ -206,7 +206,7 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 }
 
 // finish stores what a turn led to, as a worker does.
-func (s *Session) finish(ctx context.Context, hold memory.Hold, base int64, turn *Turn) error {
+func (s *Session) finish(ctx context.Context, hold memory.Lease, base int64, turn *Turn) error {
 	if turn.Err != nil {
 		failed, ok := errors.AsType[*failure.Error](turn.Err)
 		if !ok {
@@ -252,7 +252,7 @@ func (s *Session) History() []conversation.Message {
 // Artifact is the latest version of an artifact that the agent made.
 func (s *Session) Artifact(name string) string {
 	s.t.Helper()
-	content, _, err := agent.Remember(s.Store, memory.Hold{Ref: s.Ref}, User).LoadArtifact(s.t.Context(), name, 0)
+	content, _, err := agent.Remember(s.Store, memory.Lease{Ref: s.Ref}, User).LoadArtifact(s.t.Context(), name, 0)
 	if err != nil {
 		s.t.Fatalf("load artifact %s: %v", name, err)
 	}

@@ -51,7 +51,7 @@ type content struct {
 }
 
 // StageArtifact implements memory.Artifacts.
-func (s *Store) StageArtifact(_ context.Context, h memory.Hold, c memory.Content) (int64, error) {
+func (s *Store) StageArtifact(_ context.Context, h memory.Lease, c memory.Content) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, stored, err := s.stage("memory.StageArtifact", h, c)
@@ -59,7 +59,7 @@ func (s *Store) StageArtifact(_ context.Context, h memory.Hold, c memory.Content
 }
 
 // stage makes room for a content and returns how much of it is stored.
-func (s *Store) stage(op string, h memory.Hold, c memory.Content) (*conversed, int64, error) {
+func (s *Store) stage(op string, h memory.Lease, c memory.Content) (*conversed, int64, error) {
 	if c.Size == 0 && c.SHA256 != digest(nil) {
 		return nil, 0, wrongDigest(op, c)
 	}
@@ -105,7 +105,7 @@ func (s *Store) stored(in *conversed, c memory.Content) int64 {
 }
 
 // AppendArtifact implements memory.Artifacts.
-func (s *Store) AppendArtifact(_ context.Context, h memory.Hold, c memory.Content, offset int64, piece []byte) error {
+func (s *Store) AppendArtifact(_ context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
 	const op = "memory.AppendArtifact"
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Store) AppendArtifact(_ context.Context, h memory.Hold, c memory.Conten
 	if err != nil {
 		return err
 	}
-	if next, err := c.Takes(op, stored, offset, piece); !next {
+	if next, err := c.CheckPiece(op, stored, offset, piece); !next {
 		return err
 	}
 	known := in.contents[c]
@@ -126,7 +126,7 @@ func (s *Store) AppendArtifact(_ context.Context, h memory.Hold, c memory.Conten
 }
 
 // PutArtifact implements memory.Artifacts.
-func (s *Store) PutArtifact(_ context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (s *Store) PutArtifact(_ context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
 		return memory.Artifact{}, err
@@ -238,7 +238,7 @@ func (s *Store) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.Arti
 }
 
 // DeleteArtifact implements memory.Artifacts.
-func (s *Store) DeleteArtifact(_ context.Context, h memory.Hold, name string, version int) error {
+func (s *Store) DeleteArtifact(_ context.Context, h memory.Lease, name string, version int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const op = "memory.DeleteArtifact"

@@ -14,7 +14,7 @@ func (s *Store) attachable(c *conversed, b memory.Begin) bool {
 	mine := map[memory.Content]bool{}
 	count, added := len(c.artifacts), 0
 	size := c.seen().ArtifactBytes
-	for _, f := range b.Files() {
+	for _, f := range b.NewFiles() {
 		content := memory.ContentOf(f.Data)
 		mine[content] = true
 		if latest, ok := c.artifact(f.Name, 0); !ok || latest.Content != content {

@@ -27,7 +27,7 @@ func timed(cfg Config) (store *Store, pass func(time.Duration)) {
 func asking(turnID, trace string) memory.Begin {
 	return memory.Begin{
 		Ref: ref, TurnID: turnID, TraceID: trace, Fingerprint: turnID, Message: conversation.User("hello"),
-		Lease: time.Minute, Window: 10,
+		LeaseTTL: time.Minute, Window: 10,
 	}
 }
 
@@ -43,18 +43,18 @@ func TestStore_LeaseRunsOutByItsClock(t *testing.T) {
 	first := begin(t, s, asking("t1", "one"))
 	pass(time.Minute - time.Millisecond)
 	found := begin(t, s, asking("t1", "two"))
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, time.Millisecond, found.LeaseLeft)
 	_, err := s.BeginTurn(t.Context(), asking("t2", "two"))
 	require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
 
-	h := memory.Hold{Ref: ref, TurnID: "t1", Epoch: first.Turn.Epoch}
+	h := memory.Lease{Ref: ref, TurnID: "t1", Epoch: first.Turn.Epoch}
 	require.NoError(t, s.RenewTurn(t.Context(), h, time.Minute))
 	pass(time.Minute - time.Millisecond)
-	require.Equal(t, memory.FoundOpen, begin(t, s, asking("t1", "two")).Found)
+	require.Equal(t, memory.StatusOpen, begin(t, s, asking("t1", "two")).Status)
 	pass(time.Millisecond)
 	taken := begin(t, s, asking("t1", "two"))
-	require.Equal(t, memory.FoundBegun, taken.Found)
+	require.Equal(t, memory.StatusBegun, taken.Status)
 	require.Equal(t, 2, taken.Turn.Attempt)
 	require.True(t, failure.Is(s.RenewTurn(t.Context(), h, time.Minute), failure.Fenced))
 }
@@ -67,13 +67,13 @@ func TestStore_ForgetsTurnsAfterRetention(t *testing.T) {
 	})
 	require.NoError(t, err)
 	pass(memory.Retention - time.Millisecond)
-	require.Equal(t, memory.FoundClosed, begin(t, s, asking("t1", "one")).Found)
+	require.Equal(t, memory.StatusClosed, begin(t, s, asking("t1", "one")).Status)
 	pass(time.Millisecond)
 	again := begin(t, s, asking("t1", "one"))
-	require.Equal(t, memory.FoundBegun, again.Found)
+	require.Equal(t, memory.StatusBegun, again.Status)
 	require.Equal(t, 2, again.Turn.Number)
 	pass(2 * memory.Retention)
-	require.Equal(t, memory.FoundBegun, begin(t, s, asking("t1", "two")).Found, "an open turn is never forgotten")
+	require.Equal(t, memory.StatusBegun, begin(t, s, asking("t1", "two")).Status, "an open turn is never forgotten")
 }
 
 func TestStore_ForgetsWhatItRecorded(t *testing.T) {
@@ -154,7 +154,7 @@ func deleted(t *testing.T, s *Store) error {
 func TestStore_ForgetsWhatWasStagedAfterADay(t *testing.T) {
 	s, pass := timed(Config{})
 	turn := begin(t, s, asking("t1", "one")).Turn
-	h := memory.Hold{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}
+	h := memory.Lease{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}
 	sum := sha256.Sum256([]byte("hello"))
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: 5}
 	stored := func() int64 {

@@ -21,7 +21,7 @@ func (s *Store) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasur
 		return memory.Erasure{}, err
 	}
 	now := s.now()
-	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remains: []memory.Remainder{memory.MarkOf(now)}}
+	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remains: []memory.Remainder{memory.SessionRemainder(now)}}
 	messages, waiting := int64(len(c.log)), int64(0)
 	if t := s.turn(c, c.WaitingTurn); t != nil {
 		waiting = 1
@@ -51,7 +51,7 @@ func (s *Store) EraseUser(_ context.Context, tenant, user string) (memory.Erased
 		return memory.ErasedUser{Sessions: left}, nil
 	}
 	now := s.now()
-	erased := memory.Erasure{User: user, Began: now, Ended: now, Remains: []memory.Remainder{memory.MarkOfUser(now)}}
+	erased := memory.Erasure{User: user, Began: now, Ended: now, Remains: []memory.Remainder{memory.UserRemainder(now)}}
 	if state := s.shared[who]; state != nil {
 		erased.Add(map[string]int64{memory.KindUserState: int64(len(state.values))})
 	}

@@ -113,7 +113,7 @@ func (s *Store) get(op string, ref session.Ref) (*conversed, error) {
 
 // held returns the session and its turn to who holds it. Modes: session_deleted, not_found,
 // fenced, turn_not_open.
-func (s *Store) held(op string, h memory.Hold) (*conversed, *turn, error) {
+func (s *Store) held(op string, h memory.Lease) (*conversed, *turn, error) {
 	c, err := s.find(op, h.Ref)
 	if err != nil {
 		return nil, nil, err

@@ -16,7 +16,7 @@ import (
 )
 
 // Record implements memory.Journal.
-func (s *Store) Record(_ context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (s *Store) Record(_ context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	const op = "memory.Journal"
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Store) Record(_ context.Context, h memory.Hold, step int, entries []exe
 }
 
 // LoadJournal implements memory.Journal.
-func (s *Store) LoadJournal(_ context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+func (s *Store) LoadJournal(_ context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, t, err := s.held("memory.LoadJournal", h)

@@ -65,7 +65,7 @@ type eager struct{ memory.Store }
 
 func (s eager) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
-	if b.LostEpoch > 0 && begun.Found == memory.FoundBegun && begun.Turn.Epoch > b.LostEpoch {
+	if b.LostEpoch > 0 && begun.Status == memory.StatusBegun && begun.Turn.Epoch > b.LostEpoch {
 		b.LostEpoch = begun.Turn.Epoch
 		return s.Store.BeginTurn(ctx, b)
 	}
@@ -81,8 +81,8 @@ func (s chatty) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 
 type clinging struct{ memory.Store }
 
-func (s clinging) ReleaseTurn(ctx context.Context, h memory.Hold) error {
-	return s.RenewTurn(ctx, h, memory.MaxLease)
+func (s clinging) ReleaseTurn(ctx context.Context, h memory.Lease) error {
+	return s.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 }
 
 type stateless struct{ memory.Store }
@@ -94,7 +94,7 @@ func (s stateless) CommitStep(ctx context.Context, c memory.Commit) (int64, erro
 
 type selfish struct{ memory.Store }
 
-func (s selfish) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (s selfish) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	name := a.Name
 	a.Name = strings.TrimPrefix(a.Name, "user:")
 	put, err := s.Store.PutArtifact(ctx, h, a)
@@ -104,7 +104,7 @@ func (s selfish) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifa
 
 type silent struct{ memory.Store }
 
-func (s silent) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (s silent) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	mute := make([]execution.Entry, len(entries))
 	for i, e := range entries {
 		e.Reply = conversation.Message{}
@@ -129,7 +129,7 @@ func (s unfenced) UpdateState(ctx context.Context, u memory.StateUpdate) (int64,
 
 type careless struct{ memory.Store }
 
-func (s careless) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (s careless) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	err := s.Store.Record(ctx, h, step, entries)
 	if failure.Is(err, failure.Nondeterminism) {
 		return nil
@@ -173,13 +173,13 @@ func (s tidy) ClearSession(ctx context.Context, ref session.Ref) error {
 
 type hoarding struct{ memory.Store }
 
-func (s hoarding) DeleteArtifact(ctx context.Context, h memory.Hold, _ string, _ int) error {
+func (s hoarding) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
 	return s.RenewTurn(ctx, h, time.Minute)
 }
 
 type prolific struct{ memory.Store }
 
-func (s prolific) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (s prolific) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	if latest, err := s.GetArtifact(ctx, h.Ref, a.Name, 0); err == nil && latest.Content == a.Content && a.Size > 0 {
 		if err := s.DeleteArtifact(ctx, h, a.Name, latest.Version); err != nil {
 			return memory.Artifact{}, err
@@ -221,7 +221,7 @@ func (s *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 	return begun, err
 }
 
-func (s *forgetful) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+func (s *forgetful) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	entries, err := s.Store.LoadJournal(ctx, h, step, after)
 	if s.gone[h.Ref.Session+h.TurnID] {
 		entries = nil
@@ -240,7 +240,7 @@ func (s discreet) GetSession(ctx context.Context, ref session.Ref) (session.Sess
 type stubborn struct{ memory.Store }
 
 func (s stubborn) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.Said()) == 0 && !b.KnownOnly {
+	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
 		b.Continues = found.WaitingTurn
 	}
 	return s.Store.BeginTurn(ctx, b)

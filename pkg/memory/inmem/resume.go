@@ -51,7 +51,7 @@ func (t *turn) resume(failed *turn, b memory.Begin) {
 
 // inherit makes the steps of an earlier turn those of this one.
 func (t *turn) inherit(b memory.Begin) {
-	for _, r := range b.InheritedBy() {
+	for _, r := range b.InheritedSteps() {
 		t.Steps = append(t.Steps, r)
 		t.commits[r.Step] = memory.Commit{}
 	}
@@ -60,10 +60,10 @@ func (t *turn) inherit(b memory.Begin) {
 // brought are the messages with which a turn begins.
 func brought(b memory.Begin) []conversation.Message {
 	if b.Copy == nil {
-		return b.Said()
+		return b.UserMessages()
 	}
 	_, history := b.Copy.Summary()
-	return slices.Concat(history, b.Said(), b.Copy.Said)
+	return slices.Concat(history, b.UserMessages(), b.Copy.StepMessages)
 }
 
 // copied begins a session as another one was.
@@ -95,8 +95,8 @@ func (s *Store) follow(c *conversed, t *turn, b memory.Begin) {
 		return
 	}
 	first := len(c.log)
-	s.say(c, t, b.Copy.Said...)
-	for i, m := range b.Copy.Said {
+	s.say(c, t, b.Copy.StepMessages...)
+	for i, m := range b.Copy.StepMessages {
 		c.log[first+i].Time = m.Time
 	}
 }

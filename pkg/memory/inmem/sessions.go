@@ -29,7 +29,7 @@ func (s *Store) GetSession(_ context.Context, ref session.Ref) (session.Session,
 }
 
 // ListSessions implements memory.Sessions.
-func (s *Store) ListSessions(_ context.Context, l memory.List) ([]session.Session, string, error) {
+func (s *Store) ListSessions(_ context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
 	const op = "memory.ListSessions"
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *Store) latest(tenant, user string) []*conversed {
 }
 
 // UpdateSession implements memory.Sessions.
-func (s *Store) UpdateSession(_ context.Context, u memory.Update) (session.Session, error) {
+func (s *Store) UpdateSession(_ context.Context, u memory.SessionUpdate) (session.Session, error) {
 	const op = "memory.UpdateSession"
 	s.mu.Lock()
 	defer s.mu.Unlock()

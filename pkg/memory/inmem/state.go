@@ -55,7 +55,7 @@ func (s *Store) UpdateState(_ context.Context, u memory.StateUpdate) (int64, err
 	if err := memory.CheckDelta(op, u.Delta); err != nil {
 		return 0, err
 	}
-	name, err := memory.OneScope(op, u.Delta)
+	name, err := memory.DeltaScope(op, u.Delta)
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +66,7 @@ func (s *Store) UpdateState(_ context.Context, u memory.StateUpdate) (int64, err
 		return 0, err
 	}
 	if u.TurnID != "" {
-		if _, _, err := s.held(op, memory.Hold{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}); err != nil {
+		if _, _, err := s.held(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}); err != nil {
 			return 0, err
 		}
 	}

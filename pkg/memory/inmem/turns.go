@@ -32,13 +32,13 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if t := s.turn(c, b.TurnID); t != nil {
 		return s.beginKnown(op, c, t, b)
 	}
-	if b.KnownOnly {
+	if b.LookupOnly {
 		return memory.Begun{}, unknownTurn(op, b.Ref, b.TurnID)
 	}
 	if c != nil && c.State == session.Closed {
 		return memory.Begun{}, failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it first", c.ID).With("session_id", c.ID)
 	}
-	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline.Add(b.Reserve)) {
+	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline.Add(b.TakeoverGrace)) {
 		return memory.Begun{}, busy(op, c)
 	}
 	from, err := s.continued(op, c, b)
@@ -68,10 +68,10 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if left := c.turns[c.OpenTurn]; left != nil {
 		left.Failure = failure.New(failure.SystemTimeout, op,
 			"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", left.ID)
-		if said, ok := memory.PartialOf(left.journals[left.running()]); ok && s.room(c, append(b.Said(), said)...) {
+		if said, ok := memory.PartialMessage(left.journals[left.running()]); ok && s.room(c, append(b.UserMessages(), said)...) {
 			s.say(c, left, said)
 		}
-		c.reads(memory.SourceOf(left.journals[left.running()]))
+		c.reads(memory.JournalSource(left.journals[left.running()]))
 		s.closeTurn(c, left, session.OutcomeFailed)
 	}
 	s.sessions[b.Ref] = c
@@ -84,7 +84,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		journals:    map[int][]execution.Entry{},
 	}
 	c.turns[b.TurnID] = t
-	c.reads(b.Source())
+	c.reads(b.UntrustedSource())
 	t.source = c.source
 	if from != nil {
 		t.goOn(from, b)
@@ -96,7 +96,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	c.copied(t, b)
 	c.leave()
 	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
-	said := b.Said()
+	said := b.UserMessages()
 	for i := range said {
 		said[i].Attachments = s.attach(c, t, b)
 	}
@@ -121,11 +121,11 @@ func (s *Store) beginKnown(op string, c *conversed, t *turn, b memory.Begin) (me
 			"turn %s of session %s was begun with another request; use a new request_id for a new request", b.TurnID, b.Ref.Session).
 			With("turn_id", b.TurnID)
 	case t.Outcome != session.OutcomeOpen:
-		return memory.Begun{Found: memory.FoundClosed, Turn: t.seen()}, nil
-	case holds && (b.LostEpoch != t.Epoch || b.KnownOnly):
+		return memory.Begun{Status: memory.StatusClosed, Turn: t.seen()}, nil
+	case holds && (b.LostEpoch != t.Epoch || b.LookupOnly):
 		return s.begun(c, t, b), nil
-	case !holds && (left > 0 || b.KnownOnly):
-		return memory.Begun{Found: memory.FoundOpen, Turn: t.seen(), LeaseLeft: max(0, left)}, nil
+	case !holds && (left > 0 || b.LookupOnly):
+		return memory.Begun{Status: memory.StatusOpen, Turn: t.seen(), LeaseLeft: max(0, left)}, nil
 	}
 	s.take(c, t, b)
 	return s.begun(c, t, b), nil
@@ -134,18 +134,18 @@ func (s *Store) beginKnown(op string, c *conversed, t *turn, b memory.Begin) (me
 // take gives the turn to the caller.
 func (s *Store) take(c *conversed, t *turn, b memory.Begin) {
 	c.epoch = max(c.epoch+1, s.cfg.Generation<<32)
-	c.deadline, c.LastActivity = s.now().Add(b.Lease), s.now()
+	c.deadline, c.LastActivity = s.now().Add(b.LeaseTTL), s.now()
 	t.Epoch, t.holder = c.epoch, b.TraceID
 	t.Attempt++
 }
 
 func (s *Store) begun(c *conversed, t *turn, b memory.Begin) memory.Begun {
 	window := c.window(t.first, b.Window, int64(b.WindowTokens))
-	return memory.Begun{Found: memory.FoundBegun, Turn: t.seen(), History: conversation.Behind(t.source, window), Recorded: s.cfg.KeepJournals > 0}
+	return memory.Begun{Status: memory.StatusBegun, Turn: t.seen(), History: conversation.Behind(t.source, window), KeepsJournals: s.cfg.KeepJournals > 0}
 }
 
 // RenewTurn implements memory.Turns.
-func (s *Store) RenewTurn(_ context.Context, h memory.Hold, lease time.Duration) error {
+func (s *Store) RenewTurn(_ context.Context, h memory.Lease, lease time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, _, err := s.held("memory.RenewTurn", h)
@@ -157,7 +157,7 @@ func (s *Store) RenewTurn(_ context.Context, h memory.Hold, lease time.Duration)
 }
 
 // ReleaseTurn implements memory.Turns.
-func (s *Store) ReleaseTurn(_ context.Context, h memory.Hold) error {
+func (s *Store) ReleaseTurn(_ context.Context, h memory.Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, _, err := s.held("memory.ReleaseTurn", h)
@@ -179,7 +179,7 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := memory.Hold{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch}
+	h := memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch}
 	step, last := commit.Result.Step, commit.Base+int64(len(commit.Messages))
 	left := commit.Journal
 	commit = essence(commit)
@@ -218,7 +218,7 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 		}
 	}
 	s.say(c, t, commit.Messages...)
-	c.reads(commit.Source())
+	c.reads(commit.UntrustedSource())
 	for name, delta := range deltas {
 		s.scope(h.Ref, c, name).change(delta)
 	}
@@ -264,14 +264,14 @@ func (s *Store) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	if t := s.turn(c, f.TurnID); t != nil && t.Outcome != session.OutcomeOpen {
 		return t.seen(), nil
 	}
-	c, t, err := s.held(op, memory.Hold{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
+	c, t, err := s.held(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
 	if err != nil {
 		return session.Turn{}, err
 	}
-	if said, ok := memory.PartialOf(t.journals[t.running()]); ok && s.room(c, said) {
+	if said, ok := memory.PartialMessage(t.journals[t.running()]); ok && s.room(c, said) {
 		s.say(c, t, said)
 	}
-	c.reads(memory.SourceOf(t.journals[t.running()]))
+	c.reads(memory.JournalSource(t.journals[t.running()]))
 	t.Failure = f.Failure
 	s.keep(t, t.running(), nil)
 	c.LastActivity = s.now()

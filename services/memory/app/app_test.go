@@ -97,7 +97,7 @@ func (r *running) becomes(t *testing.T, want healthpb.HealthCheckResponse_Servin
 func begin(ctx context.Context, r *running, sessionID string) (memory.Begun, error) {
 	return memoryrpc.New(r.conn).BeginTurn(ctx, memory.Begin{
 		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
-		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
 }
 
@@ -129,7 +129,7 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	<-r.ready
 	begun, err := begin(t.Context(), r, "s1")
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, begun.Found)
+	require.Equal(t, memory.StatusBegun, begun.Status)
 
 	// It goes away: not ready, calls fail, and what was acknowledged is there afterwards.
 	server.Kill()

@@ -21,7 +21,7 @@ func TestApp_SaysNothingOfAJournalBehindItsCommit(t *testing.T) {
 	store := memoryrpc.New(r.conn)
 	begun, err := begin(t.Context(), r, "s1")
 	require.NoError(t, err)
-	hold := memory.Hold{Ref: session.Ref{Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+	hold := memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	write := func(step int) error {
 		return store.Record(t.Context(), hold, step, []execution.Entry{{Number: 1, Phase: execution.Intent, Tool: "search"}})
 	}

@@ -76,7 +76,7 @@ func (s *secured) begin(t testing.TB, agent, sessionID, user string) turncred.Tu
 	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32), Step: 1}
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: sessionID}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
-		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	turn.Epoch = begun.Turn.Epoch
@@ -303,7 +303,7 @@ func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	require.NoError(t, ask(ctx, s.worker, "PutArtifact", requests(s.turn)["PutArtifact"]))
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: s.turn.Session}, User: s.turn.User, TurnID: s.turn.ID, TraceID: s.turn.Trace, LostEpoch: s.turn.Epoch,
-		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	successor := s.turn

@@ -44,9 +44,9 @@ func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) 
 		return begun, err
 	}
 	switch {
-	case begun.Found == memory.FoundOpen:
+	case begun.Status == memory.StatusOpen:
 		g.saw(Open)
-	case begun.Found == memory.FoundClosed:
+	case begun.Status == memory.StatusClosed:
 		g.saw(Closed)
 	case begun.Turn.ID == g.granted.ID && begun.Turn.Epoch == g.granted.Epoch && begun.Turn.Attempt == g.granted.Attempt:
 		g.saw(BegunAgain)
@@ -102,7 +102,7 @@ func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refu
 }
 
 // record stores journal entries under an epoch.
-func (g *game) record(ctx context.Context, h memory.Hold, entries ...execution.Entry) error {
+func (g *game) record(ctx context.Context, h memory.Lease, entries ...execution.Entry) error {
 	call := g.epochs.Now()
 	_, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.Record(ctx, h, 1, entries)
@@ -111,7 +111,7 @@ func (g *game) record(ctx context.Context, h memory.Hold, entries ...execution.E
 }
 
 // renew renews the lease under an epoch.
-func (g *game) renew(ctx context.Context, h memory.Hold) error {
+func (g *game) renew(ctx context.Context, h memory.Lease) error {
 	call := g.epochs.Now()
 	_, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.RenewTurn(ctx, h, lease)
@@ -120,7 +120,7 @@ func (g *game) renew(ctx context.Context, h memory.Hold) error {
 }
 
 // wrote notes a write that changes no messages.
-func (g *game) wrote(call int64, h memory.Hold, err error) error {
+func (g *game) wrote(call int64, h memory.Lease, err error) error {
 	switch {
 	case err == nil:
 		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.Written{})

@@ -74,7 +74,7 @@ func TestContest_TellsGrantsOfTwoSessionsApart(t *testing.T) {
 	for _, name := range []string{"s-1", "s-2"} {
 		g.name = name
 		begun, err := g.begin(t.Context(), memory.Begin{
-			Ref: g.ref(), TurnID: name + "-t", TraceID: trace(), Fingerprint: "f", Message: conversation.User(name + "-t"), Lease: lease, Window: window,
+			Ref: g.ref(), TurnID: name + "-t", TraceID: trace(), Fingerprint: "f", Message: conversation.User(name + "-t"), LeaseTTL: lease, Window: window,
 		})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, begun.Turn.Epoch)
@@ -138,7 +138,7 @@ func (l *lossy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 	return begun, l.lose(err)
 }
 
-func (l *lossy) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (l *lossy) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	return l.lose(l.Store.Record(ctx, h, step, entries))
 }
 
@@ -171,6 +171,6 @@ func (u *unfenced) CommitStep(ctx context.Context, c memory.Commit) (int64, erro
 
 type amnesiac struct{ memory.Store }
 
-func (amnesiac) LoadJournal(context.Context, memory.Hold, int, int) ([]execution.Entry, error) {
+func (amnesiac) LoadJournal(context.Context, memory.Lease, int, int) ([]execution.Entry, error) {
 	return nil, nil
 }

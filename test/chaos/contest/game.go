@@ -20,7 +20,7 @@ import (
 // Leases of turns: one that does not run out while a store is down, and one that shall.
 const (
 	lease      = time.Minute
-	shortLease = memory.MinLease
+	shortLease = memory.MinLeaseTTL
 )
 
 // roundsOfSession is how many rounds are played on one session: each reads all of it.
@@ -58,15 +58,15 @@ func (g *game) play(ctx context.Context) error {
 		}
 		id := fmt.Sprintf("%s-t%d", g.name, g.rounds)
 		b := memory.Begin{
-			Ref: g.ref(), TurnID: id, TraceID: trace(), Fingerprint: "f", Message: conversation.User(id), Lease: lease, Window: window,
+			Ref: g.ref(), TurnID: id, TraceID: trace(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: lease, Window: window,
 		}
 		move := g.rng.IntN(len(moves))
 		if move == len(moves)-1 {
-			b.Lease = shortLease
+			b.LeaseTTL = shortLease
 		}
 		begun, err := g.begin(ctx, b)
-		if err == nil && begun.Found != memory.FoundBegun {
-			err = fmt.Errorf("turn %s is new, and was %s", id, begun.Found)
+		if err == nil && begun.Status != memory.StatusBegun {
+			err = fmt.Errorf("turn %s is new, and was %s", id, begun.Status)
 		}
 		if err == nil {
 			err = moves[move](ctx, b, begun)
@@ -88,8 +88,8 @@ func trace() string {
 	return fmt.Sprintf("%x", id[:])
 }
 
-func hold(b memory.Begin, epoch int64) memory.Hold {
-	return memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}
+func hold(b memory.Begin, epoch int64) memory.Lease {
+	return memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}
 }
 
 // told is an error that says what was asked, and the answer to it: an error, or none.
@@ -123,8 +123,8 @@ func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) er
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "other")); accepted || !failure.Is(err, failure.TurnNotOpen) {
 		return told(err, "another commit of a closed turn, want turn_not_open")
 	}
-	if again, err := g.begin(ctx, b); err != nil || again.Found != memory.FoundClosed || again.Turn.Epoch != begun.Turn.Epoch {
-		return told(err, "a closed turn begun again is %s of epoch %d", again.Found, again.Turn.Epoch)
+	if again, err := g.begin(ctx, b); err != nil || again.Status != memory.StatusClosed || again.Turn.Epoch != begun.Turn.Epoch {
+		return told(err, "a closed turn begun again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	return nil
 }
@@ -170,14 +170,14 @@ func (g *game) succeed(ctx context.Context, b memory.Begin, begun memory.Begun) 
 	if err != nil {
 		return second, told(err, "takeover")
 	}
-	if second.Found != memory.FoundBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
-		return second, fmt.Errorf("takeover: found %s, attempt %d", second.Found, second.Turn.Attempt)
+	if second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
+		return second, fmt.Errorf("takeover: found %s, attempt %d", second.Status, second.Turn.Attempt)
 	}
 	return second, nil
 }
 
 // replay checks that a successor finds the journal of the attempt before.
-func (g *game) replay(ctx context.Context, h memory.Hold, known []execution.Entry) error {
+func (g *game) replay(ctx context.Context, h memory.Lease, known []execution.Entry) error {
 	found, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
 		return s.LoadJournal(ctx, h, 1, 0)
 	})
@@ -208,7 +208,7 @@ func (g *game) race(ctx context.Context, b memory.Begin, begun memory.Begun) err
 		takeover := b
 		takeover.LostEpoch = begun.Turn.Epoch
 		var next memory.Begun
-		if next, secondErr = g.begin(ctx, takeover); secondErr == nil && next.Found == memory.FoundBegun {
+		if next, secondErr = g.begin(ctx, takeover); secondErr == nil && next.Status == memory.StatusBegun {
 			second, secondErr = g.commit(ctx, g.commitOf(next, "b"))
 		}
 	})

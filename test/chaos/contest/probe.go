@@ -12,14 +12,14 @@ import (
 // probes: what others are told while a turn is open.
 func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	again, err := g.begin(ctx, b)
-	if err != nil || again.Found != memory.FoundBegun || again.Turn.Epoch != begun.Turn.Epoch && !renewed(begun.Turn, again.Turn) {
-		return told(err, "the holder's own call again is %s of epoch %d", again.Found, again.Turn.Epoch)
+	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !renewed(begun.Turn, again.Turn) {
+		return told(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	begun = again
 	stranger := b
 	stranger.TraceID = trace()
-	if found, err := g.begin(ctx, stranger); err != nil || found.Found != memory.FoundOpen {
-		return told(err, "a stranger's call finds the turn %s", found.Found)
+	if found, err := g.begin(ctx, stranger); err != nil || found.Status != memory.StatusOpen {
+		return told(err, "a stranger's call finds the turn %s", found.Status)
 	}
 	other := stranger
 	other.Fingerprint = "g"
@@ -63,7 +63,7 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	b.Lease = lease
+	b.LeaseTTL = lease
 	if g.rng.IntN(2) == 0 {
 		return g.stranger(ctx, b, begun)
 	}
@@ -71,8 +71,8 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 	next.TurnID, next.TraceID = b.TurnID+"-next", trace()
 	next.Message = conversation.User(next.TurnID)
 	second, err := g.begin(ctx, next)
-	if err != nil || second.Found != memory.FoundBegun {
-		return told(err, "a turn behind one whose lease ran out is %s", second.Found)
+	if err != nil || second.Status != memory.StatusBegun {
+		return told(err, "a turn behind one whose lease ran out is %s", second.Status)
 	}
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.TurnNotOpen, failure.Fenced) {
 		return told(err, "a commit of a turn that made room, want turn_not_open")
@@ -84,8 +84,8 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 func (g *game) stranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	b.TraceID = trace()
 	second, err := g.begin(ctx, b)
-	if err != nil || second.Found != memory.FoundBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
-		return told(err, "a turn without a lease is %s for a stranger, attempt %d", second.Found, second.Turn.Attempt)
+	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
+		return told(err, "a turn without a lease is %s for a stranger, attempt %d", second.Status, second.Turn.Attempt)
 	}
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.Fenced) {
 		return told(err, "a late commit of the holder before, want fenced")

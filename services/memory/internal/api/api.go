@@ -33,6 +33,6 @@ type holding interface {
 	GetEpoch() int64
 }
 
-func hold(ctx context.Context, r holding) memory.Hold {
-	return memory.Hold{Ref: ref(ctx, r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
+func hold(ctx context.Context, r holding) memory.Lease {
+	return memory.Lease{Ref: ref(ctx, r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
 }

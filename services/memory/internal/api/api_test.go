@@ -80,7 +80,7 @@ func TestServer_PassesTheSuite(t *testing.T) {
 func valid() memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
-		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	}
 }
 
@@ -111,7 +111,7 @@ func TestServer_RefusesWhatIsOutOfBounds(t *testing.T) {
 		"turn_id":       func(b *memory.Begin) { b.TurnID = "a:b" },
 		"trace_id":      func(b *memory.Begin) { b.TraceID = "x" },
 		"fingerprint":   func(b *memory.Begin) { b.Fingerprint = "" },
-		"lease":         func(b *memory.Begin) { b.Lease = memory.MaxLease + 1 },
+		"lease":         func(b *memory.Begin) { b.LeaseTTL = memory.MaxLeaseTTL + 1 },
 		"history_limit": func(b *memory.Begin) { b.Window = memory.MaxWindow + 1 },
 		"message":       func(b *memory.Begin) { b.Message.Text = strings.Repeat("a", conversation.MaxMessageBytes+1) },
 		"message.role":  func(b *memory.Begin) { b.Message.Role = conversation.RoleSystem },
@@ -225,7 +225,7 @@ func TestServer_RefusesStepOutOfBounds(t *testing.T) {
 
 func TestServer_RefusesAJournalOutOfBounds(t *testing.T) {
 	far, _ := serve(t)
-	h := memory.Hold{Ref: valid().Ref, TurnID: "t1", Epoch: 1}
+	h := memory.Lease{Ref: valid().Ref, TurnID: "t1", Epoch: 1}
 	entry := execution.Entry{Number: 1, Phase: execution.Done, Text: strings.Repeat("a", conversation.MaxMessageBytes)}
 	for field, entries := range map[string][]execution.Entry{
 		"entries":       nil,

@@ -23,11 +23,11 @@ import (
 )
 
 // holder is the holder of a new turn.
-func holder(t *testing.T, s *memoryrpc.Store) memory.Hold {
+func holder(t *testing.T, s *memoryrpc.Store) memory.Lease {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), valid())
 	require.NoError(t, err)
-	return memory.Hold{Ref: valid().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: valid().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 }
 
 func section(content []byte) *io.SectionReader {

@@ -20,7 +20,7 @@ func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSes
 
 // ListSessions implements troupev1.MemoryServiceServer.
 func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceListSessionsRequest) (*troupev1.MemoryServiceListSessionsResponse, error) {
-	found, next, err := s.store.ListSessions(ctx, memory.List{
+	found, next, err := s.store.ListSessions(ctx, memory.SessionFilter{
 		Tenant: tenant(ctx), User: r.GetUserId(), Limit: int(r.GetPageSize()), After: r.GetPageToken(),
 	})
 	if err != nil {

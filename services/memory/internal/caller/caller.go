@@ -9,7 +9,7 @@ import (
 
 // Worker is a worker that runs a step of a turn, as its credential proves.
 type Worker struct {
-	memory.Hold
+	memory.Lease
 	Step int // number of the step (0 means that the credential names none: it is valid until the turn ends)
 }
 

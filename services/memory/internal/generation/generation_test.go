@@ -95,7 +95,7 @@ func (g *guarded) begin(t *testing.T, sessionID string) session.Turn {
 func asking(sessionID string) memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
-		Fingerprint: "f", Message: conversation.User("hello"), Lease: memory.MaxLease, Window: 10,
+		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: memory.MaxLeaseTTL, Window: 10,
 	}
 }
 

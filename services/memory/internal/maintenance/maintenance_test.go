@@ -74,7 +74,7 @@ func turn(t *testing.T, s memory.Store, ref session.Ref, id string, messages int
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: id, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
-		Message: conversation.User("hello"), Lease: time.Minute, Window: 1,
+		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 1,
 	})
 	require.NoError(t, err)
 	base := begun.Turn.Sequence

@@ -175,7 +175,7 @@ func BenchmarkJournal(b *testing.B) {
 				q := ask(rand.Text(), "t1")
 				begun, err := s.BeginTurn(b.Context(), q)
 				require.NoError(b, err)
-				h := memory.Hold{Ref: q.Ref, TurnID: q.TurnID, Epoch: begun.Turn.Epoch}
+				h := memory.Lease{Ref: q.Ref, TurnID: q.TurnID, Epoch: begun.Turn.Epoch}
 				for call := range calls {
 					require.NoError(b, s.Record(b.Context(), h, 1, round(call)))
 				}

@@ -122,7 +122,7 @@ func TestStore_EvictionForgetsTheJournal(t *testing.T) {
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}))
 	require.NoError(t, s.ReleaseTurn(t.Context(), h))
 	_, err = s.BeginTurn(t.Context(), ask("s1", "t2"))

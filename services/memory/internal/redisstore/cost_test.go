@@ -89,8 +89,8 @@ func counted(t testing.TB, cfg Config) (*Store, *counter) {
 func TestStore_CostOfOperations(t *testing.T) {
 	s, seen := counted(t, Config{})
 	var begun memory.Begun
-	hold := func() memory.Hold {
-		return memory.Hold{Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+	hold := func() memory.Lease {
+		return memory.Lease{Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	}
 	begin := func(turnID string) func() error {
 		return func() (err error) {
@@ -151,10 +151,10 @@ func TestStore_CostOfOperations(t *testing.T) {
 
 	costs("begin of a session", 2, 2, begin("t1"))
 	costs("begin again", 2, 0, begin("t1"))
-	costs("renew", 1, 1, func() error { return s.RenewTurn(t.Context(), hold(), memory.MinLease) })
-	worker := caller.WithWorker(t.Context(), caller.Worker{Hold: hold(), Step: 1})
+	costs("renew", 1, 1, func() error { return s.RenewTurn(t.Context(), hold(), memory.MinLeaseTTL) })
+	worker := caller.WithWorker(t.Context(), caller.Worker{Lease: hold(), Step: 1})
 	search := memory.Search{Tenant: "default", User: "alice", Query: "hello", Limit: 5}
-	costs("renew by a worker", 1, 1, func() error { return s.RenewTurn(worker, hold(), memory.MinLease) })
+	costs("renew by a worker", 1, 1, func() error { return s.RenewTurn(worker, hold(), memory.MinLeaseTTL) })
 	costs("history to a worker", 1, 0, func() error { return only(s.LoadHistory(worker, hold().Ref, 0, 10)) })
 	costs("session to a worker", 1, 0, func() error { return only(s.GetSession(worker, hold().Ref)) })
 	costs("state to a worker", 2, 0, func() error { return only(s.GetState(worker, hold().Ref)) })
@@ -251,9 +251,11 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("state", 2, 0, func() error { return only(s.GetState(t.Context(), ref)) })
 	costs("update of state", 1, 1, update("key"))
 	costs("update of app: state", 2, 1, update("app:key"))
-	costs("update", 1, 1, func() error { return only(s.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Pause})) })
+	costs("update", 1, 1, func() error {
+		return only(s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Pause}))
+	})
 	costs("list", 2, 0, func() error {
-		_, _, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 10})
+		_, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 10})
 		return err
 	})
 	costs("compact", 3, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})) })

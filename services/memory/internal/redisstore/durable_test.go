@@ -20,7 +20,7 @@ func ask(sessionID, turnID string) memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: turnID,
 		TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
-		Message: conversation.User("hello"), Lease: memory.MaxLease, Window: 10,
+		Message: conversation.User("hello"), LeaseTTL: memory.MaxLeaseTTL, Window: 10,
 	}
 }
 
@@ -80,7 +80,7 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 		b := ask(fmt.Sprintf("w%d-%d", w, turns), "t1")
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
-		if begun.Found != memory.FoundClosed {
+		if begun.Status != memory.StatusClosed {
 			_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
 			require.NoError(t, err)
 		}

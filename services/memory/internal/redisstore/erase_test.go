@@ -28,7 +28,7 @@ const marker = "MARKED"
 
 // marked is a session of a user with the marker in whatever a caller may say, and a turn that is
 // open; its user has state and artifacts too.
-func marked(t *testing.T, s *Store, id, user string) memory.Hold {
+func marked(t *testing.T, s *Store, id, user string) memory.Lease {
 	t.Helper()
 	value := json.RawMessage(`"` + marker + `"`)
 	b := ask(id, marker+"1")
@@ -43,7 +43,7 @@ func marked(t *testing.T, s *Store, id, user string) memory.Hold {
 	c.Result = execution.Result{Step: 1, Agent: marker, Text: marker}
 	_, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
-	_, err = s.UpdateSession(t.Context(), memory.Update{Ref: b.Ref, Metadata: map[string]string{marker: marker}})
+	_, err = s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: b.Ref, Metadata: map[string]string{marker: marker}})
 	require.NoError(t, err)
 	_, err = s.UpdateState(t.Context(), memory.StateUpdate{Ref: b.Ref, RequestID: marker, Delta: map[string]json.RawMessage{marker + "2": value}})
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func marked(t *testing.T, s *Store, id, user string) memory.Hold {
 	b.TurnID, b.Message = marker+"2", conversation.User(marker)
 	begun, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: marker}}))
 	for _, name := range []string{marker, "user:" + marker} {
 		_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker}, section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
@@ -156,17 +156,17 @@ func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
 	value := json.RawMessage(`"` + marker + `"`)
-	for name, write := range map[string]func(*Store, memory.Hold) error{
-		"state": func(s *Store, h memory.Hold) error {
+	for name, write := range map[string]func(*Store, memory.Lease) error{
+		"state": func(s *Store, h memory.Lease) error {
 			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
-		"state of a turn": func(s *Store, h memory.Hold) error {
+		"state of a turn": func(s *Store, h memory.Lease) error {
 			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
-		"artifact": func(s *Store, h memory.Hold) error {
+		"artifact": func(s *Store, h memory.Lease) error {
 			return only(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
 		},
-		"commit": func(s *Store, h memory.Hold) error {
+		"commit": func(s *Store, h memory.Lease) error {
 			return only(s.CommitStep(t.Context(), memory.Commit{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: 3, Outcome: session.OutcomeCompleted,
 				Result: execution.Result{Step: 1}, State: map[string]json.RawMessage{"user:late": value},
@@ -248,7 +248,7 @@ func TestStore_ErasesALargeSessionSoon(t *testing.T) {
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	h := memory.Hold{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+	h := memory.Lease{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	for n := range files {
 		_, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)}, section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
 		require.NoError(t, err)

@@ -69,11 +69,11 @@ func FuzzScripts(f *testing.F) {
 			}
 		}
 		begun, err := s.BeginTurn(t.Context(), memory.Begin{
-			Ref: ref, User: text, TurnID: id, TraceID: key, Fingerprint: text, Lease: memory.MinLease, Window: 10,
+			Ref: ref, User: text, TurnID: id, TraceID: key, Fingerprint: text, LeaseTTL: memory.MinLeaseTTL, Window: 10,
 			Message: conversation.Message{Role: conversation.RoleUser, Text: text},
 		})
 		fine(begun, err)
-		hold := memory.Hold{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
+		hold := memory.Lease{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
 		delta := map[string]json.RawMessage{key: json.RawMessage(text), "user:" + key: json.RawMessage(text)}
 		fine(s.UpdateState(t.Context(), memory.StateUpdate{Ref: ref, RequestID: text, Delta: delta, TurnID: id, Epoch: n}))
 		fine(s.UpdateState(t.Context(), memory.StateUpdate{Ref: ref, RequestID: key, Delta: delta, IfRevision: &n}))
@@ -85,7 +85,7 @@ func FuzzScripts(f *testing.F) {
 			Messages: []conversation.Message{{Role: conversation.RoleAssistant, Author: key, Text: text}}, Result: execution.Result{Step: 1, Text: text},
 		}))
 		fine(nil, s.RenewTurn(t.Context(), hold, time.Duration(n)))
-		_, after, err := s.ListSessions(t.Context(), memory.List{Tenant: "t", User: text, Limit: 10, After: key})
+		_, after, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "t", User: text, Limit: 10, After: key})
 		fine(after, err)
 		fine(s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.AgentLogic, key, text)}))
 		require.NoError(t, errors.Join(t.Context().Err(), s.db.Ping(t.Context()).Err()))

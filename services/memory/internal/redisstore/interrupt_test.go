@@ -66,7 +66,7 @@ func TestStore_DeletionThatIsCutOff(t *testing.T) {
 			return err
 		},
 		"by ListSessions": func(tenant string) error {
-			_, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, Limit: 10})
+			_, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: tenant, Limit: 10})
 			return err
 		},
 	}
@@ -92,7 +92,7 @@ func TestStore_DeletionThatIsCutOff(t *testing.T) {
 
 				_, err = s.ListArtifacts(t.Context(), b.Ref)
 				require.Equal(t, failure.SessionDeleted, failure.ModeOf(err), "cut after %d trips: %v", trips, err)
-				require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLease)))
+				require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLeaseTTL)))
 				eventually(t, func(context.Context) bool { // when it is a millisecond old
 					require.NoError(t, resume(b.Ref.Tenant))
 					mark, err := s.db.HGetAll(t.Context(), db.Key(b.Ref, "meta")).Result()

@@ -46,7 +46,7 @@ func over(t *testing.T, s *Store, turnID string) session.Ref {
 		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Journal: said(),
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.Record(t.Context(), memory.Hold{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, said()))
+	require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, said()))
 	_, err = s.FailTurn(t.Context(), memory.Fail{
 		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
 	})

@@ -75,10 +75,10 @@ func tell(t *testing.T, store memory.Store, ref session.Ref, user, turnID, text 
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, User: user, TurnID: turnID, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: text,
-		Message: conversation.User(text), Lease: time.Minute, Window: 1,
+		Message: conversation.User(text), LeaseTTL: time.Minute, Window: 1,
 	})
 	require.NoError(t, err)
-	if begun.Found == memory.FoundClosed {
+	if begun.Status == memory.StatusClosed {
 		return
 	}
 	_, err = store.CommitStep(t.Context(), memory.Commit{

@@ -23,7 +23,7 @@ func TestStore_KnowsItsTenants(t *testing.T) {
 		_, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 	}
-	_, err = s.UpdateSession(t.Context(), memory.Update{Ref: session.Ref{Tenant: "made", Session: "s1"}, Verb: session.Pause, Create: true})
+	_, err = s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: session.Ref{Tenant: "made", Session: "s1"}, Verb: session.Pause, Create: true})
 	require.False(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	all, err = s.Tenants(t.Context())
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestStore_KnowsItsTenants(t *testing.T) {
 func TestStore_ExpiresOfOneTenant(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for _, tenant := range []string{"acme", "umbrella"} {
-		_, err := s.UpdateSession(t.Context(), memory.Update{Ref: session.Ref{Tenant: tenant, Session: "s1"}, Create: true})
+		_, err := s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: session.Ref{Tenant: tenant, Session: "s1"}, Create: true})
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool {

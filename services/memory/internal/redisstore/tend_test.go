@@ -31,7 +31,7 @@ func section(content []byte) *io.SectionReader {
 }
 
 // lived is a session with one of everything, and a turn that is open.
-func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Hold) {
+func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := ask(id, "t1")
 	b.User = "alice"
@@ -44,7 +44,7 @@ func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Hold) {
 	b.TurnID = "t2"
 	begun, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: "found"}}))
 	_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "report"}, section(make([]byte, memory.ArtifactChunk+1)))
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
 			left, err := s.db.PTTL(t.Context(), db.Key(b.Ref, "meta")).Result()
 			require.NoError(t, err)
 			require.InDelta(t, memory.Retention, left, float64(time.Minute))
-			require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLease)))
+			require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLeaseTTL)))
 			for _, user := range []string{"", "alice"} {
 				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", user), b.Ref.Session).Val())
 			}
@@ -154,13 +154,13 @@ func TestStore_ListsSessionsThatWereMadeAtOnce(t *testing.T) {
 	s := openStore(t, "redis://"+server.Addr())
 	const made = 30
 	for i := range made {
-		_, err := s.UpdateSession(t.Context(), memory.Update{Ref: session.Ref{Tenant: "default", Session: fmt.Sprintf("s%02d", i)}, Create: true})
+		_, err := s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: session.Ref{Tenant: "default", Session: fmt.Sprintf("s%02d", i)}, Create: true})
 		require.NoError(t, err)
 	}
 	for _, limit := range []int{1, 7, 29, 30, 31} {
 		listed := map[string]bool{}
 		for after := ""; ; {
-			page, next, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: limit, After: after})
+			page, next, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: limit, After: after})
 			require.NoError(t, err)
 			for _, found := range page {
 				require.False(t, listed[found.ID], "%s comes twice with pages of %d", found.ID, limit)
@@ -181,7 +181,7 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	require.NoError(t, s.db.ZAdd(t.Context(), key, zAt("ghost", 5), zAt("phantom", 6)).Err())
-	page, next, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 2})
+	page, next, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, page, 1)
 	require.Empty(t, next)
@@ -200,7 +200,7 @@ func TestStore_StagedContentIsForgotten(t *testing.T) {
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
 	put, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "kept"}, section(content))
 	require.NoError(t, err)

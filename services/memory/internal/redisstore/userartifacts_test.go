@@ -18,17 +18,17 @@ import (
 )
 
 // alices is an open turn of a session of alice, in a tenant of its own.
-func alices(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Hold) {
+func alices(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := ask(id, "t1")
 	b.Ref.Tenant, b.User = tenant, "alice"
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	return b, memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	return b, memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 }
 
 // stagedIn stages a content in the session.
-func stagedIn(t *testing.T, s *Store, h memory.Hold, text []byte) memory.Content {
+func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Content {
 	t.Helper()
 	sum := sha256.Sum256(text)
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text))}

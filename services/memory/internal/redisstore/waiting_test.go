@@ -47,7 +47,7 @@ func halted(t *testing.T, s *Store, id string) memory.Begin {
 	c.Outcome = session.OutcomeOpen
 	begun.Turn.Sequence, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
-	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 2, noted))
 	stop(t, s, b, begun.Turn, 2)
 	return b
@@ -92,7 +92,7 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 			require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
 		},
 		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
-			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))
+			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))
 			_, err := s.BeginTurn(t.Context(), ask(b.Ref.Session, "t3"))
 			require.NoError(t, err)
 		},
@@ -119,7 +119,7 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 			require.Equal(t, []string{taken}, journals(t, s, b.Ref))
 			forever := time.Duration(-1)
 			require.Equal(t, forever, s.db.PTTL(t.Context(), taken).Val())
-			h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+			h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 			require.NoError(t, s.Record(t.Context(), h, 2, []execution.Entry{{Number: 2, Phase: execution.Done, Tool: "send_mail", Digest: "d", Text: "sent"}}))
 			require.Equal(t, forever, s.db.PTTL(t.Context(), taken).Val())
 			end(t, b, begun.Turn)
@@ -197,7 +197,7 @@ func TestStore_WhatWaitedTooLong(t *testing.T) {
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	require.Equal(t, 3, begun.Turn.Attempt)
-	entries, err := s.LoadJournal(t.Context(), memory.Hold{Ref: b.Ref, TurnID: "t2", Epoch: begun.Turn.Epoch}, 2, 0)
+	entries, err := s.LoadJournal(t.Context(), memory.Lease{Ref: b.Ref, TurnID: "t2", Epoch: begun.Turn.Epoch}, 2, 0)
 	require.NoError(t, err)
 	require.Len(t, entries, len(noted))
 }
@@ -291,7 +291,7 @@ func TestStore_DeletionThatIsCutOffForgetsWhatWaited(t *testing.T) {
 	_, err := s.db.Run(t.Context(), "test", b.Ref, script("delete"), deleteKeys(b.Ref), 0)
 	require.NoError(t, err)
 	require.NotEmpty(t, journals(t, s, b.Ref))
-	_, _, err = s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 10})
+	_, _, err = s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
 }

@@ -59,7 +59,7 @@ func New(a *turncred.Authority) rpc.Scope {
 		}
 		if turn.Epoch > 0 { // a replay has none, and reads what is over
 			ctx = caller.WithWorker(ctx, caller.Worker{
-				Hold: memory.Hold{Ref: session.Ref{Tenant: turn.Tenant, Session: turn.Session}, TurnID: turn.ID, Epoch: turn.Epoch}, Step: turn.Step,
+				Lease: memory.Lease{Ref: session.Ref{Tenant: turn.Tenant, Session: turn.Session}, TurnID: turn.ID, Epoch: turn.Epoch}, Step: turn.Step,
 			})
 		}
 		return ctx, within(turn, op, req)

@@ -219,10 +219,10 @@ func (e *Eraser) ended(ctx context.Context, subject trace.Subject) (memory.Erasu
 		return memory.Erasure{}, err
 	}
 	if subject.User != "" {
-		erased.Remains = append(remains(erased.Ended), memory.MarkOfUser(erased.Ended))
+		erased.Remains = append(remains(erased.Ended), memory.UserRemainder(erased.Ended))
 		return erased, nil
 	}
-	erased.Remains = append(remains(erased.Ended), memory.MarkOf(erased.Ended), memory.Remainder{
+	erased.Remains = append(remains(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
 		What: "state and artifacts whose names begin with user: or app:",
 		Why:  "they are the user's and the tenant's; EraseUser removes the former",
 	}, memory.Remainder{

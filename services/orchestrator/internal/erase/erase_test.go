@@ -104,7 +104,7 @@ func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: 
 func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // it was made so
 
 // talk opens a turn in both tiers, and returns who holds it.
-func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Hold {
+func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Lease {
 	t.Helper()
 	h, err := s.talkBelow(t, id, user, n, "")
 	require.NoError(t, err)
@@ -112,18 +112,18 @@ func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Hold {
 }
 
 // talkBelow opens a turn that an agent of another one asks for.
-func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (memory.Hold, error) {
+func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), Lease: time.Minute, Window: 1,
 	})
 	if err != nil {
-		return memory.Hold{}, err
+		return memory.Lease{}, err
 	}
 	record := &troupev1.Trace{TraceId: fmt.Sprintf("%032x", n), SessionId: id, TurnId: "t1", Turn: 1, Owner: "one", Text: "MARKED"}
 	events := []*troupev1.Event{{Sequence: 1, Agent: "MARKED"}}
 	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Terms: trace.Terms{User: user, TurnEpoch: 1, Parent: above}})
-	return memory.Hold{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}, err
+	return memory.Lease{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}, err
 }
 
 func traceRef(n int) trace.Ref { return trace.Ref{Tenant: tenant, Trace: fmt.Sprintf("%032x", n)} }
@@ -195,7 +195,7 @@ func TestEraser_AnotherOrchestratorEndsIt(t *testing.T) {
 					require.Equal(t, "admin ann", again.By)
 					require.True(t, !done || cmpEqual(first, again))
 				}
-				found, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, User: "alice", Limit: 9})
+				found, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: tenant, User: "alice", Limit: 9})
 				require.NoError(t, err)
 				require.Empty(t, found, "cut after %d steps", steps)
 				require.Less(t, steps, 20)
@@ -271,7 +271,7 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 			require.Equal(t, map[string]int64{
 				memory.KindSessions: 2, memory.KindMessages: 3, memory.KindTurns: 3, trace.KindTraces: 3, trace.KindEvents: 3,
 			}, e.Removed)
-			left, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, User: "alice", Limit: 9})
+			left, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: tenant, User: "alice", Limit: 9})
 			require.NoError(t, err)
 			require.Len(t, left, 2)
 			for n, gone := range []bool{true, true, true, false, false} {

@@ -74,7 +74,7 @@ func staffed(t *testing.T) *Replayer {
 	store := r.Memory.(memory.Store)
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "t1", TraceID: old.Trace, Fingerprint: "f", Message: conversation.User("What may an agent write?"),
-		Lease: time.Minute, Window: 10,
+		LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	var events []*troupev1.Event

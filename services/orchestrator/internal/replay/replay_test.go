@@ -129,7 +129,7 @@ func record(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequest
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f", Message: conversation.User("What may an agent write?"),
-		Lease: time.Minute, Window: 10,
+		LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	encoded, err := proto.Marshal(given)

@@ -289,7 +289,7 @@ type lateLook struct {
 
 func (l *lateLook) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := l.Memory.BeginTurn(ctx, b)
-	if b.KnownOnly {
+	if b.LookupOnly {
 		l.meanwhile()
 	}
 	return begun, err

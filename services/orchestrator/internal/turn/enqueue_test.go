@@ -131,7 +131,7 @@ func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
 	require.ErrorContains(t, receive(t, left), "this orchestrator is stopping")
 	for _, id := range []string{"hasty", "gone", "late"} {
 		known := rig.begin(ask("s1", id))
-		known.KnownOnly = true
+		known.LookupOnly = true
 		_, err := rig.memory.BeginTurn(t.Context(), known)
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%s never began: %v", id, err)
 	}

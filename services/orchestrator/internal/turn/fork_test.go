@@ -132,7 +132,7 @@ func TestTurn_IsTakenOverInMidRound(t *testing.T) {
 	receive(t, working)
 	require.Eventually(t, func() bool {
 		begun, err := first.cfg.Memory.BeginTurn(t.Context(), memory.Begin{
-			Ref: req.Ref(), TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(), Lease: lease.Duration, Window: 10, KnownOnly: true,
+			Ref: req.Ref(), TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(), LeaseTTL: lease.Duration, Window: 10, LookupOnly: true,
 		})
 		return err == nil && len(begun.Turn.Steps) == 2
 	}, patience, 10*time.Millisecond)

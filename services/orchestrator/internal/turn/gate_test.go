@@ -28,7 +28,7 @@ func limited(t *testing.T, queueTime time.Duration) *rig {
 // known reports whether the memory service has heard of the turn of a request.
 func (r *rig) known(t *testing.T, req request.Request) bool {
 	t.Helper()
-	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref(), TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), KnownOnly: true})
+	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref(), TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), LookupOnly: true})
 	require.True(t, err == nil || failure.Is(err, failure.NotFound), "%v", err)
 	return err == nil
 }

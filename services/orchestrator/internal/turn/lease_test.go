@@ -26,7 +26,7 @@ type renewals struct {
 	away error
 }
 
-func (r *renewals) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
+func (r *renewals) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	r.mu.Lock()
 	away := r.away
 	r.mu.Unlock()

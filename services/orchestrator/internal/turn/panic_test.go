@@ -19,7 +19,7 @@ type mines struct {
 	armed atomic.Bool
 }
 
-func (m *mines) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
+func (m *mines) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	if m.armed.Swap(false) {
 		panic("secret")
 	}

@@ -138,7 +138,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
-		Lease: lease.Duration, Reserve: lease.Reserve, Window: r.workflows.All()[0].Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: r.workflows.All()[0].Window,
 	}
 	if admit.KindOf(req) == admit.Text {
 		begin.Message = conversation.User(req.Text)

@@ -151,7 +151,7 @@ func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
-		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
+		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	for e, err := range runner.Orchestrate(t.Context(), req) {
@@ -288,7 +288,7 @@ func TestRunner_ATurnThatCannotBeTakenOverIsFailed(t *testing.T) {
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
-		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
+		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	rig.leasesRunOut()

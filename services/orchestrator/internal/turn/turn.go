@@ -124,7 +124,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 			return
 		}
 		req.Auth = execution.Auth{} // the turn has it; a watcher needs none
-		if begun.Found == memory.FoundClosed {
+		if begun.Status == memory.StatusClosed {
 			r.endOrphan(ctx, req, begun.Turn)
 		}
 		req.Files = nil // the session has them; watching may take long
@@ -155,7 +155,7 @@ func (r *Runner) endOrphan(ctx context.Context, req request.Request, closed sess
 // errNotStored is the error for a trace of which nothing is stored.
 func errNotStored(begun memory.Begun) error {
 	const op = "turn.Orchestrate"
-	if begun.Found == memory.FoundClosed {
+	if begun.Status == memory.StatusClosed {
 		return failure.New(failure.TraceOrphaned, op, "the events of the turn cannot be stored at the moment; send the same request again")
 	}
 	return failure.Newf(failure.TraceOrphaned, op,

@@ -18,7 +18,7 @@ type forgetful struct {
 
 func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := f.Memory.BeginTurn(ctx, b)
-	if !f.lost && !b.KnownOnly {
+	if !f.lost && !b.LookupOnly {
 		f.lost = true
 		return memory.Begun{}, context.DeadlineExceeded
 	}

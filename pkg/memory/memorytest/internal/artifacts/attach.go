@@ -50,7 +50,7 @@ func beginWith(t *testing.T, store memory.Store, b memory.Begin) memory.Begun {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, begun.Found)
+	require.Equal(t, memory.StatusBegun, begun.Status)
 	return begun
 }
 
@@ -107,14 +107,14 @@ func attachARepeatStoresNothing(t *testing.T, store memory.Store) {
 	ask.TraceID = fixture.NewTraceID()
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, before, fixture.View(t, store, ref))
 
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "done", session.OutcomeCompleted))
 	before = fixture.View(t, store, ref)
 	found, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundClosed, found.Found)
+	require.Equal(t, memory.StatusClosed, found.Status)
 	require.Equal(t, before, fixture.View(t, store, ref))
 }
 
@@ -147,7 +147,7 @@ func attachARefusedTurnStoresNothing(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.KeyReused)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "done", session.OutcomeCompleted))
 	known := attaching(ref, "t3", file("a", "one"))
-	known.KnownOnly = true
+	known.LookupOnly = true
 	_, err = store.BeginTurn(t.Context(), known)
 	fixture.RequireMode(t, err, failure.NotFound)
 	require.Empty(t, fixture.ListArtifacts(t, store, ref))
@@ -195,7 +195,7 @@ func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
 	require.EqualValues(t, memory.ArtifactChunk+9, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
 }
 
-func stage(t *testing.T, store memory.Store, h memory.Hold, text string) memory.Content {
+func stage(t *testing.T, store memory.Store, h memory.Lease, text string) memory.Content {
 	t.Helper()
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf(text))
 	require.NoError(t, err)

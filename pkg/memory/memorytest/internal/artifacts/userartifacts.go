@@ -47,7 +47,7 @@ func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
 
 	require.Equal(t, []memory.Artifact{own, first, second}, fixture.ListArtifacts(t, store, one.Ref))
 	require.Equal(t, []memory.Artifact{first, second}, fixture.ListArtifacts(t, store, two.Ref))
-	for _, h := range []memory.Hold{one, two} {
+	for _, h := range []memory.Lease{one, two} {
 		for version, want := range []memory.Artifact{second, first, second} {
 			a, err := store.GetArtifact(t.Context(), h.Ref, "user:profile", version)
 			require.NoError(t, err)
@@ -57,7 +57,7 @@ func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
 		require.Equal(t, text, fixture.ReadContent(t, store, h.Ref, second.Content, 0))
 		require.Equal(t, text[1:], fixture.ReadContent(t, store, h.Ref, second.Content, 1))
 	}
-	for _, h := range []memory.Hold{bob, nobody} {
+	for _, h := range []memory.Lease{bob, nobody} {
 		require.Empty(t, fixture.ListArtifacts(t, store, h.Ref))
 		_, err := store.GetArtifact(t.Context(), h.Ref, "user:profile", 0)
 		fixture.RequireMode(t, err, failure.NotFound)
@@ -120,7 +120,7 @@ func artifactOfAUserIsFenced(t *testing.T, store memory.Store) {
 	taken, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	next := fixture.LeaseOf(ask.Ref, taken.Turn)
-	for name, h := range map[string]memory.Hold{"fenced": old, "unknown": {Ref: ask.Ref, TurnID: "t9", Epoch: next.Epoch}} {
+	for name, h := range map[string]memory.Lease{"fenced": old, "unknown": {Ref: ask.Ref, TurnID: "t9", Epoch: next.Epoch}} {
 		_, err = store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: "user:a"})
 		require.Error(t, err, name)
 		require.Error(t, store.DeleteArtifact(t.Context(), h, "user:a", 0), name)
@@ -143,7 +143,7 @@ func artifactOfAUserIsFenced(t *testing.T, store memory.Store) {
 func artifactOfAUserHasOneLineOfVersions(t *testing.T, store memory.Store) {
 	const sessions, each = 4, 4
 	user := fixture.UniqueName("alice")
-	holds := make([]memory.Hold, sessions)
+	holds := make([]memory.Lease, sessions)
 	for i := range holds {
 		holds[i] = fixture.OpenTurnOf(t, store, user)
 	}

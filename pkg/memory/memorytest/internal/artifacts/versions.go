@@ -201,7 +201,7 @@ func artifactRefusesNames(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	c := fixture.Send(t, store, h, "text")
 	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
-		for _, h := range []memory.Hold{h, {Ref: fixture.NewRef(), TurnID: "t1", Epoch: 1}} {
+		for _, h := range []memory.Lease{h, {Ref: fixture.NewRef(), TurnID: "t1", Epoch: 1}} {
 			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: name})
 			fixture.RequireMode(t, err, failure.UserInvalidInput)
 		}

@@ -66,7 +66,7 @@ func waitEndsTheTurn(t *testing.T, store memory.Store) {
 	}, s)
 
 	// A list names the turn, and leaves its calls out.
-	u := memory.Update{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
+	u := memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
 	fixture.UpdateSession(t, store, u)
 	ask := fixture.NewBegin(u.Ref, "t1", "read")
 	ask.User = u.User
@@ -151,7 +151,7 @@ func waitForACredential(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
-	b.KnownOnly = true
+	b.LookupOnly = true
 	begun, err = store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
@@ -187,7 +187,7 @@ func waitIsForTheLastStep(t *testing.T, store memory.Store) {
 // What is done to a session beside its turns leaves what waits as it is.
 func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
-	for _, u := range []memory.Update{
+	for _, u := range []memory.SessionUpdate{
 		{Ref: ref, Metadata: map[string]string{"title": "Pages"}},
 		{Ref: ref, Verb: session.Pause},
 		{Ref: ref, Verb: session.Resume},
@@ -300,7 +300,7 @@ func goOn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, 
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, turnID))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, begun.Found)
+	require.Equal(t, memory.StatusBegun, begun.Status)
 	return begun.Turn
 }
 

@@ -39,7 +39,7 @@ func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	first := fixture.NewCommit(ref, turn, "first", session.OutcomeOpen).Result
 	first.Sequence = 4
 	fixture.RequireEqual(t, memory.Begun{
-		Found: memory.FoundBegun,
+		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
 			Steps: []execution.Result{first}, Continues: "t1", Answers: fixture.Answers(),
@@ -77,7 +77,7 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	for _, knownOnly := range []bool{false, true} {
-		ask.KnownOnly = knownOnly
+		ask.LookupOnly = knownOnly
 		again, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
@@ -88,7 +88,7 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	other.Continues, other.Answers = "t2", nil
 	found, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	fixture.RequireEqual(t, first.Turn, found.Turn)
 	other.Fingerprint = "another"
 	_, err = store.BeginTurn(t.Context(), other)
@@ -101,12 +101,12 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	}
 	closed, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundClosed, closed.Found)
+	require.Equal(t, memory.StatusClosed, closed.Status)
 	require.Equal(t, "t1", closed.Turn.Continues)
 	fixture.RequireEqual(t, fixture.Answers(), closed.Turn.Answers)
 	require.Len(t, closed.Turn.Steps, 2)
 	ask = fixture.NewContinuation(ref, turn, "t3")
-	ask.KnownOnly = true
+	ask.LookupOnly = true
 	_, err = store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
 }
@@ -221,14 +221,14 @@ func continueFollowsTheStateOfTheSession(t *testing.T, store memory.Store) {
 	stranger.User = "mallory"
 	_, err := store.BeginTurn(t.Context(), stranger)
 	fixture.RequireMode(t, err, failure.NotFound)
-	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Close})
+	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Close})
 	require.NoError(t, err)
 	_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
 	fixture.RequireMode(t, err, failure.SessionClosed)
-	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Resume})
+	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	require.NoError(t, err)
 	next := goOn(t, store, ref, turn, "t2")
-	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Close})
+	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Close})
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", next.ID)
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
 }

@@ -58,7 +58,7 @@ func continueMakesRoomAsAnyTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, 3, told[5].Turn)
 	gone, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundClosed, gone.Found)
+	require.Equal(t, memory.StatusClosed, gone.Status)
 	require.Equal(t, session.OutcomeFailed, gone.Turn.Outcome)
 	require.Len(t, gone.Turn.Steps, 1)
 	fixture.RequireEqual(t, fixture.Answers(), gone.Turn.Answers)

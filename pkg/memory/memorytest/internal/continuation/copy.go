@@ -36,7 +36,7 @@ func copyBeginsASessionAsAnotherWas(t *testing.T, store memory.Store) {
 		{Sequence: 3, Role: conversation.RoleUser, Text: "read on", Turn: 1},
 	}
 	fixture.RequireEqual(t, memory.Begun{
-		Found: memory.FoundBegun,
+		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: inherited(ask.Inherited[0]),
 		},
@@ -79,7 +79,7 @@ func copyAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 func copyRefusesAKnownSession(t *testing.T, store memory.Store) {
 	used, made := fixture.NewRef(), fixture.NewRef()
 	fixture.RunTurn(t, store, used, "t0", "hello", "hi")
-	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: made, Create: true})
+	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: made, Create: true})
 	require.NoError(t, err)
 	for _, ref := range []session.Ref{used, made} {
 		before := fixture.View(t, store, ref)

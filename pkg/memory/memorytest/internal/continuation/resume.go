@@ -60,7 +60,7 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	first := fixture.NewCommit(ref, from, "first", session.OutcomeOpen).Result
 	first.Sequence = 4
 	fixture.RequireEqual(t, memory.Begun{
-		Found: memory.FoundBegun,
+		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
 			Steps: inherited(first), Origin: "t1",
@@ -93,7 +93,7 @@ func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	for _, knownOnly := range []bool{false, true} {
-		ask.KnownOnly = knownOnly
+		ask.LookupOnly = knownOnly
 		again, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
@@ -101,7 +101,7 @@ func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	other := fixture.NewResumption(ref, from, "t2")
 	found, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	fixture.RequireEqual(t, first.Turn, found.Turn)
 	other.Fingerprint = "another"
 	_, err = store.BeginTurn(t.Context(), other)
@@ -228,12 +228,12 @@ func resumeRefusesWhenTheSessionWentOn(t *testing.T, store memory.Store) {
 	// What does not add to the session is no reason.
 	ref, from := broken(t, store)
 	for _, verb := range []session.Verb{session.Pause, session.Resume, session.Close} {
-		_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: verb})
+		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb})
 		require.NoError(t, err)
 	}
 	_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t9"))
 	fixture.RequireMode(t, err, failure.SessionClosed)
-	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Resume})
+	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	require.NoError(t, err)
 	stranger := fixture.NewResumption(ref, from, "t9")
 	stranger.User = "mallory"

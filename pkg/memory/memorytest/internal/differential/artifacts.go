@@ -50,7 +50,7 @@ func appendLong(d *differ, s *subject) call {
 	return appendCall(d.hold(s), fixture.ContentOf(text), int64(offset), text[offset:end])
 }
 
-func appendCall(h memory.Hold, c memory.Content, offset int64, piece string) call {
+func appendCall(h memory.Lease, c memory.Content, offset int64, piece string) call {
 	return held("AppendArtifact", h, []any{c, offset, len(piece)}, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.AppendArtifact(ctx, h, c, offset, []byte(piece))
 	})

@@ -196,7 +196,7 @@ func (d *differ) survey(ctx context.Context, s *subject) error {
 	for i := range turnIDs {
 		calls = append(calls, beginCall(s, memory.Begin{
 			Ref: s.ref, User: s.user, TurnID: turnID(i), TraceID: traces[0], Fingerprint: fingerprint(turnID(i)),
-			Message: conversation.User("?"), Lease: memory.MaxLease, Window: memory.MaxWindow, KnownOnly: true,
+			Message: conversation.User("?"), LeaseTTL: memory.MaxLeaseTTL, Window: memory.MaxWindow, LookupOnly: true,
 		}))
 	}
 	for _, text := range texts {
@@ -259,13 +259,13 @@ func found(reply any, err error) string {
 	}
 	switch r := reply.(type) {
 	case memory.Begun:
-		if r.Found == memory.FoundBegun && r.Turn.Continues != "" {
+		if r.Status == memory.StatusBegun && r.Turn.Continues != "" {
 			return "continued"
 		}
-		if r.Found == memory.FoundBegun && r.Turn.Origin != "" {
+		if r.Status == memory.StatusBegun && r.Turn.Origin != "" {
 			return "resumed"
 		}
-		return string(r.Found)
+		return string(r.Status)
 	case session.Session:
 		if len(r.Pending) > 0 {
 			return "waiting"

@@ -69,7 +69,7 @@ func getSession(_ *differ, s *subject) call {
 // listSessions reads all pages. The order is that of creation, of which the clocks know only
 // the millisecond, and so it is not compared.
 func listSessions(d *differ, s *subject) call {
-	l := memory.List{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
+	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
 	return call{"ListSessions", l, func(ctx context.Context, store memory.Store) (any, error) {
 		var all []session.Session
 		for l := l; ; {
@@ -97,7 +97,7 @@ func loadHistory(d *differ, s *subject) call {
 }
 
 func updateSession(d *differ, s *subject) call {
-	u := memory.Update{Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close), Metadata: map[string]string{}, Create: d.once(3)}
+	u := memory.SessionUpdate{Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close), Metadata: map[string]string{}, Create: d.once(3)}
 	for range d.rand.IntN(3) {
 		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = oneOf(d, "", "x", "y")
 	}

@@ -49,8 +49,8 @@ func beginTurn(d *differ, s *subject) call {
 	}
 	b := memory.Begin{
 		Ref: s.ref, User: s.user, TurnID: turnID(i % turnIDs), TraceID: oneOf(d, traces...),
-		Message: conversation.User(text(d)), Lease: memory.MaxLease,
-		Window: 1 + d.rand.IntN(12), KnownOnly: d.once(8),
+		Message: conversation.User(text(d)), LeaseTTL: memory.MaxLeaseTTL,
+		Window: 1 + d.rand.IntN(12), LookupOnly: d.once(8),
 	}
 	if s.open.TurnID != "" && d.once(3) { // the holder again
 		b.TurnID, b.TraceID = s.open.TurnID, s.open.TraceID
@@ -111,7 +111,7 @@ func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
 	case d.once(30):
 		b.Message, b.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
 	case b.Message.Role != "" && (s.turn.ID == "" && d.once(3) || d.once(60)):
-		b.Copy = &memory.Copy{Said: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
+		b.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
 		for range d.rand.IntN(5) {
 			b.Copy.History = append(b.Copy.History, conversation.Assistant("echo", text(d)))
 		}
@@ -129,7 +129,7 @@ func beginCall(s *subject, b memory.Begin) call {
 		return store.BeginTurn(ctx, b)
 	}, func(reply any) {
 		begun, _ := reply.(memory.Begun)
-		if begun.Found == memory.FoundBegun {
+		if begun.Status == memory.StatusBegun {
 			s.idle, s.waiting, s.failed = false, "", session.Turn{}
 			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
 		}
@@ -137,8 +137,8 @@ func beginCall(s *subject, b memory.Begin) call {
 }
 
 // hold is mostly that of who holds the turn.
-func (d *differ) hold(s *subject) memory.Hold {
-	h := memory.Hold{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
+func (d *differ) hold(s *subject) memory.Lease {
+	h := memory.Lease{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
 	if h.TurnID == "" {
 		h.TurnID = turnID(0)
 	}
@@ -152,14 +152,14 @@ func (d *differ) hold(s *subject) memory.Hold {
 }
 
 // held is a call of a turn's holder.
-func held(method string, h memory.Hold, input any, of func(context.Context, memory.Store) (any, error)) call {
+func held(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
 	return call{method, []any{h, input}, of, nil}
 }
 
 func renewTurn(d *differ, s *subject) call {
 	h := d.hold(s)
 	return held("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
-		return nil, store.RenewTurn(ctx, h, memory.MaxLease)
+		return nil, store.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 	})
 }
 

@@ -42,7 +42,7 @@ func deleteLeavesNothing(t *testing.T, store memory.Store) {
 	}
 	for _, knownOnly := range []bool{false, true} {
 		ask := fixture.NewBegin(ref, "new", "hello?")
-		ask.KnownOnly = knownOnly
+		ask.LookupOnly = knownOnly
 		_, err := store.BeginTurn(t.Context(), ask)
 		fixture.RequireMode(t, err, failure.SessionDeleted)
 	}
@@ -97,7 +97,7 @@ func deleteTwiceChangesNothing(t *testing.T, store memory.Store) {
 func deleteOfAClosedSession(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Closed)
 	fixture.DeleteSession(t, store, ref)
-	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Resume})
+	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
@@ -112,7 +112,7 @@ func deleteLeavesWhatOthersShare(t *testing.T, store memory.Store) {
 	user, key := fixture.UniqueName("alice"), "app:"+fixture.UniqueName("theme")
 	one, two := fixture.NewRef(), fixture.NewRef()
 	for _, ref := range []session.Ref{one, two} {
-		fixture.UpdateSession(t, store, memory.Update{Ref: ref, Create: true, User: user})
+		fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: user})
 	}
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(one, "user:name", `"Alice"`))
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(one, key, `"dark"`))

@@ -86,7 +86,7 @@ func eraseUserRefusesNewSessions(t *testing.T, store memory.Store) {
 	ask.User = user
 	_, err = store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.SessionDeleted)
-	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: fixture.NewRef(), Create: true, User: user})
+	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: user})
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 	eraseUser(t, store, user)
 	require.Empty(t, fixture.ListSessions(t, store, user), "also what was refused")

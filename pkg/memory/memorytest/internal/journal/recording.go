@@ -53,7 +53,7 @@ func beginRecorded(t *testing.T, store memory.Store, ref session.Ref, turnID str
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, turnID, "hello"))
 	require.NoError(t, err)
-	require.True(t, begun.Recorded, "who begins the turn has to know")
+	require.True(t, begun.KeepsJournals, "who begins the turn has to know")
 	return begun.Turn
 }
 

@@ -101,7 +101,7 @@ func compactNothingToDo(t *testing.T, store memory.Store) {
 	fixture.RunTurns(t, store, ref, 2)
 	require.Zero(t, fixture.Compact(t, store, memory.Compact{Ref: ref, Summary: "Nothing."}), "50 are kept when nothing is said")
 	require.Zero(t, fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 4}))
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Pause})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Pause})
 	require.EqualValues(t, 1, fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 3}).Messages)
 	require.Equal(t, session.Paused, fixture.GetSession(t, store, ref).State)
 }
@@ -171,7 +171,7 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 	finish.State = fixture.Delta("mood", `"good"`, "user:name", `"Alice"`)
 	fixture.CommitStep(t, store, finish)
 	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 1})
-	before := fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Pause, Metadata: map[string]string{"title": "Hello"}})
+	before := fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Pause, Metadata: map[string]string{"title": "Hello"}})
 
 	for range 2 {
 		require.NoError(t, store.ClearSession(t.Context(), ref))

@@ -26,7 +26,7 @@ func filled(t *testing.T, store memory.Store, user, word string) session.Ref {
 	ask.User = user
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	fixture.PutArtifact(t, store, memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}, "note", word)
+	fixture.PutArtifact(t, store, memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}, "note", word)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "yes, "+word, session.OutcomeCompleted))
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mine", `"`+word+`"`))
 	if user != "" {

@@ -45,7 +45,7 @@ func sessionTests() fixture.Tests {
 // Req: C-1
 func updateCreatesASession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	u := memory.Update{Ref: ref, Create: true, User: "alice", Metadata: map[string]string{"title": "Holidays"}}
+	u := memory.SessionUpdate{Ref: ref, Create: true, User: "alice", Metadata: map[string]string{"title": "Holidays"}}
 	made := fixture.UpdateSession(t, store, u)
 	fixture.RequireEqual(t, session.Session{ID: ref.Session, User: "alice", State: session.Created, Metadata: u.Metadata, Revision: 1}, made)
 	require.False(t, made.Created.IsZero())
@@ -75,10 +75,10 @@ func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 			want := fixture.View(t, store, ref)
 			want.Session.State, _ = state.After(verb)
 			for range 2 {
-				fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: verb})
+				fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: verb})
 				fixture.RequireEqual(t, want, fixture.View(t, store, ref))
 			}
-			fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Resume})
+			fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 			turn := fixture.BeginTurn(t, store, ref, "next", "go on")
 			require.Equal(t, want.Session.Turns+1, turn.Number)
 			require.Len(t, fixture.History(t, store, ref), len(want.History)+1)
@@ -90,11 +90,11 @@ func updateBusySessionIsNotSetAside(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Busy)
 	before := fixture.GetSession(t, store, ref)
 	for _, verb := range []session.Verb{session.Pause, session.Close} {
-		_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: verb, Metadata: map[string]string{"a": "b"}})
+		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb, Metadata: map[string]string{"a": "b"}})
 		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t1", "trace_id", before.LastTrace)
 		fixture.RequireEqual(t, before, fixture.GetSession(t, store, ref))
 	}
-	s := fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Resume, Metadata: map[string]string{"a": "b"}})
+	s := fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Resume, Metadata: map[string]string{"a": "b"}})
 	require.Equal(t, session.Busy, s.State)
 	require.Equal(t, "b", s.Metadata["a"])
 }
@@ -104,14 +104,14 @@ func updateClosedSessionTakesNoTurn(t *testing.T, store memory.Store) {
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	fixture.RequireMode(t, err, failure.SessionClosed)
 	require.Empty(t, fixture.History(t, store, ref))
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Resume})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 }
 
 // Req: LP-10
 func updatePausedSessionIsResumedByATurn(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Pause})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Pause})
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "still there?"))
 	require.NoError(t, err)
 	require.Len(t, begun.History, 3)
@@ -122,13 +122,13 @@ func updatePausedSessionIsResumedByATurn(t *testing.T, store memory.Store) {
 // Req: LP-19
 func updateMetadataIsMerged(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
-	s := fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: map[string]string{"title": "Holidays", "colour": "blue"}})
+	s := fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"title": "Holidays", "colour": "blue"}})
 	require.EqualValues(t, 1, s.Revision)
-	s = fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: map[string]string{"title": "", "place": "sea", "none": ""}})
+	s = fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"title": "", "place": "sea", "none": ""}})
 	require.Equal(t, map[string]string{"colour": "blue", "place": "sea"}, s.Metadata)
 	require.EqualValues(t, 2, s.Revision)
 	for _, same := range []map[string]string{nil, {"place": "sea"}, {"title": ""}} {
-		s = fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: same})
+		s = fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: same})
 		require.EqualValues(t, 2, s.Revision, "nothing changed")
 	}
 	turn := fixture.BeginTurn(t, store, ref, "t2", "more")
@@ -138,15 +138,15 @@ func updateMetadataIsMerged(t *testing.T, store memory.Store) {
 
 func updateRevisionIsCompared(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: map[string]string{"a": "1"}})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"a": "1"}})
 	for _, revision := range []int64{2, 7} {
-		_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Close, Metadata: map[string]string{"a": "2"}, IfRevision: revision})
+		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Close, Metadata: map[string]string{"a": "2"}, IfRevision: revision})
 		fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "1")
 	}
 	s := fixture.GetSession(t, store, ref)
 	require.Equal(t, session.Ready, s.State)
 	require.Equal(t, "1", s.Metadata["a"])
-	s = fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: map[string]string{"a": "2"}, IfRevision: 1})
+	s = fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"a": "2"}, IfRevision: 1})
 	require.EqualValues(t, 2, s.Revision)
 }
 
@@ -156,11 +156,11 @@ func updateRefusesTooManyLabels(t *testing.T, store memory.Store) {
 	for i := range memory.MaxMetadata {
 		labels[fmt.Sprintf("label-%d", i)] = "x"
 	}
-	before := fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: labels})
-	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Close, Metadata: map[string]string{"one": "more"}})
+	before := fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: labels})
+	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Close, Metadata: map[string]string{"one": "more"}})
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	fixture.RequireEqual(t, before, fixture.GetSession(t, store, ref))
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: map[string]string{"one": "more", "label-0": ""}})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"one": "more", "label-0": ""}})
 }
 
 func updateRefusesTooLongLabels(t *testing.T, store memory.Store) {
@@ -169,15 +169,15 @@ func updateRefusesTooLongLabels(t *testing.T, store memory.Store) {
 	for i := range 4 {
 		labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", memory.MaxMetadataBytes/4-len("label-0"))
 	}
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Metadata: labels})
-	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Metadata: map[string]string{"a": "b"}})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: labels})
+	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"a": "b"}})
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Equal(t, labels, fixture.GetSession(t, store, ref).Metadata)
 }
 
 func updateRefusesUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Pause, User: "alice"})
+	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Pause, User: "alice"})
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 	_, err = store.GetSession(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound)
@@ -185,21 +185,21 @@ func updateRefusesUnknownSession(t *testing.T, store memory.Store) {
 
 func updateRefusesAnotherUser(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Create: true, User: "alice"})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: "alice"})
 	for _, create := range []bool{true, false} {
-		_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Create: create, User: "bob", Verb: session.Close})
+		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: create, User: "bob", Verb: session.Close})
 		fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 	}
 	require.Equal(t, session.Created, fixture.GetSession(t, store, ref).State)
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Close}) // an operator, who names nobody
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close}) // an operator, who names nobody
 }
 
 func updateWhatIsRefusedMakesNoSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Create: true, IfRevision: 3})
+	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, IfRevision: 3})
 	fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "0")
 	long := strings.Repeat("x", memory.MaxMetadataBytes/4)
-	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Create: true, Metadata: map[string]string{"a": long, "b": long, "c": long, "d": long}})
+	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, Metadata: map[string]string{"a": long, "b": long, "c": long, "d": long}})
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	_, err = store.GetSession(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound)
@@ -212,7 +212,7 @@ func listReturnsTheSessionsOfAUser(t *testing.T, store memory.Store) {
 		ref := fixture.NewRef()
 		refs = append(refs, ref)
 		if i%2 == 0 {
-			fixture.UpdateSession(t, store, memory.Update{Ref: ref, Create: true, User: user})
+			fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: user})
 			continue
 		}
 		ask := fixture.NewBegin(ref, "t1", "hello")
@@ -220,7 +220,7 @@ func listReturnsTheSessionsOfAUser(t *testing.T, store memory.Store) {
 		_, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 	}
-	fixture.UpdateSession(t, store, memory.Update{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("bob")})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("bob")})
 	listed := fixture.ListSessions(t, store, user)
 	require.Len(t, listed, len(refs))
 	for i, s := range listed {
@@ -237,7 +237,7 @@ func listPages(t *testing.T, store memory.Store) {
 	for range 10 {
 		ref := fixture.NewRef()
 		want[ref.Session] = true
-		fixture.UpdateSession(t, store, memory.Update{Ref: ref, Create: true, User: user})
+		fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: user})
 	}
 	got := map[string]bool{}
 	all := fixture.ListSessions(t, store, user)
@@ -246,7 +246,7 @@ func listPages(t *testing.T, store memory.Store) {
 	}
 	require.Equal(t, want, got)
 	require.Len(t, all, len(want), "each once")
-	page, next, err := store.ListSessions(t.Context(), memory.List{Tenant: fixture.Tenant, User: user, Limit: len(want)})
+	page, next, err := store.ListSessions(t.Context(), memory.SessionFilter{Tenant: fixture.Tenant, User: user, Limit: len(want)})
 	require.NoError(t, err)
 	require.Len(t, page, len(want))
 	require.Empty(t, next)
@@ -256,7 +256,7 @@ func listLeavesOutDeletedSessions(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	one, two := fixture.NewRef(), fixture.NewRef()
 	for _, ref := range []session.Ref{one, two} {
-		fixture.UpdateSession(t, store, memory.Update{Ref: ref, Create: true, User: user})
+		fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: user})
 	}
 	fixture.DeleteSession(t, store, one)
 	listed := fixture.ListSessions(t, store, user)
@@ -268,7 +268,7 @@ func listReturnsAllSessionsOfTheTenant(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 	found := false
-	for l := (memory.List{Tenant: fixture.Tenant, Limit: memory.MaxPage}); ; {
+	for l := (memory.SessionFilter{Tenant: fixture.Tenant, Limit: memory.MaxPage}); ; {
 		page, next, err := store.ListSessions(t.Context(), l)
 		require.NoError(t, err)
 		for _, s := range page {

@@ -131,7 +131,7 @@ func untrustedOfATurnThatMadeRoom(t *testing.T, store memory.Store) {
 func untrustedOfACopy(t *testing.T, store memory.Store) {
 	for what, mark := range map[string]func(*memory.Begin){
 		"history":   func(b *memory.Begin) { b.Copy.History[0].Untrusted = page },
-		"said":      func(b *memory.Begin) { b.Copy.Said[0].Untrusted = page },
+		"said":      func(b *memory.Begin) { b.Copy.StepMessages[0].Untrusted = page },
 		"inherited": func(b *memory.Begin) { b.Inherited[0].Untrusted = page },
 		"summary": func(b *memory.Begin) {
 			b.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "They talked.", Untrusted: page}

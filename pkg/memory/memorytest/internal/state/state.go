@@ -44,7 +44,7 @@ func stateTests() fixture.Tests {
 func ofUser(t *testing.T, store memory.Store, user string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Create: true, User: user})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: user})
 	return ref
 }
 

@@ -31,22 +31,22 @@ func holdTests() fixture.Tests {
 func renewLetsTheLeaseRunAnew(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
-	ask.Lease = memory.MinLease
+	ask.LeaseTTL = memory.MinLeaseTTL
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLease))
+	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLeaseTTL))
 	found, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
-	require.Greater(t, found.LeaseLeft, memory.MaxLease/2)
+	require.Equal(t, memory.StatusOpen, found.Status)
+	require.Greater(t, found.LeaseLeft, memory.MaxLeaseTTL/2)
 
 	// A lease may be made shorter too, and one that ended may run again.
-	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLease))
+	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLeaseTTL))
 	fixture.Release(t, store, ref, begun.Turn)
-	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLease))
+	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLeaseTTL))
 	found, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 }
 
 func releaseMakesTheTurnFree(t *testing.T, store memory.Store) {
@@ -95,20 +95,20 @@ func releaseLeavesTheTurnToASuccessor(t *testing.T, store memory.Store) {
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.Release(t, store, ref, turn)
 	other := fixture.NewBegin(ref, "t2", "and me")
-	other.Reserve = time.Minute
+	other.TakeoverGrace = time.Minute
 	_, err := store.BeginTurn(t.Context(), other)
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t1")
 
 	ask := fixture.NewBegin(ref, "t1", "hello")
-	ask.Reserve = time.Minute
+	ask.TakeoverGrace = time.Minute
 	taken, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, taken.Found, "that is for others")
+	require.Equal(t, memory.StatusBegun, taken.Status, "that is for others")
 	fixture.Release(t, store, ref, taken.Turn)
-	other.Reserve = 0
+	other.TakeoverGrace = 0
 	begun, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, begun.Found)
+	require.Equal(t, memory.StatusBegun, begun.Status)
 }
 
 // releaseFullSessionKeepsNoPartial has room for the next turn's message alone.
@@ -142,11 +142,11 @@ func holdEndsWithTheTurn(t *testing.T, store memory.Store) {
 
 func holdRefusesUnknownTurns(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	for _, call := range fixture.TurnCalls(store, memory.Hold{Ref: ref, TurnID: "t1", Epoch: 1}) {
+	for _, call := range fixture.TurnCalls(store, memory.Lease{Ref: ref, TurnID: "t1", Epoch: 1}) {
 		fixture.RequireMode(t, call(t), failure.NotFound, "session_id", ref.Session)
 	}
 	turn := fixture.BeginTurn(t, store, ref, "t2", "hello")
-	for _, call := range fixture.TurnCalls(store, memory.Hold{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}) {
+	for _, call := range fixture.TurnCalls(store, memory.Lease{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}) {
 		fixture.RequireMode(t, call(t), failure.NotFound, "session_id", ref.Session, "turn_id", "t1")
 	}
 }
@@ -164,7 +164,7 @@ func lostEpochTakesTheTurnOver(t *testing.T, store memory.Store) {
 	ask.LostEpoch = first.Turn.Epoch
 	second, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundBegun, second.Found)
+	require.Equal(t, memory.StatusBegun, second.Status)
 	require.Greater(t, second.Turn.Epoch, first.Turn.Epoch)
 	require.Equal(t, 2, second.Turn.Attempt)
 	require.Len(t, second.Turn.Steps, 1)
@@ -190,7 +190,7 @@ func lostEpochIsForTheHolder(t *testing.T, store memory.Store) {
 	other.LostEpoch = turn.Epoch
 	found, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	fixture.RequireEqual(t, turn, found.Turn)
 }
 
@@ -199,7 +199,7 @@ func lostEpochKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	ask.KnownOnly, ask.LostEpoch = true, first.Turn.Epoch
+	ask.LookupOnly, ask.LostEpoch = true, first.Turn.Epoch
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Equal(t, first.Turn.Epoch, again.Turn.Epoch)

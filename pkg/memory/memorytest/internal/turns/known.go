@@ -31,7 +31,7 @@ func beginEvictsOnlyWhenThereIsRoom(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn)
 	look := fixture.NewBegin(ref, "t1", "hello")
-	look.KnownOnly = true
+	look.LookupOnly = true
 	found, err := store.BeginTurn(t.Context(), look)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, turn, found.Turn)
@@ -48,12 +48,12 @@ func beginRefusesMoreThanASessionMayHold(t *testing.T, store memory.Store) {
 func beginClosedSessionAnswersKnownTurns(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
-	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Close})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close})
 	require.Equal(t, session.OutcomeCompleted, fixture.FindTurn(t, store, ref).Outcome)
 	ask := fixture.NewBegin(ref, "t2", "more")
 	_, err := store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.SessionClosed)
-	ask.KnownOnly = true
+	ask.LookupOnly = true
 	_, err = store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.NotFound)
 }
@@ -63,7 +63,7 @@ func beginKnownOnlyOfTheHolderIsAsBefore(t *testing.T, store memory.Store) {
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	ask.KnownOnly = true
+	ask.LookupOnly = true
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, first, again)
@@ -75,10 +75,10 @@ func beginKnownOnlyDoesNotTakeOver(t *testing.T, store memory.Store) {
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.Release(t, store, ref, first.Turn)
-	ask.KnownOnly = true
+	ask.LookupOnly = true
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Zero(t, found.LeaseLeft)
 	fixture.RequireEqual(t, first.Turn, found.Turn)
 }
@@ -88,7 +88,7 @@ func beginKnownOnlyDoesNotMakeRoom(t *testing.T, store memory.Store) {
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.Release(t, store, ref, turn)
 	ask := fixture.NewBegin(ref, "t2", "and me")
-	ask.KnownOnly = true
+	ask.LookupOnly = true
 	_, err := store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.NotFound)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn)

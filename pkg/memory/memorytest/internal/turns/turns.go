@@ -47,7 +47,7 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 	require.Positive(t, begun.Turn.Epoch)
 	said := conversation.Message{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1}
 	fixture.RequireEqual(t, memory.Begun{
-		Found:   memory.FoundBegun,
+		Status:  memory.StatusBegun,
 		Turn:    session.Turn{ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 1},
 		History: []conversation.Message{said},
 	}, begun)
@@ -68,16 +68,16 @@ func beginKnownTurnIsReturned(t *testing.T, store memory.Store) {
 
 	again, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, again.Found)
+	require.Equal(t, memory.StatusOpen, again.Status)
 	require.Positive(t, again.LeaseLeft)
-	require.LessOrEqual(t, again.LeaseLeft, memory.MaxLease)
+	require.LessOrEqual(t, again.LeaseLeft, memory.MaxLeaseTTL)
 	require.Empty(t, again.History)
 	fixture.RequireEqual(t, turn, again.Turn)
 
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted))
 	again, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundClosed, again.Found)
+	require.Equal(t, memory.StatusClosed, again.Status)
 	require.Equal(t, session.OutcomeCompleted, again.Turn.Outcome)
 	require.Len(t, again.Turn.Steps, 1)
 	require.Len(t, fixture.History(t, store, ref), 2)
@@ -117,7 +117,7 @@ func beginRefusesAnotherTurnWhileOpen(t *testing.T, store memory.Store) {
 func beginKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
-	ask.KnownOnly = true
+	ask.LookupOnly = true
 	_, err := store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t1")
 	_, err = store.GetSession(t.Context(), ref)
@@ -126,7 +126,7 @@ func beginKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	fixture.RequireEqual(t, turn, found.Turn)
 	ask.TurnID = "t2"
 	_, err = store.BeginTurn(t.Context(), ask)
@@ -165,7 +165,7 @@ func beginEpochsGrow(t *testing.T, store memory.Store) {
 func beginConcurrentCallersGetOneTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	var mu sync.Mutex
-	found := map[memory.Found]int{}
+	found := map[memory.BeginStatus]int{}
 	var failed error
 	var callers sync.WaitGroup
 	for range 16 {
@@ -174,12 +174,12 @@ func beginConcurrentCallersGetOneTurn(t *testing.T, store memory.Store) {
 			mu.Lock()
 			defer mu.Unlock()
 			failed = errors.Join(failed, err)
-			found[begun.Found]++
+			found[begun.Status]++
 		})
 	}
 	callers.Wait()
 	require.NoError(t, failed)
-	require.Equal(t, map[memory.Found]int{memory.FoundBegun: 1, memory.FoundOpen: 15}, found)
+	require.Equal(t, map[memory.BeginStatus]int{memory.StatusBegun: 1, memory.StatusOpen: 15}, found)
 	require.Len(t, fixture.History(t, store, ref), 1)
 }
 
@@ -215,7 +215,7 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 	begins := map[session.Ref]memory.Begin{}
 	for _, ref := range []session.Ref{same, other} {
 		ask := fixture.NewBegin(ref, "t1", "hello")
-		ask.Lease = memory.MinLease
+		ask.LeaseTTL = memory.MinLeaseTTL
 		begins[ref] = ask
 		begun, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
@@ -227,9 +227,9 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 	// The same turn is taken over, but not by who only asks: its steps stay, its message is
 	// not appended again.
 	look := fixture.NewBegin(same, "t1", "hello")
-	look.KnownOnly = true
+	look.LookupOnly = true
 	found := fixture.BeginWithin(t, store, look)
-	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, lost[same].Epoch, found.Turn.Epoch)
 	taken := fixture.BeginWithin(t, store, fixture.NewBegin(same, "t1", "hello"))
 	require.Greater(t, taken.Turn.Epoch, lost[same].Epoch)
@@ -241,7 +241,7 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, same, lost[same])
 	again, err := store.BeginTurn(t.Context(), begins[same])
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundOpen, again.Found, "who lost the turn is not its holder any more")
+	require.Equal(t, memory.StatusOpen, again.Status, "who lost the turn is not its holder any more")
 	next := fixture.NewCommit(same, taken.Turn, "second", session.OutcomeCompleted)
 	next.Result.Step = 2
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, next))

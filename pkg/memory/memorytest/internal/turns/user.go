@@ -52,7 +52,7 @@ func userFirstTurnDecides(t *testing.T, store memory.Store) {
 func userOfACreatedSession(t *testing.T, store memory.Store) {
 	alices, open := fixture.NewRef(), fixture.NewRef()
 	user := fixture.UniqueName("alice")
-	fixture.UpdateSession(t, store, memory.Update{Ref: alices, Create: true, User: user})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: alices, Create: true, User: user})
 	ask := fixture.NewBegin(alices, "t1", "hello")
 	ask.User = "bob"
 	_, err := store.BeginTurn(t.Context(), ask)
@@ -62,7 +62,7 @@ func userOfACreatedSession(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 
 	// One that was made for nobody takes the user of its first turn, paused or not.
-	fixture.UpdateSession(t, store, memory.Update{Ref: open, Create: true, Verb: session.Pause})
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: open, Create: true, Verb: session.Pause})
 	ask.Ref = open
 	_, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func beginKnownOnlyOfAnotherUserFindsNone(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 	ask := fixture.NewBegin(ref, "t1", "hello")
-	ask.User, ask.KnownOnly = "bob", true
+	ask.User, ask.LookupOnly = "bob", true
 	_, err := store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.NotFound)
 }

@@ -40,7 +40,7 @@ type Artifacts struct {
 func New(d *db.DB, o *outbox.Outbox) *Artifacts { return &Artifacts{d, o} }
 
 // PutArtifact implements memory.Artifacts.
-func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
 		return memory.Artifact{}, err
@@ -119,7 +119,7 @@ func (s *Artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memor
 }
 
 // DeleteArtifact implements memory.Artifacts.
-func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
+func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name string, version int) error {
 	const op = "memory.DeleteArtifact"
 	if memory.ScopeOf(name) == memory.ScopeUser {
 		return s.deleteOfUser(ctx, op, h, name, version)

@@ -39,13 +39,13 @@ const stagedRetention = 24 * time.Hour
 const emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // StageArtifact implements memory.Artifacts.
-func (s *Artifacts) StageArtifact(ctx context.Context, h memory.Hold, c memory.Content) (int64, error) {
+func (s *Artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
 	stored, _, err := s.stage(ctx, "memory.StageArtifact", h, c)
 	return stored, err
 }
 
 // stage returns how many bytes of a content are stored, and the state of their digest.
-func (s *Artifacts) stage(ctx context.Context, op string, h memory.Hold, c memory.Content) (int64, string, error) {
+func (s *Artifacts) stage(ctx context.Context, op string, h memory.Lease, c memory.Content) (int64, string, error) {
 	if c.Size == 0 && c.SHA256 != emptyDigest {
 		return 0, "", wrongDigest(op, c)
 	}
@@ -66,13 +66,13 @@ func (s *Artifacts) stage(ctx context.Context, op string, h memory.Hold, c memor
 
 // AppendArtifact implements memory.Artifacts. The state of the digest is stored with the content, so that
 // no replica of the service must read the earlier bytes again.
-func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Content, offset int64, piece []byte) error {
+func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
 	const op = "memory.AppendArtifact"
 	stored, state, err := s.stage(ctx, op, h, c)
 	if err != nil {
 		return err
 	}
-	if next, err := c.Takes(op, stored, offset, piece); !next {
+	if next, err := c.CheckPiece(op, stored, offset, piece); !next {
 		return err
 	}
 	end := offset + int64(len(piece))

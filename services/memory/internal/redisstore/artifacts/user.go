@@ -38,7 +38,7 @@ var (
 // putOfUser is PutArtifact for an artifact of the user, which is in another slot than the session. The
 // content is copied there, and then the version is enqueued in the session, which knows who holds the
 // turn, and made from there. So no fenced caller can make one.
-func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	for range outbox.MaxAttempts {
 		user, err := s.copyToUser(ctx, op, h, a)
 		if err != nil {
@@ -68,7 +68,7 @@ func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Hold, a m
 }
 
 // deleteOfUser is DeleteArtifact for an artifact of the user.
-func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Hold, name string, version int) error {
+func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease, name string, version int) error {
 	r, err := s.db.RunReadOnly(ctx, op, h.Ref, offerScript, db.TurnKeys(h.Ref, h.TurnID), db.Fence(ctx, h.Epoch))
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Hold, 
 // copyToUser copies a content from a session to its user, unless the user has it, and returns the user. A
 // copy that becomes no version is deleted like all that is staged. A fenced caller may still make a copy,
 // which is harmless: its bytes are those of its digest.
-func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (user string, _ error) {
+func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (user string, _ error) {
 	c, own := a.Content, db.OfSession(h.Ref)
 	r, err := s.db.RunReadOnly(ctx, op, h.Ref, offerScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c)), db.Fence(ctx, h.Epoch))
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Hold, a 
 
 // unstage removes a staged content from the session once its user has it. The script checks the epoch,
 // because another caller who holds the turn by now may need the content.
-func (s *Artifacts) unstage(ctx context.Context, op string, h memory.Hold, c memory.Content) error {
+func (s *Artifacts) unstage(ctx context.Context, op string, h memory.Lease, c memory.Content) error {
 	keys := append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.Keys(db.OfSession(h.Ref), c)...)
 	_, err := s.db.Run(ctx, op, h.Ref, unstageScript, keys, db.Fence(ctx, h.Epoch), contents.Name(c))
 	return err

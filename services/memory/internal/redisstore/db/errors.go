@@ -27,7 +27,7 @@ func deleted(op string, ref session.Ref) error {
 }
 
 // Done returns the error of a write that returns no value, or nil when the script replied ok.
-func Done(op string, h memory.Hold, r Reply, err error) error {
+func Done(op string, h memory.Lease, r Reply, err error) error {
 	if err != nil || r.Status() == "ok" {
 		return err
 	}
@@ -35,7 +35,7 @@ func Done(op string, h memory.Hold, r Reply, err error) error {
 }
 
 // Rejected returns the error for a reply that any call on behalf of a turn may get.
-func Rejected(op string, h memory.Hold, r Reply) error {
+func Rejected(op string, h memory.Lease, r Reply) error {
 	switch r.Status() {
 	case "not_found":
 		return UnknownTurn(op, h.Ref, h.TurnID)
@@ -70,7 +70,7 @@ func RejectedSession(op string, ref session.Ref, r Reply) error {
 }
 
 // StepCommitted returns the error for a write to a step that has a result already.
-func StepCommitted(op string, h memory.Hold, step int) error {
+func StepCommitted(op string, h memory.Lease, step int) error {
 	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed with another result, which stays; go on with the next step",
 		step, h.TurnID).With("turn_id", h.TurnID).With("step", strconv.Itoa(step))
 }

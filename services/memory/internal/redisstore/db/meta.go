@@ -28,9 +28,9 @@ func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[strin
 	case err != nil || h.Epoch == 0:
 		return err
 	case meta["epoch"] != strconv.FormatInt(h.Epoch, 10):
-		return Rejected(op, h.Hold, Reply{"fenced", meta["epoch"]})
+		return Rejected(op, h.Lease, Reply{"fenced", meta["epoch"]})
 	case meta["open"] == "":
-		return Rejected(op, h.Hold, Reply{"turn_over"})
+		return Rejected(op, h.Lease, Reply{"turn_over"})
 	}
 	return nil
 }

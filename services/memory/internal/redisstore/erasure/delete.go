@@ -52,7 +52,7 @@ const countPrefix = "n:"
 // made.
 func report(ref session.Ref, mark map[string]string) memory.Erasure {
 	at := db.Moment(mark["deleted"])
-	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.MarkOf(at)}}
+	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.SessionRemainder(at)}}
 	for field, n := range mark {
 		if kind, ok := strings.CutPrefix(field, countPrefix); ok {
 			e.Add(map[string]int64{kind: db.Number(n)})

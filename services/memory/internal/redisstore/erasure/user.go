@@ -75,7 +75,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 // erasedUser reads the reply {"ok", state keys, artifacts, bytes, time}.
 func erasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
 	ended := db.Moment(r.Text(4))
-	e := memory.Erasure{User: user, Began: began, Ended: ended, Remains: []memory.Remainder{memory.MarkOfUser(ended)}}
+	e := memory.Erasure{User: user, Began: began, Ended: ended, Remains: []memory.Remainder{memory.UserRemainder(ended)}}
 	e.Add(map[string]int64{
 		memory.KindUserState: db.Number(r.Text(1)), memory.KindUserArtifacts: db.Number(r.Text(2)), memory.KindUserBytes: db.Number(r.Text(3)),
 	})

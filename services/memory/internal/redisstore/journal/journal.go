@@ -55,7 +55,7 @@ type Journal struct {
 func New(d *db.DB, keep time.Duration) *Journal { return &Journal{d, keep} }
 
 // Record implements memory.Journal.
-func (j *Journal) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+func (j *Journal) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	const op = "memory.Record"
 	args := []any{h.Epoch, step, memory.MaxJournalBytes, Retention.Milliseconds()}
 	fields, err := encode(entries)
@@ -81,7 +81,7 @@ func (j *Journal) Record(ctx context.Context, h memory.Hold, step int, entries [
 }
 
 // LoadJournal implements memory.Journal.
-func (j *Journal) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+func (j *Journal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	const op = "memory.LoadJournal"
 	keys := db.TurnKeys(h.Ref, h.TurnID, db.JournalName(h.TurnID, step))
 	r, err := j.db.RunReadOnly(ctx, op, h.Ref, replayScript, keys, h.Epoch, after, memory.MaxWindowBytes)
@@ -100,7 +100,7 @@ func (j *Journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 		return nil, err
 	}
 	if r.Status() != "ok" {
-		return nil, db.Rejected(op, memory.Hold{Ref: ref, TurnID: turnID}, r)
+		return nil, db.Rejected(op, memory.Lease{Ref: ref, TurnID: turnID}, r)
 	}
 	return decodeAll(op, r.List(1))
 }

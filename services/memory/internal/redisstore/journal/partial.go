@@ -38,8 +38,8 @@ func (j *Journal) PartialOf(ctx context.Context, op string, ref session.Ref, tur
 	if err != nil {
 		return Partial{}, db.Unreadable(op, err)
 	}
-	partial.Untrusted = memory.SourceOf(entries)
-	if m, ok := memory.PartialOf(entries); ok {
+	partial.Untrusted = memory.JournalSource(entries)
+	if m, ok := memory.PartialMessage(entries); ok {
 		partial.Size = conversation.Size(m)
 		if partial.Body, err = messages.Body(m); err != nil {
 			return Partial{}, db.Unreadable(op, err)

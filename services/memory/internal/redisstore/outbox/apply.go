@@ -31,7 +31,7 @@ func (o *Outbox) apply(ctx context.Context, op, user string, u memory.StateUpdat
 
 // decideState makes the change of state of a call, or rejects it, and forgets it.
 func (o *Outbox) decideState(ctx context.Context, op, user string, c Change) (db.Reply, error) {
-	scope, err := memory.OneScope(op, c.Delta)
+	scope, err := memory.DeltaScope(op, c.Delta)
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpda
 
 // EnqueueArtifact enqueues a change of the artifacts of the user on behalf of a turn, and makes it. When
 // other changes must be made first, it makes those, and the status is pending.
-func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Hold, user string, c Change) (db.Reply, error) {
+func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease, user string, c Change) (db.Reply, error) {
 	c.Ref = h.Ref
 	c.artifact.Turn = h.TurnID
 	c.TurnID = h.TurnID

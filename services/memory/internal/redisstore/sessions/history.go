@@ -32,7 +32,7 @@ func (s *Sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64
 	case "no_session":
 		return nil, db.NoSession(op, ref)
 	default:
-		return nil, db.Rejected(op, holder.Hold, r)
+		return nil, db.Rejected(op, holder.Lease, r)
 	}
 	var history []conversation.Message
 	if summarized := db.Number(r.Text(2)); summarized > 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // ListSessions implements memory.Sessions.
-func (s *Sessions) ListSessions(ctx context.Context, l memory.List) ([]session.Session, string, error) {
+func (s *Sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
 	const op = "memory.ListSessions"
 	at, err := index.ParseToken(op, l.After)
 	if err != nil {

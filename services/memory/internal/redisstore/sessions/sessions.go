@@ -115,7 +115,7 @@ var states = []session.State{
 }
 
 // UpdateSession implements memory.Sessions.
-func (s *Sessions) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
+func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	const op = "memory.UpdateSession"
 	var moves, labels []any
 	for _, from := range states {

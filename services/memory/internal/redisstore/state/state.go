@@ -98,7 +98,7 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	if err := memory.CheckDelta(op, u.Delta); err != nil {
 		return 0, err
 	}
-	scope, err := memory.OneScope(op, u.Delta)
+	scope, err := memory.DeltaScope(op, u.Delta)
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case "pending", "decided":
 		return 0, db.Interfered(op)
 	default:
-		return 0, db.Rejected(op, memory.Hold{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
+		return 0, db.Rejected(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
 	}
 }
 

@@ -41,7 +41,7 @@ func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 	// must not be split, so the holder of the turn asks again for more.
 	for read := b.Window; err == nil && len(begun.History) == read && onlyResults(begun.History); {
 		again := b
-		again.KnownOnly = true
+		again.LookupOnly = true
 		read += moreResults
 		begun, err = t.begin(ctx, again, read)
 	}
@@ -128,12 +128,12 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 	if err != nil {
 		return memory.Begun{}, err
 	}
-	if b.KnownOnly {
+	if b.LookupOnly {
 		return begun, nil
 	}
 	// A turn that was evicted may never have been acknowledged, and then its session is in no index.
 	evicted := attempt.predecessor.failure != nil
-	if begun.Found != memory.FoundClosed && (begun.Turn.Number == 1 || evicted) {
+	if begun.Status != memory.StatusClosed && (begun.Turn.Number == 1 || evicted) {
 		if err := t.index.Add(ctx, op, b.Ref, b.User, db.Moment(r.Text(3))); err != nil {
 			return memory.Begun{}, err
 		}
@@ -148,13 +148,13 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 
 // decodeBegun reads the reply of the script.
 func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (memory.Begun, error) {
-	begun := memory.Begun{Found: memory.Found(r.Status())}
+	begun := memory.Begun{Status: memory.BeginStatus(r.Status())}
 	var err error
 	switch r.Status() {
 	case "begun":
 		begun.History, err = decodeWindow(r[min(4, len(r)):], b, read)
 		begun.History = conversation.Behind(r.Fields(1)["untrusted"], begun.History)
-		begun.Recorded = t.cfg.KeepJournals > 0
+		begun.KeepsJournals = t.cfg.KeepJournals > 0
 	case "open":
 		begun.LeaseLeft = max(0, time.Duration(r.Integer(4))*time.Millisecond)
 	case "closed":

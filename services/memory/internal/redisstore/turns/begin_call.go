@@ -52,11 +52,11 @@ func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
 	keys = db.TurnKeys(b.Ref, b.TurnID, append([]string{"turns", "out"}, p.keys...)...)
 	args = slices.Concat([]any{
 		b.TurnID, b.TraceID, b.Fingerprint, b.User, body, conversation.Size(b.Message),
-		b.Lease.Milliseconds(), a.read, a.leastEpoch,
+		b.LeaseTTL.Milliseconds(), a.read, a.leastEpoch,
 		cfg.MaxMessages, cfg.MaxBytes, Retention.Milliseconds(),
-		b.KnownOnly, b.LostEpoch, p.name, p.failure, messages.ReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
-		b.Continues, answers, b.Resumes, indexOf(from, firstOptional+len(files)), b.Reserve.Milliseconds(), len(keys) + 1,
-		conversation.Gravest(p.partial.Untrusted, b.Source()),
+		b.LookupOnly, b.LostEpoch, p.name, p.failure, messages.ReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
+		b.Continues, answers, b.Resumes, indexOf(from, firstOptional+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
+		conversation.Gravest(p.partial.Untrusted, b.UntrustedSource()),
 	}, files, from)
 	return append(keys, a.files.keys()...), args, nil
 }
@@ -100,7 +100,7 @@ func fromArgs(b memory.Begin) ([]any, error) {
 		return nil, nil
 	}
 	args := []any{len(b.Inherited)}
-	for _, r := range b.InheritedBy() {
+	for _, r := range b.InheritedSteps() {
 		result, err := db.Encoding.Marshal(wire.ResultToProto(r))
 		if err != nil {
 			return nil, err
@@ -116,13 +116,13 @@ func fromArgs(b memory.Begin) ([]any, error) {
 		flag, text = "1", summary.Text
 	}
 	copied, size := []any{}, 0
-	for _, m := range slices.Concat(history, b.Copy.Said) {
+	for _, m := range slices.Concat(history, b.Copy.StepMessages) {
 		stored, err := messages.Body(m)
 		if err != nil {
 			return nil, err
 		}
 		copied, size = append(copied, max(0, m.Time.UnixMilli()), stored), size+conversation.Size(m)
 	}
-	args = append(args, "1", flag, text, size, len(history), len(b.Copy.Said))
+	args = append(args, "1", flag, text, size, len(history), len(b.Copy.StepMessages))
 	return append(append(args, copied...), delta.Pairs(b.Copy.State)...), nil
 }

@@ -117,14 +117,14 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.After()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
-		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.Source(),
+		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.UntrustedSource(),
 	}
 	return call, nil
 }
 
 // notCommitted returns the error for a reply of the script that commits nothing.
 func (t *Turns) notCommitted(op string, c memory.Commit, r db.Reply) error {
-	h := memory.Hold{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
+	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
 	case "step_committed":
 		return db.StepCommitted(op, h, c.Result.Step)

@@ -34,7 +34,7 @@ func (t *Turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 		return session.Turn{}, err
 	}
 	if r.Status() != "closed" {
-		return session.Turn{}, db.Rejected(op, memory.Hold{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch}, r)
+		return session.Turn{}, db.Rejected(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch}, r)
 	}
 	turn, err := decodeTurn(f.TurnID, r.Fields(1))
 	if err != nil {

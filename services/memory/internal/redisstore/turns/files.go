@@ -23,12 +23,12 @@ type files struct {
 }
 
 func newFiles(b memory.Begin) files {
-	return files{b, slices.Repeat([]string{"1"}, len(b.Files()))}
+	return files{b, slices.Repeat([]string{"1"}, len(b.NewFiles()))}
 }
 
 // body returns the message as the log holds it (empty when the turn has none).
 func (f files) body() ([]byte, error) {
-	said := f.begin.Said()
+	said := f.begin.UserMessages()
 	if len(said) == 0 {
 		return nil, nil
 	}
@@ -50,7 +50,7 @@ func (f files) keys() []string {
 	}
 	at := db.OfSession(f.begin.Ref)
 	all := []string{at("arts"), at("staged")}
-	for _, a := range f.begin.Files() {
+	for _, a := range f.begin.NewFiles() {
 		all = append(all, contents.Keys(at, memory.ContentOf(a.Data))...)
 	}
 	return all
@@ -62,7 +62,7 @@ func (f files) args() ([]any, error) {
 		return nil, nil
 	}
 	all := []any{memory.MaxArtifacts, memory.MaxSessionArtifacts, len(f.versions)}
-	for i, a := range f.begin.Files() {
+	for i, a := range f.begin.NewFiles() {
 		content := memory.ContentOf(a.Data)
 		artifact := memory.Artifact{Content: content, Name: a.Name, MediaType: a.MediaType, Turn: f.begin.TurnID}
 		stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(artifact))

@@ -59,7 +59,7 @@ func (s *Server) ListMessages(ctx context.Context, req *troupev1.ListMessagesReq
 
 // ListSessions implements troupev1.SessionServiceServer.
 func (s *Server) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
-	found, next, err := s.Memory.ListSessions(ctx, memory.List{
+	found, next, err := s.Memory.ListSessions(ctx, memory.SessionFilter{
 		Tenant: tenant(ctx), User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Server) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.S
 
 // PauseSession implements troupev1.SessionServiceServer.
 func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
-	paused, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(ctx, req.GetSessionId()), Verb: session.Pause})
+	paused, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: ref(ctx, req.GetSessionId()), Verb: session.Pause})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionReq
 
 // ResumeSession implements troupev1.SessionServiceServer.
 func (s *Server) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
-	resumed, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(ctx, req.GetSessionId()), Verb: session.Resume})
+	resumed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: ref(ctx, req.GetSessionId()), Verb: session.Resume})
 	if err != nil {
 		return nil, err
 	}

@@ -66,17 +66,17 @@ func eraser(t *testing.T, store memory.Store, cancel func(context.Context, sessi
 func ref(id string) session.Ref { return session.Ref{Tenant: identity.DefaultTenant, Session: id} }
 
 // begin opens a turn of alice.
-func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Hold {
+func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref(id), User: "alice", TurnID: turn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
-		Message: conversation.User(text), Lease: time.Minute, Window: 1,
+		Message: conversation.User(text), LeaseTTL: time.Minute, Window: 1,
 	})
 	require.NoError(t, err)
-	return memory.Hold{Ref: ref(id), TurnID: turn, Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: ref(id), TurnID: turn, Epoch: begun.Turn.Epoch}
 }
 
-func finish(t *testing.T, store memory.Store, h memory.Hold, base int64, said ...string) {
+func finish(t *testing.T, store memory.Store, h memory.Lease, base int64, said ...string) {
 	t.Helper()
 	c := memory.Commit{
 		Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: base, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,

@@ -105,7 +105,7 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 	case !queued && req.OnBusy == request.Reject:
 		return a.beginOnce(ctx, req, false)
 	case queued:
-		if begun, _, err := a.find(ctx, req); begun.Found != "" || err != nil {
+		if begun, _, err := a.find(ctx, req); begun.Status != "" || err != nil {
 			return begun, err
 		}
 		if req.OnBusy == request.Reject {

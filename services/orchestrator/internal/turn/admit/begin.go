@@ -37,7 +37,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	req.Labels.Budget = allowed.Stored(decided.Flow.Budget)
 	ctx = rpc.InRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
 	begun, err := a.beginTurn(ctx, req, &decided)
-	if err != nil || begun.Found != memory.FoundBegun {
+	if err != nil || begun.Status != memory.StatusBegun {
 		return begun, err
 	}
 	if req.IsAnswer() {
@@ -64,19 +64,19 @@ func (a *Admitter) begun(req request.Request, decided Admission, begun memory.Be
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.Begun{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow, History: begun.History,
-		Rerun: decided.Rerun, JournalsKept: begun.Recorded, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
+		Rerun: decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
 	}
 }
 
 // beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
 func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *Admission) (memory.Begun, error) {
-	decided.Begin.KnownOnly = decided.TargetErr != nil
+	decided.Begin.LookupOnly = decided.TargetErr != nil
 	if tried, ok := a.inDoubt.take(decided.Begin.TurnID); ok {
 		decided.Begin.TraceID = tried.trace
 	}
 	begun, err := a.Ask(ctx, decided.Begin)
 	a.inDoubt.note(*decided, err)
-	abandoned := err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0
+	abandoned := err == nil && begun.Status != memory.StatusClosed && begun.LeaseLeft == 0
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
 		return memory.Begun{}, decided.TargetErr

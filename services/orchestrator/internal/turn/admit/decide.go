@@ -202,16 +202,16 @@ func (a *Admitter) orInDoubt(found Found, turnID, traceID string) Found {
 // Known asks the memory service what it has of a turn, and changes nothing. The error is not_found when
 // the turn is Absent; any other error leaves open what there is.
 func (a *Admitter) Known(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
-	begin.KnownOnly = true
+	begin.LookupOnly = true
 	begun, err := a.Ask(ctx, begin)
 	switch {
 	case failure.Is(err, failure.NotFound):
 		return begun, Absent, err
 	case err != nil:
 		return begun, "", err
-	case begun.Found == memory.FoundClosed:
+	case begun.Status == memory.StatusClosed:
 		return begun, Closed, nil
-	case begun.Found == memory.FoundOpen && begun.LeaseLeft == 0:
+	case begun.Status == memory.StatusOpen && begun.LeaseLeft == 0:
 		return begun, Abandoned, nil
 	default:
 		return begun, Held, nil
@@ -222,7 +222,7 @@ func (a *Admitter) Known(ctx context.Context, begin memory.Begin) (memory.Begun,
 func (a *Admitter) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	if begin.KnownOnly {
+	if begin.LookupOnly {
 		begin.Message.Attachments = nil // nothing is stored
 	}
 	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return a.Memory.BeginTurn(ctx, begin) })
@@ -232,7 +232,7 @@ func (a *Admitter) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, e
 func (a *Admitter) newBegin(req request.Request, flow *workflow.Workflow) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		Lease: lease.Duration, Reserve: lease.Reserve, Window: flow.Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: flow.Window,
 	}
 	if KindOf(req) == Text {
 		begin.Message = conversation.User(req.Text)

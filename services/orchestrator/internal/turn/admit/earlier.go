@@ -126,7 +126,7 @@ func (a *Admitter) loadPast(ctx context.Context, req request.Request, found trac
 	p := past{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
 	known, _, err := a.Known(ctx, memory.Begin{
 		Ref: p.ref, User: req.User, TurnID: record.GetTurnId(), TraceID: NewTraceID(), Fingerprint: found.Terms.Fingerprint,
-		Lease: lease.Duration, Window: 1,
+		LeaseTTL: lease.Duration, Window: 1,
 	})
 	if failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 		return p, errNotContinued("what its turn had done is forgotten; say again what you want", record.GetTraceId())

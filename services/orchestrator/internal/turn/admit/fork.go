@@ -50,8 +50,8 @@ func (a *Admitter) fork(ctx context.Context, req request.Request, decided Admiss
 	if err != nil {
 		return Admission{}, err
 	}
-	copied := &memory.Copy{Said: saidAfter(messages[first:], inherited), State: state}
-	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.Said))
+	copied := &memory.Copy{StepMessages: saidAfter(messages[first:], inherited), State: state}
+	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
 	decided.Begin.Inherited = renumbered(inherited, copied)
 	decided.Text, decided.Begin.Copy = said.Text, copied
 	decided.Begin.Message = conversation.User(said.Text)
@@ -156,7 +156,7 @@ func renumbered(results []execution.Result, copied *memory.Copy) []execution.Res
 	all := slices.Clone(results)
 	for i, r := range all {
 		all[i].Sequence = int64(len(copied.History) + 1)
-		for _, m := range copied.Said {
+		for _, m := range copied.StepMessages {
 			if m.Sequence <= r.Sequence {
 				all[i].Sequence++
 			}

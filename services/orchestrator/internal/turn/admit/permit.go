@@ -52,7 +52,7 @@ func (a *Admitter) acquirePermit(
 		begun, abandoned, err := a.find(ctx, req)
 		<-a.lookups
 		switch {
-		case err != nil || begun.Found != "":
+		case err != nil || begun.Status != "":
 			return nil, begun, err
 		case abandoned, a.waitsForOther(ctx, req):
 			return a.Gate.Force(req.Tenant), memory.Begun{}, nil

@@ -32,8 +32,8 @@ const (
 // Memory is what a lease needs of the memory service.
 type Memory interface {
 	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
-	RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error
-	ReleaseTurn(ctx context.Context, h memory.Hold) error
+	RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error
+	ReleaseTurn(ctx context.Context, h memory.Lease) error
 	FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error)
 }
 
@@ -63,8 +63,8 @@ func (l *Lease) Epoch() int64 { return l.epoch }
 // Fingerprint is the digest of the request that the turn was begun for.
 func (l *Lease) Fingerprint() string { return l.begin.Fingerprint }
 
-func (l *Lease) hold() memory.Hold {
-	return memory.Hold{Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch}
+func (l *Lease) hold() memory.Lease {
+	return memory.Lease{Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch}
 }
 
 // Keep renews the lease until the work ends. It ends the work itself when another orchestrator has
@@ -139,9 +139,9 @@ func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troup
 		return nil, err
 	}
 	switch {
-	case begun.Found == memory.FoundOpen:
+	case begun.Status == memory.StatusOpen:
 		return nil, failure.New(failure.Fenced, "turn", "another orchestrator has taken the turn over")
-	case begun.Found == memory.FoundBegun:
+	case begun.Status == memory.StatusBegun:
 		l.epoch = begun.Turn.Epoch
 	case begun.Turn.Outcome == session.OutcomeFailed || begun.Turn.Outcome == session.OutcomeCancelled:
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
@@ -155,7 +155,7 @@ func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troup
 	switch {
 	case len(committed) == len(lost):
 		return committed, nil
-	case begun.Found == memory.FoundClosed:
+	case begun.Status == memory.StatusClosed:
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
 	}
 	return committed, context.Cause(work) // nil while the work goes on

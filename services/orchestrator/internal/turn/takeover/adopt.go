@@ -91,7 +91,7 @@ func (a *Adopter) takeOver(
 	ctx, within context.Context, req request.Request, decided admit.Admission, found trace.Running, known memory.Begun,
 ) (bool, error) {
 	begun, err := a.claim(within, decided.Begin, known)
-	if err != nil || begun.Found != memory.FoundBegun {
+	if err != nil || begun.Status != memory.StatusBegun {
 		return false, err
 	}
 	req.Files = admit.Attachments(begun)
@@ -104,7 +104,7 @@ func (a *Adopter) takeOver(
 	}()
 	err = a.Driver.Start(context.WithoutCancel(ctx), run.Begun{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow, History: begun.History,
-		Rerun: rerun, JournalsKept: begun.Recorded, Permit: permit,
+		Rerun: rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, Left: found.Left,
 		Takeover: takeoverOf(found),
 	})
@@ -134,7 +134,7 @@ func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (admit.Admissio
 	}
 	decided := a.Admitter.WithTarget(memory.Begin{
 		Ref: req.Ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: admit.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
-		Lease: lease.Duration,
+		LeaseTTL: lease.Duration,
 	}, record.GetTarget())
 	if decided.TargetErr != nil {
 		decided.Flow, decided.Target = workflow.Single(record.GetTarget()), record.GetTarget()
