@@ -115,7 +115,7 @@ func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Lease {
 func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
-		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), Lease: time.Minute, Window: 1,
+		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), LeaseTTL: time.Minute, Window: 1,
 	})
 	if err != nil {
 		return memory.Lease{}, err
