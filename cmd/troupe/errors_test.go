@@ -31,7 +31,7 @@ func (rejectingMesh) EraseUser(context.Context, *troupev1.EraseUserRequest) (*tr
 	return &troupev1.EraseUserResponse{Receipt: &troupev1.ErasureReceipt{By: "ann"}}, nil
 }
 
-// What the mesh refuses is told in flags and commands, not in fields and calls of the API.
+// Errors about a request name flags and commands, not fields and calls of the API.
 func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) {
 		troupev1.RegisterOrchestratorServiceServer(r, rejectingMesh{})

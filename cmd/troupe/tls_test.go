@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// Whoever trusts another CA than that of the mesh reads what TLS said, and nothing of gRPC.
+// A user who trusts the wrong CA reads the error of TLS, and nothing about gRPC.
 func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
 	files := func() identity.Config {
 		ca, err := identity.OpenCA(t.TempDir())

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// certificate is what the manifests use of that of cert-manager.
+// certificate has the fields of a cert-manager Certificate that the manifests use.
 type certificate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

@@ -23,18 +23,18 @@ import (
 
 // Config is what a bridge needs to know.
 type Config struct {
-	// Client is that of the mesh.
+	// Client reaches the mesh.
 	Client *client.Client
-	// Log gets what clients are not told.
+	// Log receives details that clients do not get.
 	Log *zap.Logger
 	// URL is where clients reach the bridge, such as http://127.0.0.1:7410; the agent card says so.
 	URL string
-	// Name of the agent that the mesh is to clients; empty: troupe.
+	// Name is the name of the mesh as an agent (empty for troupe).
 	Name string
-	// Target is the workflow or agent that messages go to which name none; empty: the mesh's default.
+	// Target is the workflow or agent for messages that name none (empty for the default of the mesh).
 	Target string
-	// Bearer passes the token that a request shows on to the mesh, which knows by it who calls,
-	// and says in the card that one is needed.
+	// Bearer forwards the token of each request to the mesh, which identifies the caller by it. The agent card
+	// then requires a token.
 	Bearer bool
 }
 
@@ -91,13 +91,13 @@ func (b *Bridge) Handler() http.Handler {
 	return rejectCrossSite(b.forwardToken(http.MaxBytesHandler(mux, maxBody)), b.url)
 }
 
-// reportPanic is what a client is told of a panic.
+// reportPanic logs a panic and returns the error for the client.
 func (b *Bridge) reportPanic(p any) error {
 	b.log.Error("panic while serving A2A", zap.Any("panic", p), zap.Stack("stack"))
 	return toA2A(errors.New("panic"))
 }
 
-// clientError is an error for a client. What the client is not told of it goes to the log.
+// clientError returns the error for a client. Details that clients do not get are logged.
 func (b *Bridge) clientError(method string, err error) error {
 	told := toA2A(err)
 	left := failure.ModeOf(err) == failure.UserCancelled // the client went away
@@ -113,8 +113,8 @@ var (
 	errExtended = a2a.NewError(a2a.ErrUnsupportedOperation, "there is no card but the public one")
 )
 
-// ListTasks implements a2asrv.RequestHandler: it is not supported, for the mesh does not know
-// which client a task is of.
+// ListTasks implements a2asrv.RequestHandler: it is not supported, because the mesh does not
+// know which client a task belongs to.
 func (b *Bridge) ListTasks(context.Context, *a2a.ListTasksRequest) (*a2a.ListTasksResponse, error) {
 	return nil, errList
 }

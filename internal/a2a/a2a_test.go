@@ -110,8 +110,8 @@ func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
 	} {
 		require.Equal(t, want, taskOf(id), id)
 	}
-	require.Nil(t, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else"}}))
-	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else", taskID}}).GetTraceId())
+	require.Nil(t, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system"}}))
+	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
 }
 
 // A page of the web that a browser on this machine shows cannot talk with the mesh.

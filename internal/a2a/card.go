@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// card says what the mesh is to clients of A2A: one agent, whose skills are the workflows and the
+// card describes the mesh to clients of A2A: one agent, whose skills are the workflows and the
 // agents that are there now. A message that names a skill as its target goes there.
 func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	resp, err := b.client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
@@ -67,7 +67,7 @@ func skills(agents []*troupev1.Agent) []a2a.AgentSkill {
 	return all
 }
 
-// version is that of the program.
+// version returns the version of the program.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -11,9 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// errorCodes says as which error of A2A a failure is told (LP-38). Modes that are not here are the
-// mesh's own affair: they are a server error if the same call may succeed later, and else an
-// internal one.
+// errorCodes maps failure modes to errors of A2A (LP-38). Other modes are internal to the mesh: they become a
+// server error if a retry may succeed, and otherwise an internal error.
 var errorCodes = map[failure.Mode]error{
 	failure.NotFound: a2a.ErrTaskNotFound,
 
@@ -38,8 +37,8 @@ var errorCodes = map[failure.Mode]error{
 	failure.UserCancelled:  a2a.ErrServerError,
 }
 
-// toA2A is an error as a client of A2A is told of it: the message of a failure, its reason,
-// and whether the same may succeed later. Nothing of an error that is no failure.
+// toA2A converts an error for a client of A2A: the message of a failure, its reason, and whether a retry may
+// succeed. The text of an error that is not a failure is left out.
 func toA2A(err error) error {
 	if err == nil {
 		return nil
@@ -61,7 +60,7 @@ func toA2A(err error) error {
 	})
 }
 
-// notFound is for an id that is not that of a task.
+// notFound is the error for an id without a task.
 func notFound(id a2a.TaskID) error {
 	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id), 64))+"; a task is kept for as long as the mesh keeps its trace")
 }

@@ -7,10 +7,9 @@ import (
 	"net/url"
 )
 
-// rejectCrossSite keeps web pages away that a browser on this machine shows. Their requests are refused
-// when they say that they come from elsewhere; and where the bridge listens on loopback, when
-// they name a host that is neither loopback nor that of the bridge's URL, as those do whose name
-// was made to lead here.
+// rejectCrossSite rejects requests of web pages in a browser on this machine. It rejects requests of another
+// origin. Where the bridge listens on loopback, it also rejects a Host that is neither loopback nor the host
+// of the bridge's URL, which protects against DNS rebinding.
 func rejectCrossSite(next http.Handler, at string) http.Handler {
 	known, _ := url.Parse(at)
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// turnStartedItems is the first event of a turn: that of a task, or the input with which one goes on.
+// turnStartedItems adds the items for the first event of a turn: a task was created, or input has arrived for one.
 func turnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, fields)) {
 	about := fields{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
 	if !goesOn {

@@ -8,8 +8,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stateOf is the state of a task whose turn led to the result. A failure comes before what
-// somebody is asked for, and that before an answer (AD-33).
+// stateOf returns the state of a task whose turn ended with the result. A failure takes precedence over a
+// question, and a question over an answer (AD-33).
 func stateOf(r *troupev1.TurnResult) a2a.TaskState {
 	switch outcome := r.GetOutcome(); {
 	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED:

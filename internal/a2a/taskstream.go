@@ -15,7 +15,7 @@ const Extension = "https://troupe.dev/a2a/events/v1"
 
 // EventMetadata is what happened in the mesh, in the words of LP-29.
 type EventMetadata struct {
-	// Sequence is that of the mesh's event, from 1 without a hole; 0 on one that is not stored.
+	// Sequence is the sequence of the event in the mesh, from 1 without gaps (0 for an event that is not stored).
 	Sequence uint64 `json:"sequence"`
 	// TraceID is the trace of the turn.
 	TraceID string `json:"traceId"`
@@ -28,7 +28,7 @@ type taskStream struct {
 	task        a2a.TaskInfo
 	parent      string         // the task above; empty: none
 	userMessage *a2a.Message   // what the user said; nil: as the trace has it
-	knownUpTo   uint64         // up to here the events had happened before somebody listened
+	knownUpTo   uint64         // events up to this sequence happened before the client subscribed
 	streaming   map[int32]bool // steps that run, and whose text is heard from its beginning
 	concurrent  int            // how many steps run at once, as far as it is known
 	stepStarted bool           // they have begun: the next that is decided is not one of them
@@ -48,9 +48,9 @@ func newTaskStream(task a2a.TaskInfo, asked *a2a.Message) *taskStream {
 	return &taskStream{task: task, userMessage: asked, streaming: map[int32]bool{}, answer: answerStream{task: task}, deltaCounts: map[speaker]int{}}
 }
 
-// convert is what an event of the mesh is for a client of A2A. Each of the mesh is told; the
-// text of a step only to those who listened when it began, for others get it whole at the end.
-// What steps say that run at once is no answer: that is what the step behind them makes of it.
+// convert returns the A2A events for an event of the mesh. Every event is converted, except text deltas of steps
+// that started before the client subscribed: that client gets the whole text at the end. Text of concurrent
+// steps is not part of the answer; the step after them makes the answer.
 func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	var told []a2a.Event
 	at := position{task: string(t.task.TaskID)}

@@ -291,7 +291,7 @@ func TestTeller_HearsStepsThatRunAtOnce(t *testing.T) {
 	require.Empty(t, got.shown, "none of it is the answer")
 }
 
-// A failure comes before what somebody is asked for, and that before an answer.
+// A failure takes precedence over a question, and a question over an answer.
 //
 // Req: AD-33
 func TestStateOf_ByPriority(t *testing.T) {

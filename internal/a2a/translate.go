@@ -16,7 +16,7 @@ type Item struct {
 	ContextID string `json:"contextId"`
 	// TaskID is the task.
 	TaskID string `json:"taskId"`
-	// ParentTaskID is the task below which this one runs; absent when it is nobody's child.
+	// ParentTaskID is the parent of this task (absent for none).
 	ParentTaskID string `json:"parentTaskId,omitempty"`
 	// Path is the agent, with those above it in a flow and dots between them; empty outside of steps.
 	Path string `json:"path"`
@@ -28,8 +28,8 @@ type Item struct {
 
 // position is where in its stream an event stands, as far as it does not say so itself.
 type position struct {
-	task   string // the task of its turn; it goes on with one if that is not the turn's own trace
-	parent string // the task above; empty: none
+	task   string // the task of its turn; if it is not the trace of the turn, the turn continues that task
+	parent string // the parent task (empty for none)
 	index  int    // of a text delta in what is being said, from 0
 }
 

@@ -77,7 +77,7 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 				{"task-status", fields{"state": "working", "stage": "initialize"}},
 			},
 		},
-		"a task goes on with a credential, and one came too late": {
+		"a task continues with a credential, and one came too late": {
 			&troupev1.Event{TraceId: "another", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Answers: []*troupev1.CallAnswer{
 				{Id: "1-1", AuthId: "k@clerk-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE},
 				{Id: "1-2", AuthId: "l@clerk-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, Late: true},
@@ -271,7 +271,7 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 	}
 }
 
-// Whatever the mesh tells, and will tell one day, is told on.
+// Every event is converted, also kinds that do not exist yet.
 func TestTranslate_LeavesNothingOut(t *testing.T) {
 	kinds := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
 	require.NotZero(t, kinds.Len())

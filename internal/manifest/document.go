@@ -161,7 +161,7 @@ func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
 	return found, ok
 }
 
-// lineOf is the line of the last key on the way: of a field it is that of its name.
+// lineOf returns the line of the last key that exists. For a field it is the line of its name.
 func lineOf(node *yaml.Node, keys []any) int {
 	_, line, _ := follow(node, keys)
 	return line

@@ -2,8 +2,8 @@ package manifest
 
 import "go.yaml.in/yaml/v3"
 
-// checkSize is an error for a document that is deeper or holds more than one may: with aliases a
-// short file can say very much, or contain itself, and all that walks a document is sure to end.
+// checkSize returns an error for a document that is too deep or holds too many values. With aliases a short
+// file can stand for very much, or contain itself. After this check every walk over a document ends.
 func checkSize(file string, root *yaml.Node) error {
 	b := sizeCheck{file: file, remaining: MaxValues}
 	return b.walk(root, 0)

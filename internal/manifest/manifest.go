@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// APIVersion is that of every document.
+// APIVersion is the apiVersion of every document.
 const APIVersion = "troupe.dev/v1"
 
 // What is read of a file, and of each document in it. An alias counts as all that it stands for.
@@ -43,7 +43,7 @@ type Document struct {
 	spec *yaml.Node // a mapping, or nil
 }
 
-// Error is one thing that is wrong with a manifest, and where.
+// Error is one error in a manifest, with its place.
 type Error struct {
 	Place
 	Message string

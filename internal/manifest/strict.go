@@ -53,7 +53,7 @@ var (
 	unmarshalerType = reflect.TypeFor[yaml.Unmarshaler]()
 )
 
-// check compares node with type t. The name is that of the field, for messages.
+// check compares node with type t. The name of the field is for messages.
 func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 	node = resolve(node)
 	for t.Kind() == reflect.Pointer {
@@ -208,7 +208,7 @@ func suggest(word string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// Nearest is the known word that somebody may have meant who wrote the given one, or empty
+// Nearest returns the known word that the author of the given one probably meant, or an empty text
 // when there is none like it.
 func Nearest(word string, known []string) string {
 	near, best := "", 1+max(2, len(word)/3)

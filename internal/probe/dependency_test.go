@@ -13,7 +13,7 @@ import (
 )
 
 // The board says why a dependency that is there does not serve; of all else only that it is away,
-// for an error may hold a secret. The log is told each time that it is something else.
+// because an error may hold a secret. A line is logged each time that the reason changes.
 func TestDependency_SaysWhatItLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)

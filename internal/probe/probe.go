@@ -39,9 +39,9 @@ func NewBoard(conditions ...string) *Board {
 	return b
 }
 
-// Set says that a condition holds (nil), or why it does not. The error's text is shown to
-// whoever asks the port: it must hold no secret. It reports whether that changed anything
-// between holding and not.
+// Set says that a condition holds (nil), or why it does not. Every client of
+// the port sees the text of the error, so it must hold no secret. Set reports whether the condition
+// changed between holding and not holding.
 func (b *Board) Set(condition string, err error) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

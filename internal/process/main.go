@@ -74,8 +74,7 @@ func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); signal.Stop(hangups) }
 }
 
-// Version is that of the module that the program was built of, as far as the Go toolchain
-// recorded it.
+// Version returns the version of the module that the program was built from, as recorded by the Go toolchain.
 func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -83,7 +82,7 @@ func Version() string {
 	return "unknown"
 }
 
-// parse reports whether the program shall run, and else the exit code.
+// parse reports whether the program should run, and otherwise returns its exit code.
 func parse(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	helped := false
 	parser, err := kong.New(cfg, kong.Name(name), kong.Description(description),

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-// declarations are what a folder says.
+// declarations are the documents of a folder.
 type declarations struct {
 	dir       string // on disk; empty: it is not watched
 	files     *folderSnapshot
@@ -25,8 +25,8 @@ type declarations struct {
 	complete  bool            // every manifest could be read
 }
 
-// loadDeclarations reads the manifests. What is wrong with one of them is returned beside what
-// the others say, and hides that file; an error that leaves nothing is returned with nothing.
+// loadDeclarations reads the manifests. A file with errors is left out, and its errors are returned together
+// with the documents of the other files. An error that is not located in a file leaves nothing.
 func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
@@ -51,7 +51,7 @@ func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, err
 	return d, err
 }
 
-// manifestErrors takes what is wrong with a folder apart; ok: all of it is in files.
+// manifestErrors splits the error of a folder. It reports whether all of it is located in files.
 func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	each := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -69,8 +69,8 @@ func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	return all, true
 }
 
-// reload brings the crew to what the folder declares now. What is wrong changes nothing and
-// is said; what is right takes effect.
+// reload applies what the folder declares now. Errors are reported and change nothing; everything else
+// takes effect.
 func (c *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
 	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
@@ -112,7 +112,7 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 	}
 }
 
-// makeSuccessors makes workers of the agents that are new, or declared otherwise than they run.
+// makeSuccessors makes workers for new agents and for agents whose declaration has changed.
 func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
@@ -130,7 +130,7 @@ func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*mem
 	return all
 }
 
-// report says what is wrong with an agent, or with the folder, once; nil: nothing.
+// report logs an error of an agent, or of the folder, once (nil when there is none any more).
 func (c *workerGroup) report(agent string, err error) {
 	why := ""
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *workerGroup) report(agent string, err error) {
 		log = log.With(zap.String("agent", agent))
 	}
 	if why == "" {
-		log.Info("what was wrong is right again")
+		log.Info("the declaration is valid again")
 		return
 	}
 	for _, line := range slices.Compact(strings.Split(why, "\n")) {

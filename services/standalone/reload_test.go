@@ -210,7 +210,7 @@ func TestWatch_WhatIsWrongIsToldAndChangesNothing(t *testing.T) {
 
 	f.write("prompts/a.md", "two") // the file that names it is still wrong
 	f.write("a.yaml", declared("a", ""))
-	f.awaitLog("what was wrong is right again")
+	f.awaitLog("the declaration is valid again")
 	await(t, "the file that is right again takes effect", func() bool { return f.says("a") == "two" })
 }
 

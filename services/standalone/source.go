@@ -12,11 +12,11 @@ import (
 	"sync"
 )
 
-// folderSnapshot is a folder as it is read for one change: each file once, so that all agents are
-// made of the same. Safe for concurrent use.
+// folderSnapshot reads each file of a folder once, so that all agents are made of the same content.
+// It is safe for concurrent use.
 type folderSnapshot struct {
 	folder  fs.FS
-	invalid map[string]bool // manifests that are wrong
+	invalid map[string]bool // manifests with errors, which are left out
 
 	mu    sync.Mutex
 	files map[string]fileContent
@@ -52,7 +52,7 @@ func (r *folderSnapshot) ReadFile(name string) ([]byte, error) {
 	return slices.Clone(c.text), c.err
 }
 
-// fileRecorder is a reading for the making of one agent.
+// fileRecorder records which files are read to make one agent.
 type fileRecorder struct {
 	*folderSnapshot
 	names []string // of the files that were read
@@ -66,7 +66,7 @@ func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
 	return n.folderSnapshot.ReadFile(name)
 }
 
-// agentSource is what an agent is made of. Two that are equal make the same agent.
+// agentSource is what an agent is made of. Equal sources make the same agent.
 type agentSource struct {
 	declared string            // digest of its document
 	files    map[string]string // that were read for it, other than manifests, with their digests
@@ -76,7 +76,7 @@ type agentSource struct {
 // names are those of the files that were read.
 func (s agentSource) names() []string { return slices.Collect(maps.Keys(s.files)) }
 
-// source is that of an agent for which files of these names were read.
+// source returns what an agent was made of, given the names of the files that were read for it.
 func (d declarations) source(agent string, names []string) agentSource {
 	doc := d.agents[agent]
 	s := agentSource{doc.Digest(), map[string]string{}, map[string]string{}}
@@ -103,8 +103,8 @@ func (r *folderSnapshot) digest(name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// treeDigest tells the files at a path from what they were before, by their names, sizes and times;
-// empty when the path is not in the folder.
+// treeDigest returns a digest of the names, sizes and times of the files at a path (empty when the path
+// is outside of the folder).
 func treeDigest(dir, path string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

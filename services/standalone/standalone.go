@@ -36,11 +36,11 @@ type Config struct {
 	AgentLog string // folder in which agents write down their turns; empty: nowhere
 	Drain    time.Duration
 
-	InsecurePlaintext bool // GRPCAddr may be one that other machines reach, where everybody may do everything then
+	InsecurePlaintext bool // GRPCAddr may be one that other machines reach, where every caller may then do everything
 }
 
-// Check refuses a port for clients that others reach: a mesh for development has no certificate
-// for it, and asks nobody who he is.
+// Check rejects a client port that other machines reach: a mesh for development has no certificate
+// for it, and authenticates no caller.
 func (c Config) Check() error {
 	at, err := net.ResolveTCPAddr("tcp", c.GRPCAddr)
 	if err != nil {
@@ -61,7 +61,7 @@ type Endpoints struct {
 	Etcd       []string
 	Memory     string
 	Redis      string // URL of its administrator
-	DevCA      string // folder of the CA that gives whoever joins the mesh a certificate
+	DevCA      string // folder of the CA that issues certificates for the mesh
 }
 
 // anyPort lets the system choose a loopback port.
@@ -126,7 +126,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		KeepJournals: traceRetention, Identity: own,
 	}
 	if !redis.IsDurable() {
-		settings.Durability, settings.Fleeting = "D0", true // the data are new in each run, and not those of the last one
+		settings.Durability, settings.Fleeting = "D0", true // the data end with the process, so a generation would mean nothing
 	}
 	mem, err := memory.New(t.Named("memory"), settings)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // patience bounds every wait. It is far above what any should take.
 const patience = time.Minute
 
-// config is that of a mesh with the research assistant over one document.
+// config returns the settings of a mesh with the research assistant over one document.
 func config(t *testing.T) standalone.Config {
 	t.Helper()
 	docs := t.TempDir()
@@ -145,7 +145,7 @@ func TestRun_AnswersAsSoonAsItIsReadyAndKeepsItsDataOverARestart(t *testing.T) {
 }
 
 // The example of the README: an agent that is a program of its own joins the mesh, is asked
-// by its name, and leaves it when it is told to stop.
+// by its name, and leaves it when it stops.
 //
 // Req: LC-23
 func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {

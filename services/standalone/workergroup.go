@@ -23,19 +23,18 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// workerGroup is the workers of the declared agents. An agent whose files change gets a successor,
-// and the instance before it is drained once that one is ready: a rolling update, as on a
-// cluster.
+// workerGroup runs a worker for each declared agent. When the files of an agent change, a new worker starts
+// and the old instance is drained once the new one is ready: a rolling update, as on a cluster.
 type workerGroup struct {
 	telemetry *telemetry.Telemetry
 	log       *zap.Logger
 	cfg       Config
-	mesh      *Endpoints // its GRPC is known by the time that something changes
+	mesh      *Endpoints // GRPC is set before the first change
 
-	members   map[string]*member // by agent; those that are drained are not in it
-	workflows string             // digest of those that the mesh runs
-	reported  map[string]string  // by agent, what was last said to be wrong; "" is the folder
-	folder    *watch.Folder      // nil: nothing is watched
+	members   map[string]*member // by agent, without those being drained
+	workflows string             // digest of the workflows that the mesh runs
+	reported  map[string]string  // last reported error by agent; the key "" is the folder
+	folder    *watch.Folder      // nil when no folder is watched
 
 	running sync.WaitGroup
 	failed  chan error // of 1
@@ -72,7 +71,7 @@ func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mes
 	return c, err
 }
 
-// makeAll makes the first members.
+// makeAll makes the first worker of each agent.
 func (c *workerGroup) makeAll(ctx context.Context) error {
 	files := newFolderSnapshot(c.cfg.Agents)
 	var err error
@@ -94,7 +93,7 @@ func (c *workerGroup) makeAll(ctx context.Context) error {
 	return nil
 }
 
-// Close closes what newCrew opened, for a crew that does not Run. It may be called again.
+// Close closes what newCrew opened, for a group that does not Run. It may be called again.
 func (c *workerGroup) Close() error {
 	var errs []error
 	for _, m := range c.members {
@@ -161,8 +160,8 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// startWorkers runs members, all at once, and returns when each is registered as READY, or why not.
-// The members run as long as life does; ctx ends the waiting, and those that are not ready.
+// startWorkers starts members concurrently. It returns when each is registered as READY, or with the error of
+// those that are not. Members run until life ends; the end of ctx ends the wait and those not ready yet.
 func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member) []error {
 	errs := make([]error, len(members))
 	var starting sync.WaitGroup
@@ -191,14 +190,14 @@ func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member
 	return errs
 }
 
-// logRejected says that a member is gone for what it may not do, as one of an agent that is quarantined
-// (S18). The mesh goes on without it: else nobody could release the agent.
+// logRejected logs that a member was rejected, for example because its agent is quarantined
+// (S18). The mesh continues without it; otherwise the agent could not be released.
 func (c *workerGroup) logRejected(m *member, why error) {
-	c.log.Error("an instance that may not do what it needs has ended; release its agent, and start again", zap.String("instance", m.id), zap.Error(why))
+	c.log.Error("an instance was rejected and has ended; release its agent and start again", zap.String("instance", m.id), zap.Error(why))
 }
 
-// awaitEnd waits for the end of a member. One that fails ends the mesh; one that an operator
-// drained does not, nor one that is shut out.
+// awaitEnd waits for the end of a member. A member that fails ends the mesh, unless an operator drained
+// it or its agent is quarantined.
 func (c *workerGroup) awaitEnd(m *member) {
 	<-m.done
 	m.stop()
@@ -216,8 +215,8 @@ func (c *workerGroup) awaitEnd(m *member) {
 	}
 }
 
-// drainInBackground lets a member end its steps and leave, and does not wait for that. It is what an
-// operator does with `troupe drain`, so that no orchestrator takes its end for a loss.
+// drainInBackground drains a member without waiting for it. It does the same as `troupe drain`, so that no
+// orchestrator takes the end of the instance for a crash.
 func (c *workerGroup) drainInBackground(life context.Context, m *member, why string) {
 	m.draining.Store(true)
 	c.running.Go(func() {
@@ -247,5 +246,5 @@ func (c *workerGroup) drain(ctx context.Context, m *member, why string) error {
 	return err
 }
 
-// drainTimeout is how long steps of an instance with a successor may go on: as long as a turn may.
+// drainTimeout is how long the steps of a replaced instance may run: as long as a turn may.
 const drainTimeout = turnTimeout + 10*time.Second

@@ -53,8 +53,7 @@ type Redis struct {
 	passwords map[string]string // by user
 }
 
-// Admin is the user of Redis that may do everything, for whoever reads its password in the
-// folder.
+// Admin is the user of Redis that may do everything. Its password is in the data folder.
 const Admin = "admin"
 
 // NewRedis finds the program and says in a warning when there is none. Nothing runs and

@@ -183,7 +183,7 @@ func TestNewRedis_RefusesAPathTooLongForASocket(t *testing.T) {
 	require.ErrorContains(t, err, "choose one with a shorter path")
 }
 
-// Whoever else reaches its port on loopback needs a password, too.
+// Every client of its port on loopback needs a password.
 func TestRedis_ImitationServesThoseWithAPasswordAndWarns(t *testing.T) {
 	t.Setenv("PATH", "")
 	core, logs := observer.New(zapcore.WarnLevel)

@@ -1,4 +1,4 @@
-// Package watch tells that files in a folder have changed, once it is quiet again.
+// Package watch reports that files in a folder have changed, once the changes have settled.
 package watch
 
 import (
@@ -25,7 +25,7 @@ type Folder struct {
 	watcher *fsnotify.Watcher
 }
 
-// New begins to watch. What changes from now on is told by Run, which closes the watch.
+// New starts to watch. Run reports what changes from now on, and closes the watch.
 func New(dir string, log *zap.Logger) (*Folder, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *Folder) Run(ctx context.Context, changed func()) {
 	debounce(seen, changed)
 }
 
-// next returns with the next event that means a change; false: there will be none.
+// next waits for the next change. It returns false when there will be none.
 func (f *Folder) next(ctx context.Context) bool {
 	for {
 		select {
@@ -123,14 +123,13 @@ func (f *Folder) ignored(name string) bool {
 	})
 }
 
-// How long to wait for more.
+// How long to wait for more changes.
 const (
-	quietTime = 100 * time.Millisecond // without a change: that was all
-	maxDelay  = time.Second            // since the first one: it is told, whatever else comes
+	quietTime = 100 * time.Millisecond // without a change before a report
+	maxDelay  = time.Second            // after the first change, even while more arrive
 )
 
-// debounce calls changed once for changes that come shortly after each other, until the channel
-// is closed.
+// debounce calls changed once for changes in quick succession, until the channel is closed.
 func debounce(seen <-chan struct{}, changed func()) {
 	for range seen {
 		calm, enough := time.NewTimer(quietTime), time.NewTimer(maxDelay)

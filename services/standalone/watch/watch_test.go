@@ -77,7 +77,7 @@ func TestFolder_TellsChangesHoweverTheyAreMade(t *testing.T) {
 	await("a file that is gone")
 }
 
-// The next change that is told is the one that counts: nothing came of those before it.
+// The next reported change is the one that counts: earlier ones had no effect.
 func TestFolder_LeavesOutWhatEditorsAndGitWrite(t *testing.T) {
 	f := &Folder{dir: "agents"}
 	for name, ignored := range map[string]bool{

@@ -32,7 +32,7 @@ type Config struct {
 	Agent  string `help:"Agent to run. May be left out when the folder declares one." env:"TROUPE_AGENT" placeholder:"NAME"`
 	Docs   string `help:"Folder for search_documents, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 
-	AgentLog string `name:"agent-log" help:"Folder in which the agent writes down its turns, for its developer: a plain log, and session logs in YAML. Not for production: each turn reads and writes files." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
+	AgentLog string `name:"agent-log" help:"Folder for the logs that the agent writes of its turns, for its developer: a plain log, and session logs in YAML. Not for production: each turn reads and writes files." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 
 	Worker worker.Config `embed:""`
 }
@@ -58,8 +58,8 @@ func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (
 	return worker.New(t, cfg.Worker, made)
 }
 
-// BuildAgent makes the configured agent as New does, and no worker for it. The stand-in, if
-// there is one, takes the place of every model that it is declared with.
+// BuildAgent makes the configured agent as New does, without a worker. The standIn, if there is one, replaces
+// every model that the agent declares.
 func BuildAgent(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, standIn llm.Model) (*agent.Agent, error) {
 	all := providers()
 	for i := range all {
@@ -88,7 +88,7 @@ func build(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, provid
 	return made, nil
 }
 
-// sessionLog is where the agent writes down what it does; nil: nowhere (CO-56, CO-57).
+// sessionLog returns where the agent logs its turns (nil for nowhere; CO-56, CO-57).
 func (c *Config) sessionLog() *sessionlog.Config {
 	if _, set := os.LookupEnv(sessionlog.Variable); c.AgentLog == "" && !set {
 		return nil
@@ -96,8 +96,8 @@ func (c *Config) sessionLog() *sessionlog.Config {
 	return &sessionlog.Config{Folder: c.AgentLog, Lookup: os.LookupEnv}
 }
 
-// Names are those of the agents that a folder declares, in order. A folder that declares
-// none is an error.
+// Names returns the names of the agents that a folder declares, in order. A folder without agents is an
+// error.
 func Names(files fs.FS) ([]string, error) {
 	all, err := spec.Names(files)
 	if err == nil && len(all) == 0 {

@@ -98,7 +98,7 @@ func TestNames_AreThoseOfTheDeclaredAgents(t *testing.T) {
 }
 
 // Started before everything else, it lives, says what it waits for and where, and stops
-// when it is told to.
+// when it is asked to.
 func TestNew_AWorkerWithNothingThereIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")

@@ -36,8 +36,8 @@ func (d *Mesh) Verdicts() map[string]string {
 	return said
 }
 
-// Mesh is a mesh with sessions whose agent sends a mail and asks for a number when it is told
-// to. Calls wait as they do in a real one.
+// Mesh is a mesh with sessions whose agent sends a mail or asks for a number on request. Calls wait as in a real
+// mesh.
 type Mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer

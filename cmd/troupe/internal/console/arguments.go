@@ -12,7 +12,7 @@ import (
 
 var tracePattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// decodeTrace reads the id of a trace: one that cannot be is refused before anybody is called.
+// decodeTrace reads the id of a trace. It rejects an impossible one before anything is called.
 func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
 	var id string
 	if err := in.Scan.PopValueInto("trace", &id); err != nil {
@@ -25,10 +25,10 @@ func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
 	return nil
 }
 
-// maxStep is the last step that a turn can come to.
+// maxStep is the highest number that a step can have.
 const maxStep = 50
 
-// decodeStep reads the number of a step; 0 is none.
+// decodeStep reads the number of a step (0 for none).
 func decodeStep(in *kong.DecodeContext, to reflect.Value) error {
 	var text string
 	if err := in.Scan.PopValueInto("step", &text); err != nil {

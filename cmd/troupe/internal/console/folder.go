@@ -7,8 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Folder is a flag that names a folder, which has to be there. Empty is none, also when it comes from
-// a variable that is set to nothing.
+// Folder is a flag that names an existing folder. An empty value, also from an environment variable, means none.
 type Folder string
 
 // Decode reads it from a flag or a variable.

@@ -11,15 +11,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Exit codes beyond those of every program of the mesh.
+// ExitInputRequired is the exit code of a turn that waits for the user.
 const ExitInputRequired = 3
 
-// ExitCode is an error that is told already, or needs no telling, with its exit code.
+// ExitCode is an error that needs no message, or has printed its message already.
 type ExitCode int
 
 func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run parses args by the tags of commands, runs the one that they name, and returns the exit code.
+// Run parses args by the struct tags of commands, runs the selected command, and returns the exit code.
 func Run(ctx context.Context, commands any, args []string, term Terminal) int {
 	left := -1
 	parser, err := kong.New(commands, kong.Name("troupe"),

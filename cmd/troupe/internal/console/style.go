@@ -6,7 +6,7 @@ const (
 	Red  = "\x1b[31m"
 )
 
-// Paint is text in a style, where there are styles.
+// Paint returns text in a style, if the terminal understands styles.
 func (t Terminal) Paint(style, text string) string {
 	if !t.Color || style == "" || text == "" {
 		return text

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// Rows prints one of the items a line, behind a name.
+// Rows prints one item per line, the first of them after the name.
 func Rows(w *tabwriter.Writer, name string, items []string) {
 	if len(items) == 0 {
 		items = []string{"-"}
@@ -18,7 +18,7 @@ func Rows(w *tabwriter.Writer, name string, items []string) {
 	}
 }
 
-// Row prints a line of a table, of which no cell reaches out of its place.
+// Row prints a line of a table. No cell can reach into another one.
 func Row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
@@ -27,5 +27,5 @@ func Row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
 }
 
-// Join are names on one line.
+// Join joins names on one line.
 func Join(texts []string) string { return EscapeLine(strings.Join(texts, ", ")) }

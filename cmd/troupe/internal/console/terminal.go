@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// readHidden reads a line of a terminal that does not show it. When ctx ends the terminal is as it
-// was; the read goes on, for it cannot be called off.
+// readHidden reads a line of a terminal without showing it. When ctx ends it restores the terminal; the read
+// itself continues, because it cannot be cancelled.
 func readHidden(ctx context.Context, fd int) (string, error) {
 	before, err := term.GetState(fd)
 	if err != nil {
@@ -44,7 +44,7 @@ type Terminal struct {
 	Out, Err    io.Writer
 	Color       bool // it understands styles
 	Interactive bool // a person types, and reads along
-	// unseen reads a line of in that is not shown while it is typed; nil: in is no terminal.
+	// ReadHidden reads a line of In without showing it (nil when In is not a terminal).
 	ReadHidden func(context.Context) (string, error)
 }
 

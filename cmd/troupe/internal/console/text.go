@@ -8,24 +8,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// What models, tools and users say may hold anything. On a terminal it must neither move the
-// cursor, nor hide, nor look like a line that this command prints.
+// Models, tools and users may say anything. On a terminal their texts must not move the cursor, hide, or look like
+// a line of this command.
 
-// Escape is a text of several lines in which all that cannot be seen is an escape, but for
-// the joiners that emoji and some scripts need.
+// Escape escapes everything that cannot be seen in a text of several lines, except for the joiners that emoji and
+// some scripts need.
 func Escape(text string) string {
 	return EscapeExcept(strings.ReplaceAll(text, "\r\n", "\n"), "\n\t\u200c\u200d")
 }
 
-// Indent is visible with a margin before all lines but the first, so that none looks like one of this command.
+// Indent escapes a text and indents all lines but the first, so that none looks like a line of this command.
 func Indent(text string, margin int) string {
 	return strings.ReplaceAll(Escape(text), "\n", "\n"+strings.Repeat(" ", margin))
 }
 
-// EscapeLine is a text in which the ends of lines are escapes too.
+// EscapeLine escapes a text, including its line ends.
 func EscapeLine(text string) string { return EscapeExcept(text, "") }
 
-// Brief is the beginning of a text, for tables and lines.
+// Brief returns the beginning of a text, for tables and lines.
 func Brief(text string, characters int) string {
 	return EscapeLine(conversation.Brief(text, characters))
 }
@@ -46,7 +46,7 @@ func EscapeExcept(text, but string) string {
 	return b.String()
 }
 
-// ShellWord is an argument as one types it into a shell.
+// ShellWord quotes an argument for a shell.
 func ShellWord(text string) string {
 	plain := func(r rune) bool {
 		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:@+/", r))

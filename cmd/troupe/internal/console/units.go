@@ -22,7 +22,7 @@ func OrDash(s string) string {
 	return s
 }
 
-// TimeOfDay is a time of today, or the day with it.
+// TimeOfDay formats a time, with its date unless that is today.
 func TimeOfDay(t *timestamppb.Timestamp) string {
 	at := t.AsTime().Local()
 	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
@@ -31,7 +31,7 @@ func TimeOfDay(t *timestamppb.Timestamp) string {
 	return at.Format(time.DateTime)
 }
 
-// TimeLeft is the time that is left until then.
+// TimeLeft formats the time that is left until t.
 func TimeLeft(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -42,7 +42,7 @@ func TimeLeft(t *timestamppb.Timestamp) string {
 	return "too late"
 }
 
-// Count is a number of things: 1 turn, 2 turns.
+// Count formats a number of things: 1 turn, 2 turns.
 func Count(n int64, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -50,7 +50,7 @@ func Count(n int64, thing string) string {
 	return fmt.Sprint(n, " ", thing)
 }
 
-// Duration is a duration to about three digits.
+// Duration formats a duration with about three digits.
 func Duration(d *durationpb.Duration) string {
 	switch v := d.AsDuration(); {
 	case v < time.Millisecond:

@@ -19,19 +19,19 @@ import (
 
 type newAgent struct {
 	Name  string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
-	Go    bool     `help:"Write it in Go. Without this it is declared in YAML, and needs no Go."`
+	Go    bool     `help:"Create an agent in Go. Without this flag it is declared in YAML and needs no Go."`
 	Dir   string   `help:"Folder to write. Empty: one with the name of the agent." type:"path" placeholder:"DIR"`
 	Steps []string `kong:"-"` // commands of Go that come first
 
 	Replace console.Folder `help:"Folder of a checkout of Troupe, for --go outside of a Go module: go uses it in place of a version that it downloads." placeholder:"DIR"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (newAgent) Help() string {
-	return "Example: troupe new agent hours. Nothing that is there is overwritten. Exit code 0: written. 1: files are in the way. 2: the call cannot be."
+	return "Example: troupe new agent hours. Existing files are never overwritten. Exit code 0: created. 1: a file exists already. 2: invalid command."
 }
 
-// templates are the files of an agent, each with .tmpl at the end; all: takes .gitignore along.
+// templates are the files of an agent, each with the suffix .tmpl. The prefix all: includes .gitignore.
 //
 //go:embed all:templates
 var templates embed.FS
@@ -72,7 +72,7 @@ func (n *newAgent) Run(term console.Terminal) error {
 	return nil
 }
 
-// validate names what cannot be.
+// validate rejects names and flags that do not fit together.
 func (n *newAgent) validate() error {
 	refuse := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)
@@ -88,13 +88,13 @@ func (n *newAgent) validate() error {
 	return nil
 }
 
-// newFile is one that is to be written.
+// newFile is a file that will be written.
 type newFile struct {
 	name string // with slashes
 	text []byte
 }
 
-// render makes the files of a kind of agent.
+// render returns the files of a kind of agent.
 func (n *newAgent) render(kind string) (all []newFile, _ error) {
 	root := "templates/" + kind
 	return all, fs.WalkDir(templates, root, func(name string, entry fs.DirEntry, err error) error {
@@ -114,7 +114,7 @@ func (n *newAgent) render(kind string) (all []newFile, _ error) {
 	})
 }
 
-// writeAll writes all files below a folder, or none when any of them is there.
+// writeAll writes all files below a folder, or none when one of them exists.
 func writeAll(dir string, files []newFile) error {
 	var there []string
 	for _, f := range files {
@@ -137,7 +137,7 @@ func writeAll(dir string, files []newFile) error {
 	return nil
 }
 
-// writeNew writes a file that is not there.
+// writeNew writes a file that does not exist yet.
 func writeNew(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as every source file
 	if err != nil {

@@ -66,7 +66,7 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 	require.Contains(t, goCommand(t, dir, "test", "-v", "."), "PASS: TestAgent_KeepsSecrets")
 }
 
-// Within somebody's module it is a package of that, which may not know of Troupe yet.
+// Inside another module the agent is a package of it, and that module may not require Troupe yet.
 func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	module := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))

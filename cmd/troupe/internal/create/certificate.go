@@ -17,20 +17,20 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// newCertificate makes who a worker is: files, and a user of etcd.
+// newCertificate creates the identity of a worker: its files, and a user of etcd.
 type newCertificate struct {
 	Agent   string `arg:"" help:"Name of the agent that the worker hosts."`
 	DataDir string `help:"Folder for the data of the mesh, as of troupe dev." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (newCertificate) Help() string {
 	return `It prints the settings of the worker, for its environment. Workers in Go need none of this.
 
 Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
 }
 
-// Run writes the files, over those that are there.
+// Run writes the files and replaces existing ones.
 func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	if err := manifest.CheckName(n.Agent); err != nil {
 		return failure.Newf(failure.UserInvalidInput, "troupe new certificate", "an agent cannot be named %v", err)
@@ -54,7 +54,7 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	return nil
 }
 
-// allowInEtcd has the etcd of the mesh take registrations of the agent.
+// allowInEtcd lets the etcd of the mesh accept registrations of the agent.
 func (n *newCertificate) allowInEtcd(ctx context.Context, devCA string) error {
 	env, err := os.ReadFile(filepath.Join(n.DataDir, "mesh.env"))
 	if err != nil {

@@ -10,7 +10,7 @@ type Commands struct {
 }
 
 type newCommands struct {
-	Agent       newAgent       `cmd:"" help:"Write a folder with an agent that works, and its tests."`
-	Certificate newCertificate `cmd:"" help:"Write the certificate by which a worker that is not in Go joins troupe dev."`
-	Token       newToken       `cmd:"" help:"Make a token by which a client proves who it is."`
+	Agent       newAgent       `cmd:"" help:"Create a folder with a working agent and its tests."`
+	Certificate newCertificate `cmd:"" help:"Create the certificate with which a worker that is not in Go joins troupe dev."`
+	Token       newToken       `cmd:"" help:"Create a token with which a client proves who it is."`
 }

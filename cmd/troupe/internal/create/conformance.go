@@ -13,19 +13,19 @@ import (
 )
 
 type conform struct {
-	Address string   `arg:"" optional:"" help:"Where a worker serves that runs with --conformance, host:port."`
+	Address string   `arg:"" optional:"" help:"Address of a worker that runs with --conformance, host:port."`
 	Only    []string `help:"Only some checks: ids, areas such as pause, or patterns such as 'verbs/pause-*'." placeholder:"PATTERN"`
 	JSON    bool     `name:"json" help:"Print the report in JSON." xor:"form"`
 	JUnit   string   `name:"junit" help:"Write the report to a file in JUnit's XML too." placeholder:"FILE" type:"path"`
-	List    bool     `help:"Print what is checked, and check nothing." xor:"form"`
+	List    bool     `help:"List the checks and run none." xor:"form"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (conform) Help() string {
-	return "Exit code 0: the worker keeps every rule. 1: it does not, or cannot be reached. 2: the call cannot be."
+	return "Exit code 0: the worker keeps every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
-// Run tests the worker, prints the report, and says by the exit code how it went.
+// Run checks the worker, prints the report, and returns an exit code when a check failed.
 func (c *conform) Run(ctx context.Context, term console.Terminal) error {
 	checks, err := conformance.Select(c.Only...)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// modulePath is what Go programs import of Troupe.
+// modulePath is what Go programs import.
 const modulePath = "github.com/troupe-dev/troupe"
 
-// module is what an agent in Go needs to be built: nothing within a Go module, where it is a
-// package, and else a module of its own. The steps are commands that come first.
+// module returns the files and the commands that an agent in Go needs before it can be built. Inside a Go module
+// the agent is a package and needs no files; elsewhere it becomes a module of its own.
 func (n *newAgent) module() (files []newFile, steps []string, _ error) {
 	around, err := enclosingModule(n.Dir)
 	switch {
@@ -58,7 +58,7 @@ func notACheckout(dir string, err error) error {
 	return failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is no checkout of Troupe", dir).Because(err)
 }
 
-// requirements are those of a go.mod, as another module has them that requires it.
+// requirements returns the requirements of a go.mod as indirect ones, for a module that requires it.
 func requirements(text string) string {
 	var all strings.Builder
 	within := false
@@ -75,10 +75,10 @@ func requirements(text string) string {
 	return all.String()
 }
 
-// goVersion is the least that Troupe is built with.
+// goVersion is the oldest version of Go that builds Troupe.
 const goVersion = "1.26.0"
 
-// enclosingModule is the go.mod of the Go module that a folder would be in; empty: none.
+// enclosingModule returns the go.mod of the Go module that contains a folder (empty for none).
 func enclosingModule(dir string) (string, error) {
 	at, err := filepath.Abs(dir)
 	if err != nil {
@@ -100,7 +100,7 @@ func enclosingModule(dir string) (string, error) {
 
 var releasePattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// releasedVersion is the version that this program was built of, when others can download it.
+// releasedVersion returns the version of this program if others can download it.
 func releasedVersion(v string) (string, error) {
 	if !releasePattern.MatchString(v) {
 		return "", failure.Newf(failure.UserInvalidInput, "troupe new agent",

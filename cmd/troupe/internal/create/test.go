@@ -20,9 +20,9 @@ type test struct {
 	Docs string `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (test) Help() string {
-	return "Example: troupe test hours. A test is a document of kind Test beside the agents: what is said, what the model does if it is not to be asked, and what shall come of it. No mesh is needed. Exit code 0: all passed. 1: one did not."
+	return "Example: troupe test hours. A test is a document of kind Test beside the agents: what the user says, what the model replies in place of a real one, and the expected result. No mesh is needed. Exit code 0: all passed. 1: one did not."
 }
 
 // Run runs the tests, and prints how each went.

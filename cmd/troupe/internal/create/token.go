@@ -11,13 +11,13 @@ import (
 )
 
 type newToken struct {
-	Name   string        `arg:"" help:"Who it is for; logs and the audit name it."`
-	Tenant string        `help:"Whose conversations it opens: 1 to 64 of A-Z a-z 0-9 _ . -" default:"default"`
+	Name   string        `arg:"" help:"Name of its holder, for logs and the audit log."`
+	Tenant string        `help:"Tenant whose sessions it gives access to: 1 to 64 of A-Z a-z 0-9 _ . -" default:"default"`
 	Admin  bool          `help:"It may also operate the mesh: pause, drain and quarantine agents, replay turns, and look at instances and decisions."`
-	Within time.Duration `help:"After which time it ends, such as 720h. 0: never." default:"0" placeholder:"TIME"`
+	Within time.Duration `help:"Time until it expires, such as 720h. 0: never." default:"0" placeholder:"TIME"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (newToken) Help() string {
 	return `It prints the token, which is shown this once and stored nowhere, and the entry for the file that the orchestrator has by --client-tokens.
 
@@ -46,7 +46,7 @@ func (n *newToken) Run(term console.Terminal) error {
 	if err != nil {
 		return err
 	}
-	// What goes to stderr is a file as --client-tokens wants it, so the rest of it are comments.
+	// The output on stderr is a valid file for --client-tokens, so everything else in it is a comment.
 	fmt.Fprintf(term.Err, "# The token of %s. Keep it; it is shown this once:\n\n", console.EscapeLine(entry.Name))
 	fmt.Fprintln(term.Out, value.Reveal())
 	fmt.Fprintf(term.Err, "\n# The entry for --client-tokens, without which it opens nothing:\n\n")

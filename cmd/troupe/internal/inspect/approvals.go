@@ -19,20 +19,20 @@ import (
 
 type getApprovals struct {
 	remote.Query `embed:""`
-	User         string `help:"Only those in the sessions of a user." placeholder:"ID"`
+	User         string `help:"Only calls in the sessions of this user." placeholder:"ID"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (getApprovals) Help() string {
-	return `Lists the tool calls of all sessions that wait for an approval, for a result that a client brings, or for a credential.
+	return `Lists the tool calls of all sessions that wait for an approval, for a result from a client, or for a credential.
 
 Example: troupe get approvals, then: troupe approve SESSION CALL`
 }
 
-// approvalsTimeout bounds a look at all sessions.
+// approvalsTimeout bounds the search through all sessions.
 const approvalsTimeout = time.Minute
 
-// Run prints what waits, and as JSON the sessions in which something does.
+// Run prints the calls that wait. As JSON it prints the sessions that have some.
 func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 	found := &troupev1.ListSessionsResponse{}
 	agents := map[string]string{}
@@ -57,7 +57,7 @@ func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// pendingSessions are the sessions in which calls wait, with these calls.
+// pendingSessions returns the sessions in which calls wait, each with its calls.
 func pendingSessions(ctx context.Context, c *client.Client, user string) (found []*troupev1.Session, _ error) {
 	for page := ""; ; {
 		listed, err := c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: user, PageSize: 200, PageToken: page})

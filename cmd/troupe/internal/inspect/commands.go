@@ -6,22 +6,22 @@ import (
 )
 
 type describe struct {
-	Instance describeInstance `cmd:"" help:"An instance, as the registry and as its worker know it."`
-	Session  describeSession  `cmd:"" help:"A conversation: its state, what it holds and what it remembers."`
+	Instance describeInstance `cmd:"" help:"An instance, as the registry and its worker see it."`
+	Session  describeSession  `cmd:"" help:"A session: its state, size, pending calls and artifacts."`
 	Trace    trace.Describe   `cmd:"" help:"What a turn did, as a tree with times, tokens and costs."`
-	Workflow describeWorkflow `cmd:"" help:"The steps of a workflow, and what leads from each to the next."`
+	Workflow describeWorkflow `cmd:"" help:"The steps of a workflow, and the edges between them."`
 }
 
 type get struct {
-	Agents    getAgents    `cmd:"" help:"Agents, with how many of their instances are ready."`
+	Agents    getAgents    `cmd:"" help:"Agents, and how many of their instances are ready."`
 	Instances getInstances `cmd:"" help:"Registered instances."`
-	Workflows getWorkflows `cmd:"" help:"Workflows that calls may name as their target."`
+	Workflows getWorkflows `cmd:"" help:"Workflows, which callers can name as their target."`
 	Traces    getTraces    `cmd:"" help:"The latest traces."`
 	Decisions getDecisions `cmd:"" help:"The latest decisions about agents, instances and tools."`
-	Sessions  getSessions  `cmd:"" help:"The latest conversations."`
-	Session   getSession   `cmd:"" help:"A conversation with its messages."`
-	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, or for a result."`
-	Artifacts getArtifacts `cmd:"" help:"What the turns of a conversation made, and what its user has under user:."`
+	Sessions  getSessions  `cmd:"" help:"The latest sessions."`
+	Session   getSession   `cmd:"" help:"A session with its messages."`
+	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, a result or a credential."`
+	Artifacts getArtifacts `cmd:"" help:"Artifacts of a session, and those of its user under user:."`
 	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
 

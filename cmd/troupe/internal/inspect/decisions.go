@@ -16,8 +16,8 @@ import (
 
 type getDecisions struct {
 	remote.Query `embed:""`
-	Trace        string `help:"Only those of one trace." placeholder:"ID" type:"trace"`
-	Type         string `help:"Only those of one type: ${enum}." enum:"any,agent_selection,worker_selection,tool_selection,subgraph_selection,fallback" default:"any"`
+	Trace        string `help:"Only decisions of this trace." placeholder:"ID" type:"trace"`
+	Type         string `help:"Only decisions of this type: ${enum}." enum:"any,agent_selection,worker_selection,tool_selection,subgraph_selection,fallback" default:"any"`
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
 }
 

@@ -39,9 +39,9 @@ func (g *getAgents) Run(ctx context.Context, term console.Terminal) error {
 type getTraces struct {
 	remote.Query `embed:""`
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
-	Root         string `help:"Only those of the run that began with this trace." placeholder:"ID" type:"trace"`
+	Root         string `help:"Only traces of the run that began with this trace." placeholder:"ID" type:"trace"`
 
-	Quarantined bool `help:"Only those that took down all that they were given to."`
+	Quarantined bool `help:"Only quarantined traces: those that crashed every instance that ran them."`
 }
 
 // Run prints the traces.

@@ -19,7 +19,7 @@ import (
 type describeInstance struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the instance; troupe get instances lists them."`
-	Agent        string `help:"Its agent, when several have an instance of this id." placeholder:"NAME"`
+	Agent        string `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
 }
 
 // Run asks the worker and prints what it says.
@@ -54,7 +54,7 @@ func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error
 	})
 }
 
-// toolList is tools with what they can do.
+// toolList returns tools with their capabilities.
 func toolList(tools []*troupev1.InstanceTool) string {
 	var all []string
 	for _, t := range tools {
@@ -67,7 +67,7 @@ func toolList(tools []*troupev1.InstanceTool) string {
 	return strings.Join(all, ", ")
 }
 
-// printStatus prints what the worker says.
+// printStatus prints the status that the worker reports.
 func printStatus(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.GetMetricsResponse) {
 	state := string(instancewire.StateFromProto(s.GetState()))
 	if s.GetPausing() {
@@ -101,7 +101,7 @@ func desiredState(in *troupev1.Instance) string {
 
 type getInstances struct {
 	remote.Query `embed:""`
-	Agent        string `help:"Only those of one agent." placeholder:"NAME"`
+	Agent        string `help:"Only instances of this agent." placeholder:"NAME"`
 }
 
 // Run prints the instances.
@@ -119,8 +119,8 @@ func (g *getInstances) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// stepCount are those that run and those that may; a worker that does not answer tells only the
-// latter.
+// stepCount returns the running steps and the capacity. Only the capacity is known of a worker that does not
+// respond.
 func stepCount(in *troupev1.Instance) string {
 	if in.GetStatus() == nil {
 		return fmt.Sprintf("?/%d", in.GetCapacity())
@@ -128,7 +128,7 @@ func stepCount(in *troupev1.Instance) string {
 	return fmt.Sprintf("%d/%d", in.GetStatus().GetInFlight(), in.GetCapacity())
 }
 
-// instanceState is the registered state, and what keeps steps away beside it.
+// instanceState returns the registered state and the reasons why the instance gets no steps.
 func instanceState(in *troupev1.Instance) string {
 	state := string(instancewire.StateFromProto(in.GetState()))
 	switch in.GetDesired() {

@@ -20,7 +20,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// messageText is a message with the files that came with it.
+// messageText returns a message with the files that came with it.
 func messageText(m conversation.Message) string {
 	lines := []string{m.Text}
 	for _, a := range m.Attachments {
@@ -60,7 +60,7 @@ func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// allMessages reads page after page.
+// allMessages reads all pages of the messages of a session.
 func allMessages(ctx context.Context, c *client.Client, session string) ([]*troupev1.Message, error) {
 	var all []*troupev1.Message
 	for after := int64(0); ; after = all[len(all)-1].GetSequence() {
@@ -74,11 +74,11 @@ func allMessages(ctx context.Context, c *client.Client, session string) ([]*trou
 
 type getSessions struct {
 	remote.Query `embed:""`
-	User         string `help:"Only those of a user." placeholder:"ID"`
+	User         string `help:"Only sessions of this user." placeholder:"ID"`
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
 }
 
-// Run prints the sessions, those made last first.
+// Run prints the sessions, newest first.
 func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListSessionsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -98,7 +98,7 @@ type describeSession struct {
 	ID           string `arg:"" help:"Id of the session; troupe get sessions lists them."`
 }
 
-// Run prints all that is known of the session but its messages.
+// Run prints everything about the session except its messages.
 func (d *describeSession) Run(ctx context.Context, term console.Terminal) error {
 	var s *troupev1.Session
 	var state *troupev1.GetSessionStateResponse

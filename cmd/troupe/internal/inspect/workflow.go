@@ -18,7 +18,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stepInstructions is what a step of a workflow is asked to do, and what it may plan.
+// stepInstructions describes what a step of a workflow is asked to do and may plan.
 func stepInstructions(s *troupev1.WorkflowStep) (lines []string) {
 	for _, f := range []struct{ name, text string }{
 		{"task", s.GetTask()}, {"expects", s.GetExpects()}, {"constraints", strings.Join(s.GetConstraints(), "; ")},
@@ -65,7 +65,7 @@ func (g *getWorkflows) Run(ctx context.Context, term console.Terminal) error {
 
 type describeWorkflow struct {
 	remote.Query `embed:""`
-	Name         string `arg:"" optional:"" help:"Name of the workflow; the default one without."`
+	Name         string `arg:"" optional:"" help:"Name of the workflow. Empty: the default workflow."`
 }
 
 // Run prints the graph.
@@ -77,11 +77,11 @@ func (d *describeWorkflow) Run(ctx context.Context, term console.Terminal) error
 	}, func(w *tabwriter.Writer) { printWorkflow(w, resp.GetWorkflow()) })
 }
 
-// terminalWidth of a terminal that shows a graph.
+// terminalWidth is the width that a drawn workflow must fit in.
 const terminalWidth = 80
 
-// printWorkflow prints each step with what leads on from it, in the order in which that is
-// tried. Steps of a branch stand further in than their fork.
+// printWorkflow prints each step with its edges, in the order in which they are tried. Steps of a branch are
+// indented below their fork.
 func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 	line := func(format string, args ...any) {
 		text := []rune(strings.TrimRight(console.EscapeLine(fmt.Sprintf(format, args...)), " "))
@@ -123,9 +123,9 @@ func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 	}
 }
 
-// turnLimits are what a turn has: its time, what its agents see, and what it may use.
+// turnLimits describes the limits of a turn: its time, the history that its agents see, and its budget.
 func turnLimits(f *troupev1.Workflow) []string {
-	timeout := "that of the orchestrator"
+	timeout := "the default of the orchestrator"
 	if f.GetTimeout() != nil {
 		timeout = f.GetTimeout().AsDuration().String()
 	}
@@ -142,7 +142,7 @@ func turnLimits(f *troupev1.Workflow) []string {
 	return append(lines, "policy   "+policy)
 }
 
-// stepNotes is what a step is beside its name and its edges.
+// stepNotes describes a step apart from its name and edges.
 func stepNotes(s *troupev1.WorkflowStep) string {
 	var notes []string
 	if s.GetAgent() != "" {
@@ -178,7 +178,7 @@ func stepNotes(s *troupev1.WorkflowStep) string {
 	return ": " + strings.Join(notes, ", ")
 }
 
-// policyText is how it is chosen among agents or tools.
+// policyText describes how agents or tools are chosen.
 func policyText(p *troupev1.ChoicePolicy) string {
 	text := strings.ToLower(strings.TrimPrefix(p.GetStrategy().String(), "ROUTING_STRATEGY_"))
 	var parts []string

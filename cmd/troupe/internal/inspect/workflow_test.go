@@ -62,7 +62,7 @@ func TestDrawWorkflow_FitsATerminal(t *testing.T) {
 		{Name: "sum", Agent: "z", End: true},
 	}})
 	require.Contains(t, out.String(), `workflow w: begins with split, at most 20 steps
-timeout  that of the orchestrator
+timeout  the default of the orchestrator
 history  the last 10 messages
 
 split

@@ -20,22 +20,22 @@ type answer struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
 	Call        string   `arg:"" help:"Id of the call."`
-	Text        []string `arg:"" optional:"" help:"What the tool gave, or why it failed; - reads it from standard input. Nothing for a credential: it is asked for, and not shown."`
+	Text        []string `arg:"" optional:"" help:"Result of the tool, or why it failed; - reads it from standard input. Leave it out for a credential: you are asked for it, and it is not shown."`
 	Failed      bool     `help:"The tool failed."`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (answer) Help() string {
-	return `Gives the result of a tool that runs at the client, or the credential that a tool lacks. The turn goes on, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
+	return `Gives the result of a tool that runs at the client, or the credential that a tool lacks. The turn continues and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
-A credential is typed without being shown, or comes from standard input. It is sealed before it is sent, for the worker that asked, and never an argument: the list of processes shows those to everybody.
+A credential is typed without being shown, or comes from standard input. It is encrypted for the worker that asked before it is sent. It is never an argument, because every user of this machine can list those.
 
 Example: date | troupe answer s1 1-1-2 -
 
 A credential: pass show mail | troupe answer s1 1-1-2`
 }
 
-// Run brings the result.
+// Run sends the result or the credential.
 func (a *answer) Run(ctx context.Context, term console.Terminal) error {
 	text := strings.Join(a.Text, " ")
 	if text == "-" {
@@ -61,8 +61,8 @@ func (a *answer) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// credential is the answer to a call that lacks one, which is on standard input if text is not
-// what was there.
+// credential returns the answer to a call that lacks a credential. It reads the credential from the terminal or
+// from standard input unless text already holds it.
 func (a *answer) credential(ctx context.Context, term console.Terminal, p *troupev1.PendingCall, text string) ([]*troupev1.CallAnswer, error) {
 	switch given := strings.Join(a.Text, " "); {
 	case a.Failed:
@@ -91,8 +91,7 @@ func (a *answer) credential(ctx context.Context, term console.Terminal, p *troup
 	return []*troupev1.CallAnswer{sealed}, nil
 }
 
-// readAnswer reads what there is, up to a little more than an answer may hold, without the end of
-// the last line.
+// readAnswer reads slightly more than an answer may hold, without the newline at the end.
 func readAnswer(r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, execution.MaxAnswer+3))
 	return trimLineEnd(string(b)), err

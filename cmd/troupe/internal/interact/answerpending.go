@@ -12,8 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerPending asks about the calls that wait, one after the other, until none does or the user
-// leaves them waiting. It reports whether the conversation goes on.
+// answerPending asks about the calls that wait, one after the other, until none does or the user postpones them.
+// It reports whether the chat continues.
 func (t *chatSession) answerPending(ctx context.Context) bool {
 	for {
 		answers, stays := t.askRound()
@@ -32,8 +32,8 @@ func (t *chatSession) answerPending(ctx context.Context) bool {
 	}
 }
 
-// askRound asks once about each call that waits and was not put off. It reports false when the
-// user leaves; what they decided before that counts.
+// askRound asks once about each call that waits and was not postponed. It reports false when the user leaves;
+// decisions made before that count.
 func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
 	for _, p := range t.pending {
 		if t.isPostponed(p) {
@@ -55,8 +55,8 @@ func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
 	return answers, true
 }
 
-// isPostponed reports whether the user left the call waiting, in this turn or in one before it:
-// the call has another id in each.
+// isPostponed reports whether the user postponed the call, in this turn or in an earlier one. The call has another
+// id in each turn.
 func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
 	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.IsFor(p.GetId()) })
 }
@@ -66,8 +66,7 @@ func (t *chatSession) postpone(p *troupev1.PendingCall) {
 	t.note("It waits. /pending asks again; a message in its place leaves it undone.")
 }
 
-// askDecision asks about one call. Nil: it shall go on waiting. It reports false when the user
-// leaves.
+// askDecision asks about one call. It returns nil when the user postpones it, and false when the user leaves.
 func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	fmt.Fprintf(t.term.Out, "\n%s\n", render.PendingCall(t.term, p))
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
@@ -92,8 +91,7 @@ func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer
 	}
 }
 
-// parseApproval is what a line says of a call that waits for an approval; 0: nothing that is
-// understood.
+// parseApproval reads the verdict of a line about a call that waits for an approval (zero when it has none).
 func parseApproval(text string) (troupev1.CallVerdict, string) {
 	word, why, _ := strings.Cut(text, " ")
 	why = strings.TrimSpace(why)
@@ -112,7 +110,7 @@ func parseApproval(text string) (troupev1.CallVerdict, string) {
 	}
 }
 
-// parseResult is what a line says of a call that the user ran.
+// parseResult reads the result of a call that the user ran (zero when the line is a command).
 func parseResult(text string) (troupev1.CallVerdict, string) {
 	if why, failed := strings.CutPrefix(text, "/fail"); failed && (why == "" || why[0] == ' ') {
 		return troupev1.CallVerdict_CALL_VERDICT_FAIL, strings.TrimSpace(why)

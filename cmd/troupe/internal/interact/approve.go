@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerFlags is part of every command that answers calls that wait.
+// answerFlags is embedded in every command that answers pending calls.
 type answerFlags struct {
 	turnFlags `embed:""`
 }
@@ -22,17 +22,17 @@ type answerFlags struct {
 type approve struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
-	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls. None: all of the session that wait for an approval."`
+	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls. None: all calls of the session that wait for an approval."`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (approve) Help() string {
-	return `The turn goes on where it stopped, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
+	return `The turn continues where it stopped, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
 Example: troupe approve s1 1-1-2 --actor alice`
 }
 
-// Run lets the calls run.
+// Run approves the calls.
 func (a *approve) Run(ctx context.Context, term console.Terminal) error {
 	return a.decide(ctx, term, a.Session, a.Calls, troupev1.CallVerdict_CALL_VERDICT_APPROVE, "")
 }
@@ -40,19 +40,19 @@ func (a *approve) Run(ctx context.Context, term console.Terminal) error {
 type deny struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
-	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls. None: all of the session that wait for an approval."`
+	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls. None: all calls of the session that wait for an approval."`
 	Reason      string   `help:"Why; the model reads it." placeholder:"TEXT"`
-	Stop        bool     `help:"End the turn too. Without it the model reads that it may not, and goes on."`
+	Stop        bool     `help:"Also end the turn. Without this the model reads the denial and continues."`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (deny) Help() string {
-	return `The tool does not run. The turn goes on, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
+	return `The tool does not run. The turn continues and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
 Example: troupe deny s1 1-1-2 --reason "Bob has left; write to Carol."`
 }
 
-// Run keeps the calls from running.
+// Run denies the calls.
 func (d *deny) Run(ctx context.Context, term console.Terminal) error {
 	verdict := troupev1.CallVerdict_CALL_VERDICT_DENY
 	if d.Stop {
@@ -61,8 +61,8 @@ func (d *deny) Run(ctx context.Context, term console.Terminal) error {
 	return d.decide(ctx, term, d.Session, d.Calls, verdict, d.Reason)
 }
 
-// decide says the same of the named calls, or of all that wait for an approval; those it
-// names before it does.
+// decide sends the same verdict for the named calls, or for all calls that wait for an approval. It prints the
+// latter first.
 func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
 	return r.reply(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		if len(calls) == 0 {
@@ -84,8 +84,7 @@ func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session
 	})
 }
 
-// reply sends the answers that choose makes of what waits in the session, and shows the rest of
-// the turn.
+// reply sends the answers that choose returns for the pending calls, and shows the rest of the turn.
 func (r *answerFlags) reply(ctx context.Context, term console.Terminal, session string, choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error)) error {
 	return r.send(ctx, term, func(ctx context.Context, c *client.Client) (*troupev1.OrchestrateRequest, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, remote.Timeout)

@@ -50,7 +50,7 @@ func TestApprove_AnswersWhatWaits(t *testing.T) {
 	require.Contains(t, shown, "call       1-1-3  send_mail")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE ", "1-1-3": "APPROVE "}, d.Verdicts()))
 	req, _ := d.Last()
-	require.Equal(t, "alice", req.GetUserId(), "an answer is that of the session's user")
+	require.Equal(t, "alice", req.GetUserId(), "the user of the session answers")
 	require.Equal(t, "alice@example.com", req.GetAuth().GetActor())
 	require.Contains(t, out, "answer    1-1-2: approve\n")
 	require.Contains(t, out, "troupe answer s1 2-1-4 RESULT", "the rest waits on")

@@ -12,9 +12,9 @@ import (
 
 type ask struct {
 	turnFlags   `embed:""`
-	Session     string   `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
-	User        string   `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
-	Target      string   `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	Session     string   `help:"Session to continue. Empty: a new one." placeholder:"ID"`
+	User        string   `help:"User that the session belongs to. The first turn decides; sessions of other users are not found." placeholder:"ID"`
+	Target      string   `help:"Workflow or agent that should answer. Empty: the default workflow." placeholder:"NAME"`
 	File        []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact of the conversation. May be repeated, up to 8 files and 3 MiB." placeholder:"PATH" sep:"none"`
 	labelFlags  `embed:""`
 	originFlags `embed:""`
@@ -22,7 +22,7 @@ type ask struct {
 	Text        []string `arg:"" optional:"" help:"What to ask. May be left out with --file, --resume and --from."`
 }
 
-// Validate asks for something to send.
+// Validate rejects a command with nothing to send.
 func (a *ask) Validate() error {
 	if err := a.check(len(a.Text)+len(a.File) > 0); err != nil {
 		return err
@@ -33,20 +33,20 @@ func (a *ask) Validate() error {
 	return nil
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (ask) Help() string {
-	return `Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
+	return `Exit code 0: answered. 1: failed. 2: invalid command. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
 
 Example: troupe ask "What may an agent write?"
 
 Example: troupe ask --file report.pdf "What does it say about costs?"
 
-Example: troupe ask --resume 4f3c… goes on with a turn that failed
+Example: troupe ask --resume 4f3c… continues a turn that failed
 
-Example: troupe ask --from 4f3c… --step 2 "And in winter?" goes another way from its second step`
+Example: troupe ask --from 4f3c… --step 2 "And in winter?" takes another way from its second step`
 }
 
-// Run asks, shows the events, and says by the exit code how it ended.
+// Run sends the question and shows the turn. The exit code says how it ended.
 func (a *ask) Run(ctx context.Context, term console.Terminal) error {
 	files, err := client.Files(a.File...)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// budgetFlags is part of commands whose turns may use less than their workflow allows.
+// budgetFlags is embedded in commands that may lower the budget of a turn.
 type budgetFlags struct {
 	Budget []string `help:"Lowers what the turn may use of a kind: iterations, modelCalls, toolCalls, tokens, cost, fanOut or depth. Cost is in US dollars. May be repeated." placeholder:"KIND=NUMBER" sep:"none"`
 }
 
-// Most that can be asked for; no workflow allows more.
+// The largest amounts that a flag accepts. No workflow allows more.
 const (
 	maxAmount = 1_000_000_000
 	maxCost   = 1_000_000 // US dollars
 )
 
-// limits is what the turn may use; nil: what its workflow allows.
+// limits returns the limits of the turn (nil for those of the workflow).
 func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	if len(b.Budget) == 0 {
 		return nil, nil
@@ -55,7 +55,7 @@ func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	return wire.LimitsToProto(limits), nil
 }
 
-// parseAmount reads a number of a kind as it is counted; not ok: it is none, or one that cannot be.
+// parseAmount reads a number in the unit of its kind, and reports whether it is valid.
 func parseAmount(kind budget.Kind, text string) (_ int64, ok bool) {
 	if kind == budget.Cost {
 		dollars, err := strconv.ParseFloat(text, 64)
@@ -65,7 +65,7 @@ func parseAmount(kind budget.Kind, text string) (_ int64, ok bool) {
 	return n, err == nil && n >= 1 && n <= maxAmount
 }
 
-// kindList names them for a person.
+// kindList returns the names of all kinds.
 func kindList() string {
 	var names []string
 	for _, k := range render.BudgetKinds() {
@@ -74,8 +74,8 @@ func kindList() string {
 	return strings.Join(names, ", ")
 }
 
-// repeatBudget is what a command has to say to lower the same: the budget is no part of what the
-// request id stands for.
+// repeatBudget returns the flags that ask for the same budget. The budget is not part of what a request id stands
+// for.
 func repeatBudget(b *troupev1.Budget) (flags string) {
 	for _, limit := range render.BudgetLimits(b) {
 		flags += " --budget " + console.ShellWord(strings.Replace(limit, " ", "=", 1))

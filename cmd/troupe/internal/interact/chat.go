@@ -14,22 +14,22 @@ import (
 type chat struct {
 	remote.Server   `embed:""`
 	credentialFlags `embed:""`
-	Target          string        `help:"Workflow or agent to talk with. Empty: the default workflow. --agent says the same." aliases:"agent" placeholder:"NAME"`
-	Session         string        `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
-	User            string        `help:"Whose conversation it is. Empty: as it began." placeholder:"ID"`
+	Target          string        `help:"Workflow or agent to chat with. Empty: the default workflow. --agent is the same." aliases:"agent" placeholder:"NAME"`
+	Session         string        `help:"Session to continue. Empty: a new one." placeholder:"ID"`
+	User            string        `help:"User that the session belongs to. Empty: unchanged." placeholder:"ID"`
 	Timeout         time.Duration `help:"Time that a turn may take. 0: the default of the workflow, or of the orchestrator." default:"0"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (chat) Help() string {
-	return `Ctrl-C stops waiting for a turn, which goes on; a second one leaves, as Ctrl-D does. /help lists what else there is. Without a terminal it reads one message or answer a line from standard input.
+	return `Ctrl-C stops waiting for a turn, which continues; a second one leaves, as Ctrl-D does. /help lists the commands. Without a terminal it reads one message or answer per line from standard input.
 
 Example: troupe chat --agent research
 
 With a history of what you typed: rlwrap troupe chat`
 }
 
-// Run talks until its input ends.
+// Run chats until its input ends.
 func (c *chat) Run(ctx context.Context, term console.Terminal) error {
 	auth, err := c.auth()
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *chat) Run(ctx context.Context, term console.Terminal) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	// A signal ends ctx for good; here the first one ends no more than a wait.
+	// A signal normally ends ctx. Here the first interrupt only ends the wait for a turn.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	interrupts := make(chan os.Signal, 1)

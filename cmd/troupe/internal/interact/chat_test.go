@@ -111,13 +111,13 @@ func TestChat_AnswersInRounds(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "call       1-1-3"))
 	require.Equal(t, 1, strings.Count(out, "call       2-1-3"), "and not before it was wished")
 
-	// Whoever stops a turn is not asked about the rest of it.
+	// A user who stops a turn is not asked about the rest of it.
 	out = runChat(t, d, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"4-1-2": "APPROVE ", "4-1-3": "STOP enough"}, d.Verdicts()))
 	require.Contains(t, out, "Stopped.")
 	require.Contains(t, out, "Nothing waits.")
 
-	// What waited when somebody left is asked about at the return.
+	// Calls that waited when the user left are asked about when they return.
 	runChat(t, d, []string{"mail", "/quit"}, "--session", "s1")
 	runChat(t, d, []string{"y"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"6-1-2": "APPROVE "}, d.Verdicts()))
@@ -144,7 +144,7 @@ func TestChat_SendsWhatWasDecidedByWhoLeaves(t *testing.T) {
 	}
 }
 
-// chatUser is a terminal with somebody at it.
+// chatUser is a user at a terminal.
 type chatUser struct {
 	t          *testing.T
 	keys       *io.PipeWriter
@@ -213,7 +213,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	s.typeLine("slow")
 	s.expect("You said slow.")
 	s.interrupts <- os.Interrupt
-	s.expect("The turn goes on without you. Enter shows the rest")
+	s.expect("The turn continues without you. Enter shows the rest")
 	s.expect("> ")
 	close(d.Slow)
 	s.typeLine("")
@@ -249,7 +249,7 @@ func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
 	s.expect("Go on with: ")
 }
 
-// What somebody types while an agent works must not allow what they have not seen.
+// What a user types while an agent works must not allow what the user has not seen.
 func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

@@ -24,7 +24,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// run is the conversation, from its history to how one goes on with it.
+// run greets, shows the history, and takes lines until the user leaves.
 func (t *chatSession) run(ctx context.Context) error {
 	if err := t.open(ctx); err != nil {
 		return t.Explain(err)
@@ -39,7 +39,7 @@ func (t *chatSession) run(ctx context.Context) error {
 	return nil
 }
 
-// open greets, and shows what was said before.
+// open greets the user and shows the latest messages.
 func (t *chatSession) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (t *chatSession) greet(what string) {
 	t.note("Session %s (%s). You talk with %s; /help lists what you can do.", t.Session, what, with)
 }
 
-// historyMessages is how many of the latest messages are, and shownText how much of each.
+// historyMessages is how many of the latest messages are shown, and historyCharacters how much of each.
 const (
 	historyMessages   = 10
 	historyCharacters = 300
@@ -113,7 +113,7 @@ const chatHelp = `  /session  the id of this session, and how to go on with it
 Ctrl-C while a turn runs stops waiting for it; it goes on, and Enter shows the rest.
 A space before a slash sends it as a message.`
 
-// handle does what a line asks for. It reports whether the conversation goes on.
+// handle does what a line asks for. It reports whether the chat continues.
 func (t *chatSession) handle(ctx context.Context, text string) bool {
 	switch command := strings.TrimSpace(text); {
 	case command == "" && t.unfinished != nil:
@@ -142,7 +142,7 @@ func (t *chatSession) handle(ctx context.Context, text string) bool {
 	return true
 }
 
-// refreshPending asks the mesh what waits.
+// refreshPending asks the mesh which calls wait.
 func (t *chatSession) refreshPending(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
@@ -157,7 +157,7 @@ func (t *chatSession) refreshPending(ctx context.Context) {
 	}
 }
 
-// sendMessage sends a message. While a turn of the session runs it waits for its end.
+// sendMessage sends a message. While another turn of the session runs, the message waits for its end.
 func (t *chatSession) sendMessage(ctx context.Context, text string) {
 	if len(t.pending) > 0 {
 		t.note("A message leaves what waits undone.")
@@ -178,7 +178,7 @@ func (t *chatSession) send(ctx context.Context, req *troupev1.OrchestrateRequest
 	t.follow(ctx)
 }
 
-// resumeCommand is the command that goes on with the session.
+// resumeCommand returns the command that resumes the session.
 func (t *chatSession) resumeCommand() string {
 	set := func(flag, value string) string {
 		if value == "" {
@@ -189,7 +189,7 @@ func (t *chatSession) resumeCommand() string {
 	return "troupe chat" + t.Flags() + set("session", t.Session) + set("target", t.Target) + set("user", t.User) + set("actor", t.Actor) + t.credentialFlags.repeatHint()
 }
 
-// printResumeHint says how to go on, when there is something to go on with.
+// printResumeHint prints how to resume the session, if it has any turn.
 func (t *chatSession) printResumeHint() {
 	if t.exists {
 		t.note("Go on with: %s", t.resumeCommand())
@@ -204,7 +204,7 @@ func (t *chatSession) note(format string, args ...any) {
 	fmt.Fprintln(t.term.Out, t.term.Paint(console.Dim, fmt.Sprintf(format, args...)))
 }
 
-// show prints a turn from where it was left to its end, and keeps what waits behind it.
+// show prints the rest of a turn and keeps the calls that wait after it.
 func (t *chatSession) show(all stream) error {
 	r := render.NewChatView(t.term)
 	for e, err := range all {
@@ -227,10 +227,10 @@ func (t *chatSession) show(all stream) error {
 	return nil
 }
 
-// stream are the events of a turn.
+// stream is the events of a turn.
 type stream = iter.Seq2[*troupev1.Event, error]
 
-// chatSession is a conversation that goes on. One goroutine at a time uses it.
+// chatSession is a running chat. It is used by one goroutine at a time.
 type chatSession struct {
 	chat
 	term            console.Terminal
@@ -249,7 +249,7 @@ type chatSession struct {
 	postponed    []string // ids of those that shall go on waiting, as they were when that was said
 }
 
-// follow shows the rest of a turn. What goes wrong with it is told, and ends nothing else.
+// follow shows the rest of a turn. Errors are printed and do not end the chat.
 func (t *chatSession) follow(ctx context.Context) {
 	waiting, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -268,7 +268,7 @@ func (t *chatSession) follow(ctx context.Context) {
 	case err == nil:
 		t.unfinished, t.lastSequence = nil, 0
 	case by != nil && t.lastSequence > 0:
-		t.note("The turn goes on without you. Enter shows the rest; what you type waits for its end. Ctrl-C once more leaves.")
+		t.note("The turn continues without you. Enter shows the rest; what you type waits for its end. Ctrl-C once more leaves.")
 	case by != nil:
 		t.note("Nothing of the turn was seen, so it may not have begun. Enter sends it again. Ctrl-C once more leaves.")
 	default:

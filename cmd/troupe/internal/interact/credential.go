@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// askCredential asks for the credential that a call lacks. Nil: the call shall go on waiting. It reports
+// askCredential asks for the credential that a call lacks. It returns nil when the user postpones the call, and
 // false when the user leaves.
 func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	t.hold.active.Store(t.term.ReadHidden != nil)
@@ -48,7 +48,7 @@ func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnsw
 	}
 }
 
-// readCredential reads a line that is not shown. It reports false when the user leaves.
+// readCredential reads a hidden line. It reports false when the user leaves.
 func (t *chatSession) readCredential() (string, bool) {
 	fmt.Fprint(t.term.Out, "The credential: ")
 	defer fmt.Fprintln(t.term.Out)

@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// credentialFlags is in whose name a turn acts; part of every command that begins one. A credential
-// itself is never an argument: the list of processes shows those to everybody.
+// credentialFlags say on whose behalf a turn acts. They are embedded in every command that starts one. A
+// credential itself is never an argument, because every user of the machine can list those.
 type credentialFlags struct {
-	Actor      string   `help:"In whose name the turn acts, for its tools." placeholder:"NAME"`
-	Credential []string `help:"A credential for the tools of this turn, from an environment variable or a file. It is stored nowhere. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
+	Actor      string   `help:"User on whose behalf the tools of the turn act." placeholder:"NAME"`
+	Credential []string `help:"A credential for the tools of this turn, from an environment variable or a file. It is never stored. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
 }
 
-// auth reads the credentials. Its errors quote nothing that could be one.
+// auth reads the credentials. Its errors never quote a value that could be a credential.
 func (n credentialFlags) auth() (*troupev1.Auth, error) {
 	auth := execution.Auth{Actor: n.Actor, Credentials: map[string]secret.Value{}}
 	for _, flag := range n.Credential {
@@ -53,7 +53,7 @@ func (n credentialFlags) auth() (*troupev1.Auth, error) {
 	return wire.AuthToProto(auth), nil
 }
 
-// repeatHint is what has to be said once more when the request is sent again.
+// repeatHint returns what the user has to add when the request is sent again.
 func (n credentialFlags) repeatHint() string {
 	if len(n.Credential) == 0 {
 		return ""
@@ -72,7 +72,7 @@ func fromEnv(name string) (string, error) {
 	return text, nil
 }
 
-// fromFile leaves out the end of the last line, which editors and echo add.
+// fromFile reads a credential without the newline at its end, which editors and echo add.
 func fromFile(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller names the file
 	if err != nil {
@@ -83,7 +83,7 @@ func fromFile(path string) (string, error) {
 	return trimLineEnd(string(b)), err
 }
 
-// trimLineEnd is a text without the end of its last line.
+// trimLineEnd removes the newline at the end of a text.
 func trimLineEnd(text string) string { return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") }
 
 func invalidCredential(format string, args ...any) error {

@@ -37,5 +37,5 @@ func TestInName_ReadsCredentialsWhole(t *testing.T) {
 	}
 	none, err := credentialFlags{}.auth()
 	require.NoError(t, err)
-	require.Nil(t, none, "a turn in nobody's name brings none")
+	require.Nil(t, none, "a turn without an actor has no credentials")
 }

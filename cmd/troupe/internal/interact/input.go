@@ -11,16 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// line is one that was typed.
+// line is a line that the user typed.
 type line struct {
 	text string
 	at   time.Time
 	held bool // nothing behind it is read, until the hush is over
 }
 
-// readLines reads lines until the input or ctx ends. It reads ahead, so that it is known of each
-// line when it was typed, but not behind a line that was typed under a hush. Nobody waits for
-// it: a read of a terminal cannot be called off.
+// readLines reads lines until the input or ctx ends. It reads ahead to know when each line was typed, but never
+// past a line that was typed during a hold. No caller waits for it, because a read from a terminal cannot be
+// cancelled.
 func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
 	const ahead = 1024
 	lines := make(chan line, ahead)
@@ -49,11 +49,10 @@ func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
 	return lines
 }
 
-// prompt asks for a line. It reports false when there will be none, or the user leaves.
+// prompt asks for a line. It reports false when there is none, or when the user leaves.
 func (t *chatSession) prompt(prompt string) (string, bool) { return t.promptSince(prompt, time.Time{}) }
 
-// promptSince is read for a question: a line that was typed before a person could see what it
-// is about does not answer it.
+// promptSince is prompt for a question. A line that was typed before the question was shown does not answer it.
 func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool) {
 	prompt = t.term.Paint(console.Bold, prompt)
 	for !t.terminated {

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// inputHold keeps who reads lines from reading what comes behind one: it is a credential, which only
-// unseen may read.
+// inputHold stops the reader of lines after a line, so that the credential on the next line is read only by
+// ReadHidden.
 type inputHold struct {
 	active   atomic.Bool
 	released chan struct{}
@@ -15,7 +15,7 @@ type inputHold struct {
 
 func newInputHold() *inputHold { return &inputHold{released: make(chan struct{}, 1)} }
 
-// wait returns when lines may be read again; false when there will be none.
+// wait returns when reading may continue. It returns false when ctx has ended.
 func (h *inputHold) wait(ctx context.Context) bool {
 	select {
 	case <-h.released:
@@ -25,7 +25,7 @@ func (h *inputHold) wait(ctx context.Context) bool {
 	}
 }
 
-// received notes a line that was read. Without a hush the next one may be read at once.
+// received records a line that was read. Without an active hold the next line may be read at once.
 func (h *inputHold) received(l line) {
 	h.pending = h.pending || l.held
 	if !h.active.Load() {

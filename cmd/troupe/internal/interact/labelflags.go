@@ -8,16 +8,16 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// labelFlags is part of commands whose turns say how they shall be handled.
+// labelFlags is embedded in commands that label their turns for agents and tools.
 type labelFlags struct {
-	Profile  string            `help:"How the turn shall be handled, for its agents and tools. Empty: default." placeholder:"NAME"`
-	Need     []string          `help:"What whoever is chosen for the turn shall be able to do, such as legal. May be repeated." placeholder:"WORD"`
-	Metadata map[string]string `help:"A label for agents and tools. It is stored with the trace: no place for secrets. May be repeated." placeholder:"NAME=VALUE" mapsep:"none"`
-	Priority *int32            `help:"Where its steps stand in the line for a place, 0 to 10; higher ones first. Empty: 5." placeholder:"N"`
+	Profile  string            `help:"How agents and tools should handle the turn. Empty: default." placeholder:"NAME"`
+	Need     []string          `help:"Capability that agents chosen for the turn must have, such as legal. May be repeated." placeholder:"WORD"`
+	Metadata map[string]string `help:"A label for agents and tools. It is stored with the trace, so it must not be a secret. May be repeated." placeholder:"NAME=VALUE" mapsep:"none"`
+	Priority *int32            `help:"Priority of its steps in the queue of an instance, 0 to 10; higher ones first. Empty: 5." placeholder:"N"`
 	Tag      []string          `help:"A word for agents and tools. May be repeated." placeholder:"WORD" sep:"none"`
 }
 
-// repeat is what a command has to say to send the same labels.
+// repeat returns the flags that set the same labels.
 func (l labelFlags) repeat() (flags string) {
 	if l.Profile != "" {
 		flags += " --profile " + console.ShellWord(l.Profile)

@@ -8,14 +8,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// originFlags is part of a command that may go on from an earlier trace.
+// originFlags is embedded in a command that may continue from an earlier trace.
 type originFlags struct {
-	Resume string `help:"Trace whose turn failed: go on with it, without doing again what was done." placeholder:"TRACE" type:"trace"`
-	From   string `help:"Trace to go on from in a new conversation, as it was then: see --step." placeholder:"TRACE" type:"trace"`
-	Step   int32  `help:"With --from: the first step that is done anew, at most 50." placeholder:"N" type:"step"`
+	Resume string `help:"Trace of a failed turn: continue it without repeating what was done." placeholder:"TRACE" type:"trace"`
+	From   string `help:"Trace to fork: continue from it in a new session, from --step on." placeholder:"TRACE" type:"trace"`
+	Step   int32  `help:"With --from: the first step to repeat, at most 50." placeholder:"N" type:"step"`
 }
 
-// from is what the orchestrator is asked for; nil: nothing earlier.
+// from returns the origin to ask the orchestrator for (nil for none).
 func (e originFlags) from() *troupev1.From {
 	switch {
 	case e.Resume != "":
@@ -27,11 +27,11 @@ func (e originFlags) from() *troupev1.From {
 	}
 }
 
-// check says what does not fit together; said is whether there is something to say.
+// check rejects flags that exclude each other. The argument says whether there is a text or a file.
 func (e originFlags) check(said bool) error {
 	switch {
 	case e.Resume != "" && (e.From != "" || said):
-		return errors.New("--resume goes on with what was asked: leave the text, --file and --from out")
+		return errors.New("--resume continues the original request: leave the text, --file and --from out")
 	case (e.From != "") != (e.Step > 0):
 		return errors.New("--from TRACE and --step N (from 1) go together")
 	default:
@@ -39,7 +39,7 @@ func (e originFlags) check(said bool) error {
 	}
 }
 
-// repeat is what has to be said to ask for the same; empty: nothing but the text.
+// repeat says how to ask for the same (empty when the text is all there is).
 func (e originFlags) repeat() string {
 	switch {
 	case e.Resume != "":

@@ -16,17 +16,17 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// turnFlags is part of every command that sends a turn and shows it.
+// turnFlags is embedded in every command that starts a turn and shows it.
 type turnFlags struct {
 	remote.Server   `embed:""`
 	credentialFlags `embed:""`
-	RequestID       string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
-	Timeout         time.Duration `help:"Time that the turn may take. 0: the default of the workflow, or of the orchestrator." default:"0"`
+	RequestID       string        `help:"Makes the call repeatable: the same id returns the same turn." placeholder:"ID"`
+	Timeout         time.Duration `help:"Timeout of the turn. 0: the default of its workflow, or of the orchestrator." default:"0"`
 	JSON            bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
 }
 
-// send sends what begin makes, shows the events, and says by the exit code how it ended.
-// Begin also says how the same is sent again.
+// send sends the request that begin returns, shows the events, and returns an exit code for how the turn ended.
+// Begin also returns how the user can send the same request again.
 func (s *turnFlags) send(ctx context.Context, term console.Terminal, begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error)) error {
 	auth, err := s.auth()
 	if err != nil {
@@ -58,13 +58,13 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal, begin func(
 			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(),
 			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // whether a priority is there counts
 		}
-		fmt.Fprintf(term.Err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
+		fmt.Fprintf(term.Err, "The turn may have begun, and continue without you. To see how it ends, %s --request-id %s%s\n",
 			again, req.GetRequestId(), repeatBudget(req.GetBudget())+asked.repeat()+s.repeatHint())
 	}
 	return s.Explain(err)
 }
 
-// mayHaveBegun reports whether a turn may run of which nothing was seen but this error.
+// mayHaveBegun reports whether a turn may be running although nothing but this error was seen of it.
 func mayHaveBegun(err error) bool {
 	return failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)
 }

@@ -21,11 +21,11 @@ type auditCommands struct {
 }
 
 type verifyAudit struct {
-	Files []string `arg:"" help:"The files of one log: FILE, and FILE.000001 and so on if there are. In any order." type:"existingfile"`
-	Head  string   `help:"Hash that the log must have come to, as the process logged it, with all of its 64 digits. Without it nobody sees that lines are missing at the end." placeholder:"HASH"`
+	Files []string `arg:"" help:"The files of one log, in any order: FILE, FILE.000001 and so on." type:"existingfile"`
+	Head  string   `help:"Hash that the log must contain, with all of its 64 digits, as the process logged it. Without it, missing lines at the end go unnoticed." placeholder:"HASH"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (verifyAudit) Help() string {
 	return "Exit code 0: every line is as it was written. 1: the first place that is not is named. A process logs the head of its log when it starts, every 10 minutes and when it stops; keep those elsewhere, and give the last to --head."
 }
@@ -58,7 +58,7 @@ func (v *verifyAudit) Run(term console.Terminal) error {
 	return nil
 }
 
-// printNotes says what is no fault of the chain, and what a reader has to know.
+// printNotes prints what a reader has to know although the chain is intact.
 func printNotes(term console.Terminal, r audit.Report) {
 	if r.First > 1 {
 		fmt.Fprintf(term.Out, "note  it begins with number %d: the files before were not given\n", r.First)
@@ -74,9 +74,9 @@ func printNotes(term console.Terminal, r audit.Report) {
 type showAudit struct {
 	Files []string      `arg:"" help:"The files of one log, in any order." type:"existingfile"`
 	Kind  string        `help:"Only entries of one kind: ${enum}." enum:"any,denied,violation,admin,lifecycle,takeover,credential,log" default:"any"`
-	Actor string        `help:"Only those whose actor contains this." placeholder:"TEXT"`
-	On    string        `help:"Only those whose object or facts contain this." placeholder:"TEXT"`
-	Since time.Duration `help:"Only those of the last while, such as 24h. 0: all."`
+	Actor string        `help:"Only entries whose actor contains this text." placeholder:"TEXT"`
+	On    string        `help:"Only entries whose object or facts contain this text." placeholder:"TEXT"`
+	Since time.Duration `help:"Only entries of the last such time, for example 24h. 0: all."`
 }
 
 // Run prints the entries.

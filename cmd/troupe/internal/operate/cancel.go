@@ -17,12 +17,12 @@ import (
 type cancel struct {
 	remote.Query `embed:""`
 	Trace        string `arg:"" help:"Id of the trace; troupe get traces lists them." type:"trace"`
-	Reason       string `help:"Why, at most 200 characters; who asked reads it." placeholder:"TEXT"`
+	Reason       string `help:"Why, at most 200 characters; the caller of the turn reads it." placeholder:"TEXT"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (cancel) Help() string {
-	return `The turn of the trace ends, also at its worker; its session takes the next one. A trace that has ended is left as it is, and how it ended is said.
+	return `Ends the turn of the trace, also at its worker; the session accepts the next turn. For a trace that has ended it only says how.
 
 Example: troupe cancel 4bf92f3577b34da6a3ce929d0e0e4736 --reason "wrong question"`
 }

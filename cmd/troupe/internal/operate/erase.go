@@ -30,12 +30,12 @@ type deleteSession struct {
 	IDs          []string `arg:"" name:"id" help:"Ids of the sessions."`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (deleteSession) Help() string {
-	return "Removes messages, state, artifacts, traces and their events for good, and cancels the turn that is open. For a week nothing can bring a session of this id back, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
+	return "Deletes messages, state, artifacts, traces and their events for good, and cancels an open turn. For a week no session with this id can be created, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
 }
 
-// Run deletes one after the other, also when one of them is not there.
+// Run deletes the sessions one after the other. It continues when one of them does not exist.
 func (d *deleteSession) Run(ctx context.Context, term console.Terminal) error {
 	var failed []error
 	for _, id := range d.IDs {
@@ -64,9 +64,9 @@ type eraseUser struct {
 	ID           string `arg:"" help:"Id of the user."`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (eraseUser) Help() string {
-	return "Removes all sessions of the user as troupe delete session does, and then state and artifacts under user:. While it runs the user can begin no session. When it breaks off the mesh ends it, and the same command waits for that. Exit code 0: nothing is left but what the receipt says. 1: it is not known."
+	return "Deletes all sessions of the user as troupe delete session does, and then state and artifacts under user:. Meanwhile the user cannot start a session. If the command is interrupted, the mesh completes the erasure, and the same command waits for it. Exit code 0: nothing is left but what the receipt says. 1: unknown."
 }
 
 // Run asks once, erases, and prints the receipt.
@@ -84,7 +84,7 @@ func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// confirm has a person type the name of the user, for what is gone does not come back.
+// confirm asks for the id of the user, because an erasure cannot be undone.
 func (e *eraseUser) confirm(term console.Terminal) error {
 	if e.Yes {
 		return nil

@@ -19,8 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// operateTimeout is what the registry and the workers may take beyond the time for running steps,
-// and to take back what failed.
+// operateTimeout is the time that the registry and the workers may take in addition to the running steps,
+// including a rollback of what failed.
 const operateTimeout = 20 * time.Second
 
 type pause struct {
@@ -30,9 +30,9 @@ type pause struct {
 	Within       time.Duration `help:"How long running steps may take to end, at most 10m; then the pause fails." default:"30s"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (pause) Help() string {
-	return "Pauses every instance that is registered now. Turns that need the agent wait for it as long as the orchestrator's --route-wait. Exit code 0: all are paused. 1: one is not."
+	return "Pauses every registered instance. Turns that need the agent wait for it as long as --route-wait of the orchestrator allows. Exit code 0: all are paused. 1: one is not."
 }
 
 // Run pauses the agent.
@@ -69,7 +69,7 @@ func (r *resume) Run(ctx context.Context, term console.Terminal) error {
 	return outcomeError(err, resp.GetInstances())
 }
 
-// printOutcomes prints what a verb led to.
+// printOutcomes prints a table with the outcome at each instance.
 func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 	fmt.Fprintln(w, "INSTANCE\tSTATE\tFAILURE")
 	for _, o := range all {
@@ -81,7 +81,7 @@ func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 	}
 }
 
-// outcomeError is the exit of a verb.
+// outcomeError returns an exit code when the command failed at an instance; the table says why.
 func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	failed := func(o *troupev1.InstanceOutcome) bool { return o.GetFailure() != nil }
 	if err == nil && slices.ContainsFunc(all, failed) {
@@ -90,20 +90,20 @@ func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	return err
 }
 
-// shutdownTimeout is what the end of an instance may take beyond its drain.
+// shutdownTimeout is the time that an instance may take to end after its drain.
 const shutdownTimeout = 15 * time.Second
 
 type drain struct {
 	remote.Query `embed:""`
 	Instance     string        `arg:"" help:"Id of the instance; troupe get instances lists them."`
-	Agent        string        `help:"Its agent, when several have an instance of this id." placeholder:"NAME"`
+	Agent        string        `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
 	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
 	Within       time.Duration `help:"How long running steps may take to end, at most 10m; then they are cancelled." default:"30s"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (drain) Help() string {
-	return "No new steps are given to the instance. It ends when its steps have, and its process with it. Exit code 0: it has ended."
+	return "The instance gets no new steps. It ends with its process when its running steps have ended. Exit code 0: it has ended."
 }
 
 // Run drains the instance.

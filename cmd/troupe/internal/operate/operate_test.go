@@ -58,7 +58,7 @@ func (quarantinedMesh) ReleaseAgent(context.Context, *troupev1.ReleaseAgentReque
 	return &troupev1.ReleaseAgentResponse{}, nil
 }
 
-// Whoever resumes a quarantined agent reads that it is still shut out, and whoever releases one that it is not.
+// Resuming a quarantined agent says that it is still quarantined, and releasing one says that it no longer is.
 func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, quarantinedMesh{}) })
 	said := func(line ...string) string {

@@ -16,7 +16,7 @@ import (
 )
 
 type provision struct {
-	Etcd provisionEtcd `cmd:"" help:"Make the users and roles of the mesh in etcd, and have it ask who comes."`
+	Etcd provisionEtcd `cmd:"" help:"Create the users and roles of the mesh in etcd, and turn on its authentication."`
 }
 
 type provisionEtcd struct {
@@ -28,22 +28,22 @@ type provisionEtcd struct {
 	Security rootCredentials `embed:"" prefix:"etcd-"`
 }
 
-// rootCredentials are those of etcdregistry.Security, of a command that is no process of the mesh.
+// rootCredentials are the settings of etcdregistry.Security for a command that is not a process of the mesh.
 type rootCredentials struct {
-	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those that this machine trusts." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	CA   string `name:"ca" help:"PEM file with the certificate authorities to trust for etcd at https:// addresses. Empty: those that this machine trusts." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
 	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, whose common name is root. Empty: none." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (provisionEtcd) Help() string {
 	return `Each user is known by the common name of its certificate: orchestrator, memory, worker/AGENT, and root,
-whose certificate this command needs. What is so already is left alone: run it again when agents come. It removes no user.
+whose certificate this command needs. It changes nothing that is set up already: run it again when agents are added. It removes no user.
 
 Example: troupe provision etcd --agents ./agents --etcd https://etcd:2379 --etcd-ca ca.crt --etcd-cert root.crt --etcd-key root.key`
 }
 
-// Run makes them.
+// Run creates the users and roles.
 func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
 	agents := p.Agent
 	if p.Agents != "" {
@@ -69,7 +69,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
 	}
 	fmt.Fprintf(term.Out, "etcd knows %s.\n", strings.Join(names, ", "))
 	if len(others) > 0 {
-		fmt.Fprintf(term.Out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", console.Join(others))
+		fmt.Fprintf(term.Out, "It also knows %s, which no file declares; remove each with etcdctl user delete.\n", console.Join(others))
 	}
 	return nil
 }

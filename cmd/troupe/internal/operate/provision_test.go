@@ -27,7 +27,7 @@ func TestProvision_MakesUsersOfWhatIsDeclared(t *testing.T) {
 	}
 	require.Zero(t, run(t.Context(), args, console.Terminal{Out: &out, Err: &errs}), errs.String())
 	require.Equal(t, "etcd knows orchestrator, memory, worker/hello, worker/coordinator, worker/clarification, worker/research, worker/synthesis.\n"+
-		"It also knows worker/gone, which nobody declares; remove each with etcdctl user delete.\n", out.String())
+		"It also knows worker/gone, which no file declares; remove each with etcdctl user delete.\n", out.String())
 	require.True(t, etcdtest.MayWrite(t, etcd.As("worker/hello"), "/troupe/v1/reg/hello/1"))
 
 	worker, err := ca.Files(identity.Worker, "research")
@@ -37,7 +37,7 @@ func TestProvision_MakesUsersOfWhatIsDeclared(t *testing.T) {
 	require.Contains(t, errs.String(), "permission denied")
 }
 
-// Whoever provisions an etcd that refuses them, or that they refuse, reads why, and which flag to look at.
+// When etcd rejects the user, or the user etcd, the error says why and which flag to check.
 func TestProvision_SaysWhyEtcdIsOutOfReach(t *testing.T) {
 	keys := func(dir string) identity.Files {
 		ca, err := identity.OpenCA(dir)

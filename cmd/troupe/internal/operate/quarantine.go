@@ -19,12 +19,12 @@ type quarantine struct {
 	Reason       string `help:"Why, at most 200 characters; other operators see it, and the audit log keeps it." required:"" placeholder:"TEXT"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (quarantine) Help() string {
-	return "The kill switch. Within 2 s the agent gets no step anywhere, turns that run a step of it fail, and the mesh refuses the calls of its workers; it stays so, whatever is restarted, until troupe release. The table says which workers have paused, which does not matter to that. Exit code 0: it is shut out."
+	return "The kill switch. Within 2 s the agent gets no more steps, turns that run one of its steps fail, and the mesh rejects calls of its workers. The quarantine survives restarts and ends with troupe release. The table lists the workers that have paused; the quarantine does not depend on that. Exit code 0: the agent is quarantined."
 }
 
-// Run shuts the agent out.
+// Run quarantines the agent.
 func (q *quarantine) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.QuarantineAgentResponse
 	return q.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -46,7 +46,7 @@ type release struct {
 	Reason       string `help:"Why, at most 200 characters; the audit log keeps it." placeholder:"TEXT"`
 }
 
-// Run lets the agent in again.
+// Run releases the agent.
 func (r *release) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ReleaseAgentResponse
 	err := r.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -63,11 +63,11 @@ func (r *release) Run(ctx context.Context, term console.Terminal) error {
 	return outcomeError(err, resp.GetInstances())
 }
 
-// findQuarantine is the quarantine of an agent; nil: there is none, or it is not known.
+// findQuarantine returns the quarantine of an agent, or nil when there is none or it cannot be read.
 func findQuarantine(ctx context.Context, c *client.Client, agent string) *troupev1.Quarantine {
 	resp, err := c.ListAgents(ctx, &troupev1.ListAgentsRequest{})
 	if err != nil {
-		return nil // what was asked for is done, and that is what is told
+		return nil // the resume itself has succeeded
 	}
 	for _, a := range resp.GetAgents() {
 		if a.GetName() == agent {

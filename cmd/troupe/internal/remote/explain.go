@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Explain adds what to do to an error of a mesh that is not there, and says what is wrong with a request in
-// the words of the command line. An error that the mesh itself sent has no cause here.
+// Explain says what to do about an error when the mesh cannot be reached, and translates errors about a request
+// into terms of the command line. Errors that the mesh itself sent have no cause here.
 func (s Server) Explain(err error) error {
 	err = grpcfailure.FromStatus("troupe", err)
 	e, ok := errors.AsType[*failure.Error](err)

@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// What the mesh says of a request speaks of the fields of the API. Who typed a command knows its flags.
+// The mesh reports errors in terms of the fields of its API. A user of the command line knows flags instead.
 
-// flagOf are the names of fields as they are typed, and calls of the API as commands.
+// flagOf maps fields of the API to flags and arguments.
 var flagOf = map[string]string{
 	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
 	"request_id": "--request-id", "reason": "--reason", "within": "--within", "timeout": "--timeout",
@@ -24,7 +24,7 @@ var (
 	commandOf   = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
 )
 
-// inFlags is an error about a request in the words of the command line; others are as they were.
+// inFlags translates an error about a request into terms of the command line. Other errors stay as they are.
 func inFlags(err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !failure.Is(err, failure.UserInvalidInput, failure.NotFound, failure.TurnNotOpen) {

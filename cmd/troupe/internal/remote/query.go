@@ -13,21 +13,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// Query is part of every get command.
+// Query is embedded in every command that asks the mesh once and prints the answer.
 type Query struct {
 	Server `embed:""`
 	JSON   bool `name:"json" help:"Print the answer in protobuf JSON."`
 }
 
-// Timeout bounds a get command.
+// Timeout bounds a query.
 const Timeout = 10 * time.Second
 
-// Show asks, and prints the answer as JSON or as the given table.
+// Show asks and prints the answer as JSON or as the given table.
 func (q Query) Show(ctx context.Context, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
 	return q.ShowWithin(ctx, Timeout, term, ask, table)
 }
 
-// ShowWithin is run for what takes its time.
+// ShowWithin does the same as Show within the given time.
 func (q Query) ShowWithin(ctx context.Context, most time.Duration, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
 	c, conn, err := q.Dial()
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// AnnounceRetries is a client that says so when it waits because the mesh is overloaded.
+// AnnounceRetries returns a client that tells the user when it waits because the mesh is overloaded.
 func AnnounceRetries(c *client.Client, term console.Terminal) *client.Client {
 	return c.Waiting(func(_ error, d time.Duration) {
-		fmt.Fprintf(term.Err, "The mesh has more to do than it can; asking again in %s.\n", d.Round(100*time.Millisecond))
+		fmt.Fprintf(term.Err, "The mesh is overloaded; trying again in %s.\n", d.Round(100*time.Millisecond))
 	})
 }

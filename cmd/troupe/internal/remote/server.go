@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Server is where the orchestrator is; part of every command that talks to one.
+// Server says how to reach the orchestrator. It is embedded in every command that talks to one.
 type Server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 
@@ -25,7 +25,7 @@ type Server struct {
 	Token bearer.Token   `embed:""`
 }
 
-// defaultAddr is that of troupe dev.
+// defaultAddr is where troupe dev serves.
 const defaultAddr = "127.0.0.1:7400"
 
 func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
@@ -47,7 +47,7 @@ func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
 	return client.New(client.Signed(conn, token)), conn, nil
 }
 
-// Flags is what a command has to say to reach the same orchestrator from the same shell.
+// Flags returns the flags with which another command reaches the same orchestrator from the same shell.
 func (s Server) Flags() string {
 	text := ""
 	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), defaultAddr) {

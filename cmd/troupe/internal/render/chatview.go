@@ -7,7 +7,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ChatView is the view of a turn for who talks with it: what is said, and one line for each tool.
+// ChatView prints a turn for a chat: what is said, and one line for each tool.
 type ChatView struct {
 	View
 	speaker string            // who spoke last

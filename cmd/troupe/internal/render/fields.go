@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Attachment is a file that came with an input, on one line.
+// Attachment describes a file of an input on one line.
 func Attachment(b *troupev1.Blob) string {
 	stored := ""
 	if v := b.GetArtifact().GetVersion(); v > 0 {
@@ -32,7 +32,7 @@ func TraceState(t *troupev1.Trace) string {
 	return state
 }
 
-// PlannedTasks are what a planner wants done, one line each.
+// PlannedTasks returns the tasks of a planner, one line each.
 func PlannedTasks(r *troupev1.StepResult) (lines []string) {
 	for i, t := range r.GetTasks() {
 		lines = append(lines, fmt.Sprintf("task %d for %s: %s", i+1, console.EscapeLine(t.GetAgent()), console.Brief(t.GetText(), 80)))
@@ -40,7 +40,7 @@ func PlannedTasks(r *troupev1.StepResult) (lines []string) {
 	return lines
 }
 
-// Quarantine is how an agent that is quarantined is shown, in a row.
+// Quarantine describes a quarantine on one line (empty for none).
 func Quarantine(q *troupev1.Quarantine) string {
 	if q == nil {
 		return ""
@@ -48,7 +48,7 @@ func Quarantine(q *troupev1.Quarantine) string {
 	return fmt.Sprintf("quarantined for %s: %s", console.Age(q.GetSince()), q.GetReason())
 }
 
-// Speaker is who said a message.
+// Speaker returns the author of a message, or its role when it names none.
 func Speaker(m conversation.Message) string {
 	if m.Author != "" {
 		return m.Author
@@ -56,7 +56,7 @@ func Speaker(m conversation.Message) string {
 	return string(m.Role)
 }
 
-// AgentMessage is what an agent said or changed beside its model.
+// AgentMessage describes what an agent said or changed apart from the text of its model.
 func AgentMessage(m *troupev1.AgentMessage) string {
 	var parts []string
 	if m.GetText() != "" {
@@ -75,7 +75,7 @@ func Topic(t *troupev1.Thinking) string {
 	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
 
-// Answer is what somebody said about a call that waited.
+// Answer describes the decision about a call that waited.
 func Answer(a *troupev1.CallAnswer) string {
 	text := fmt.Sprintf("%s: %s", console.EscapeLine(a.GetId()), strings.ToLower(strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_")))
 	if a.GetBy() != "" {
@@ -90,7 +90,7 @@ func Answer(a *troupev1.CallAnswer) string {
 	return text
 }
 
-// Parent is the place in another turn from which a turn was asked for.
+// Parent names the step and the call that asked for a turn.
 func Parent(p *troupev1.Parent) string {
 	return fmt.Sprintf("trace %s  step %d  call %d", console.EscapeLine(p.GetTraceId()), p.GetStep(), p.GetCall())
 }
@@ -100,12 +100,12 @@ func Subtask(s *troupev1.SubtaskStarted) string {
 	return fmt.Sprintf("session %s  trace %s", console.EscapeLine(s.GetSessionId()), console.EscapeLine(s.GetTraceId()))
 }
 
-// Violation is a write that was refused, because the state has another owner.
+// Violation describes a write that was rejected because another agent owns the state.
 func Violation(v *troupev1.OwnershipViolation) string {
 	return console.EscapeLine(fmt.Sprintf("%s tried to modify state %q, which is owned by %s; nothing changed", v.GetActor(), v.GetKey(), v.GetOwner()))
 }
 
-// toolProgress is how far a tool is.
+// toolProgress describes how far a tool is.
 func toolProgress(p *troupev1.ToolProgress) string {
 	text := console.EscapeLine(p.GetTool()) + " …"
 	if p.Fraction != nil {

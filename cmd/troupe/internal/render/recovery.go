@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Origin is the trace from which a turn goes on.
+// Origin describes the trace from which a turn continues.
 func Origin(f *troupev1.From) string {
 	if f.GetFork() {
 		return fmt.Sprintf("trace %s, forked at step %d", console.EscapeLine(f.GetTraceId()), f.GetStep())
@@ -16,8 +16,8 @@ func Origin(f *troupev1.From) string {
 	return fmt.Sprintf("trace %s, which failed", console.EscapeLine(f.GetTraceId()))
 }
 
-// Recovery is what there is of a turn that failed, and how one goes on from there; flags are those of
-// the command that does.
+// Recovery describes what a failed turn has completed, and the command that continues from there with the given
+// flags.
 func Recovery(p *troupev1.PartialResult, flags string) []string {
 	if p == nil {
 		return nil

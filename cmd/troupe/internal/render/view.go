@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// View prints events the way a person wants to follow them: who works, why, with which
-// tools, the text as it comes, and the answer.
+// View prints the events of a turn for a person: who works and why, which tools run, the text as it arrives, and
+// the answer.
 type View struct {
 	Terminal console.Terminal
 	Server   remote.Server // for the commands that go on
@@ -26,8 +26,8 @@ type View struct {
 	step     int32         // that one; branches of a workflow take turns
 }
 
-// Show prints events as they come, and says whether there were any and how the turn ended:
-// nil, an exit, or why it is not known.
+// Show prints events as they arrive. It reports whether there was any, and returns how the turn ended: nil, an
+// exit code, or the error of the stream.
 func (v *View) Show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
 	for e, err := range events {
 		if err != nil {
@@ -145,7 +145,7 @@ func (v *View) stepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 		v.line("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
 		return
 	}
-	if s.GetDuration() != nil { // else it is told by who did not see it begin
+	if s.GetDuration() != nil { // nil: the reporter took over and did not see the start
 		v.line("          %s", v.Terminal.Paint(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()))))
 	}
 	for _, line := range PlannedTasks(s.GetResult()) {
@@ -169,7 +169,7 @@ func (v *View) result(r *troupev1.TurnResult) {
 	v.line("\n%s", v.Terminal.Paint(console.Dim, strings.Join(how, ", ")))
 }
 
-// nextSteps says what the user can do when the turn needs it.
+// nextSteps prints the commands that answer what the turn waits for.
 func (v *View) nextSteps(session string, r *troupev1.TurnResult) {
 	if !NeedsUser(r.GetOutcome()) {
 		return
@@ -191,7 +191,7 @@ func (v *View) nextSteps(session string, r *troupev1.TurnResult) {
 	v.line("A text in their place leaves them undone: troupe ask%s …", flags)
 }
 
-// commandFlags are those with which the same person reaches the same mesh.
+// commandFlags returns the flags that let the same user reach the same mesh with the next command.
 func (v *View) commandFlags(more string) string {
 	flags := v.Server.Flags() + more
 	if v.User != "" {

@@ -28,18 +28,18 @@ type a2aBridge struct {
 	Server string `help:"Address of the orchestrator. --addr says the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 	Listen string `help:"Address to serve A2A at, in plain text and without authentication." default:"127.0.0.1:7410" env:"TROUPE_A2A_LISTEN"`
 	URL    string `name:"url" help:"Where clients reach it, for the agent card. Empty: http:// and the address it serves at." env:"TROUPE_A2A_URL"`
-	Name   string `help:"Name of the agent that the mesh is to clients." default:"troupe" env:"TROUPE_A2A_NAME"`
+	Name   string `help:"Name under which clients see the mesh as an agent." default:"troupe" env:"TROUPE_A2A_NAME"`
 	Target string `help:"Workflow or agent for messages that name none. Empty: the default workflow." placeholder:"NAME"`
 
-	Bearer bool `help:"Pass the token that a request shows, as Authorization: Bearer, on to the orchestrator, which knows by it who calls; the agent card says that one is needed."`
+	Bearer bool `help:"Forward the token of each request (Authorization: Bearer) to the orchestrator, which identifies the caller by it. The agent card then requires one."`
 
-	LetAnybodyCall bool `help:"Serve at an address that is not loopback: whoever reaches it may then talk with the mesh."`
+	LetAnybodyCall bool `help:"Allow an address other than loopback. Everyone who reaches it may then talk to the mesh."`
 
 	TLS       identity.Trust   `embed:""`
 	Telemetry telemetry.Config `embed:""`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (a2aBridge) Help() string {
 	return `Clients of A2A find the agent card at /.well-known/agent-card.json, JSON-RPC at / and the same as REST.
 
@@ -87,7 +87,7 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	}, probe.Part(lis, served), b.checkMesh(mesh, term))
 }
 
-// checkMesh says once when the mesh cannot be reached; what is served asks it anew with each request.
+// checkMesh warns once when the mesh cannot be reached. Each request to the bridge connects anew.
 func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) process.Part {
 	return process.Part{Name: "look", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
@@ -104,7 +104,7 @@ func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) proces
 	}}
 }
 
-// checkListen refuses an address that others can reach, unless that is said to be meant.
+// checkListen rejects an address that other machines reach, unless the user allows it explicitly.
 func (b *a2aBridge) checkListen() error {
 	host, _, err := net.SplitHostPort(b.Listen)
 	if err != nil {
@@ -115,5 +115,5 @@ func (b *a2aBridge) checkListen() error {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "troupe a2a",
-		"--listen: whoever reaches %s could talk with the mesh, for there is no authentication; serve at 127.0.0.1 behind something that asks who it is, or add --let-anybody-call", b.Listen)
+		"--listen: everyone who reaches %s could talk to the mesh, because there is no authentication; serve at 127.0.0.1 behind a proxy that authenticates, or add --let-anybody-call", b.Listen)
 }

@@ -29,12 +29,12 @@ type dev struct {
 	Agents   console.Folder `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" placeholder:"DIR"`
 	Reload   bool           `help:"Replace agents whose files in the folder change." default:"true" negatable:"" env:"TROUPE_RELOAD"`
 	Docs     string         `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
-	AgentLog string         `name:"agent-log" help:"Folder in which agents write down their turns: a plain log, and session logs in YAML. Empty: the data folder; off: nowhere." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
+	AgentLog string         `name:"agent-log" help:"Folder for the logs that agents write of their turns: a plain log, and session logs in YAML. Empty: the data folder; off: none." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 	Drain    time.Duration  `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
-	Ask      string         `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
-	Target   string         `help:"Workflow or agent that shall answer --ask. Empty: the default workflow, or else the only agent." placeholder:"NAME"`
+	Ask      string         `help:"Ask this when the mesh is up, show the turn, and stop." placeholder:"TEXT"`
+	Target   string         `help:"Workflow or agent that should answer --ask. Empty: the default workflow, or else the only agent." placeholder:"NAME"`
 
-	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Let --grpc-addr be one that other machines reach, in plain text and without any proof of who calls: whoever reaches it may do all that an admin may, and others may read along." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
+	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Allow a --grpc-addr that other machines reach, in plain text and without any proof of who calls: everyone who reaches it may do all that an admin may, and others may read along." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 
 	Telemetry telemetry.Config `embed:""`
 }
@@ -68,7 +68,7 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	err = standalone.Run(ctx, t, cfg, func(e standalone.Endpoints) {
 		if d.Ask == "" {
 			if err := d.writeEnv(e); err != nil {
-				t.Log.Warn("programs have to be told where the mesh is", zap.Error(err))
+				t.Log.Warn("mesh.env cannot be written; give programs the addresses of the mesh yourself", zap.Error(err))
 			}
 			forget = func() { _ = os.Remove(d.envFile()) }
 			d.printEndpoints(term, e, time.Since(began))
@@ -95,8 +95,8 @@ func (d *dev) agentLog() string {
 	return cmp.Or(d.AgentLog, d.DataDir)
 }
 
-// auditLog is in the data folder, unless another file is named. All services of the mesh write
-// to the one.
+// auditLog returns the file that all services of the mesh write their audit entries to. It is in the data folder
+// unless another file is named.
 func (d *dev) auditLog() string {
 	return cmp.Or(d.Telemetry.AuditLog, filepath.Join(d.DataDir, "audit", "mesh.jsonl"))
 }
@@ -108,7 +108,7 @@ func (d *dev) files() fs.FS {
 	return os.DirFS(string(d.Agents))
 }
 
-// watchedFolder is the folder whose changes take effect.
+// watchedFolder returns the folder whose changes take effect (empty for none).
 func (d *dev) watchedFolder() string {
 	if !d.Reload {
 		return ""
@@ -118,13 +118,13 @@ func (d *dev) watchedFolder() string {
 
 func (d *dev) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }
 
-// writeEnv writes down what a program needs to join the mesh, for as long as it runs.
+// writeEnv writes the settings with which a program joins the mesh. The file exists as long as the mesh runs.
 func (d *dev) writeEnv(e standalone.Endpoints) error {
 	text := fmt.Sprintf("TROUPE_ETCD=%s\nTROUPE_MEMORY=%s\nTROUPE_ADDR=%s\nTROUPE_TLS_DEV_CA=%s\n", strings.Join(e.Etcd, ","), e.Memory, e.GRPC, e.DevCA)
 	return os.WriteFile(d.envFile(), []byte(text), 0o600)
 }
 
-// target is who answers when nobody is named; empty: the default workflow.
+// target returns who answers when the user names no target (empty for the default workflow).
 func (d *dev) target(e standalone.Endpoints) string {
 	if d.Target == "" && len(e.Workflows) == 0 && len(e.Agents) == 1 {
 		return e.Agents[0]
@@ -178,7 +178,7 @@ Stop it with Ctrl-C.
 `, d.envFile())
 }
 
-// askOnce asks once and shows what happens.
+// askOnce asks the question of --ask and shows the turn.
 func (d *dev) askOnce(ctx context.Context, term console.Terminal, e standalone.Endpoints) error {
 	fmt.Fprintf(term.Out, "The mesh is up at %s: agents %s.\n\n> %s\n\n", e.GRPC, strings.Join(e.Agents, ", "), d.Ask)
 	c, conn, err := remote.Server{Addr: e.GRPC}.Dial()

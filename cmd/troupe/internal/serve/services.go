@@ -11,7 +11,7 @@ import (
 	worker "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// services are the programs of a mesh whose parts run apart, as in a cluster.
+// services are the programs of a mesh whose parts run separately, as in a cluster.
 type services struct {
 	Orchestrator orchestratorService `cmd:"" help:"Takes what users say, decides which agent works next, and streams what happens."`
 	Memory       memoryService       `cmd:"" help:"Keeps the conversations of the mesh in Redis."`
@@ -51,7 +51,7 @@ func (s *workerService) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// run serves as the program of that name does: errors and exit codes are the same.
+// run serves like the program of that name, with the same errors and exit codes.
 func run(ctx context.Context, term console.Terminal, name string, tel telemetry.Config, service func(context.Context, *telemetry.Telemetry) error) error {
 	if code := process.Serve(ctx, name, tel, term.Err, service); code != process.ExitOK {
 		return console.ExitCode(code)

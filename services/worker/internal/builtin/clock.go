@@ -46,7 +46,7 @@ func newClock(s clockSettings) (tool.Tool, error) {
 	return tool.Within(tool.Scope{}, tool.With(execution.Read, t)), nil
 }
 
-// loadZone finds a time zone by its name. Local is none: it would mean that of the worker.
+// loadZone finds a time zone by its name. It rejects Local, which would be the zone of the worker.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, failure.New(failure.UserInvalidInput, CurrentTime, "Local is no time zone")

@@ -99,11 +99,11 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	if err != nil {
 		return "", f.explain(ctx, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read as far as anybody wants
+	defer func() { _ = resp.Body.Close() }() // everything needed was read
 	if resp.StatusCode != http.StatusOK {
 		return "", fetchError("the server answered %d %s; try another address", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what is no type is told by the bytes
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // an invalid type is detected from the content
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return "", f.explain(ctx, err)

@@ -33,7 +33,7 @@ func withoutPossessive(word string) string {
 	return word
 }
 
-// stopWords are the English words that say nothing about what a text is about. The list is that of the
+// stopWords are the English words that say nothing about what a text is about. The list is taken from the
 // Snowball project (BSD licence).
 var stopWords = func() map[string]bool {
 	all := map[string]bool{}

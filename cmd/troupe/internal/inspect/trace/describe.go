@@ -18,14 +18,14 @@ type Describe struct {
 	ID           string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (Describe) Help() string {
-	return "Prints steps, attempts, iterations, model calls and tools as a tree, of a running trace as far as it came. " +
+	return "Prints steps, attempts, iterations, model calls and tools as a tree, of a running trace as far as it is. " +
 		"A step has a status: success, error with its kind, partial, pending or cancelled; a plan says how far its steps are. " +
 		"Sums are those of the lines below. A cost of - is not known; a + behind it says that some of it is not."
 }
 
-// Run reads the trace as it is stored now, and prints it.
+// Run prints the trace as it is stored now.
 func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := d.Dial()
 	if err != nil {
@@ -51,11 +51,10 @@ func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 	return nil
 }
 
-// maxRunTraces is how many traces of a run are named.
+// maxRunTraces is how many traces of a run are listed.
 const maxRunTraces = 20
 
-// load is a trace with the events that were stored when it was asked for. Of one that
-// runs it does not wait for more.
+// load returns a trace and the events that are stored now. It does not wait for more events of a running trace.
 func load(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
 	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id, Plan: true})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceTree is a tree that grows with the events of a trace.
+// traceTree builds a tree from the events of a trace.
 type traceTree struct {
 	root         *node
 	plan         []*troupev1.PlanStep
@@ -37,10 +37,10 @@ type traceAttempt struct {
 	ended     bool
 }
 
-// interrupted is what became of something whose end nobody told.
+// interrupted is shown for what has no recorded end although the trace has ended.
 const interrupted = "broken off"
 
-// buildTree is the tree of a trace: what happened, in order, under where it happened.
+// buildTree returns the tree of a trace: what happened, in order, below where it happened.
 func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	t := &traceTree{
 		plan:  trace.GetPlan(),
@@ -65,7 +65,7 @@ func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	return t.root
 }
 
-// addTurnEvent is an event of the turn itself.
+// addTurnEvent adds an event of the turn itself.
 func (t *traceTree) addTurnEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
@@ -91,7 +91,7 @@ func (t *traceTree) addTurnEvent(e *troupev1.Event) {
 	}
 }
 
-// placeRoute leaves a decision that no step followed where it was made.
+// placeRoute adds a decision that no step followed to the turn.
 func (t *traceTree) placeRoute() {
 	if t.pendingRoute != nil {
 		t.root.add(t.pendingRoute)
@@ -99,7 +99,7 @@ func (t *traceTree) placeRoute() {
 	}
 }
 
-// addStepEvent is an event of a step.
+// addStepEvent adds an event of a step.
 func (t *traceTree) addStepEvent(e *troupev1.Event) {
 	s := t.step(e)
 	if p := e.GetStepFinished(); p != nil {
@@ -163,7 +163,7 @@ func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
 	}
 }
 
-// end is the end of an attempt, by the clock of the orchestrator as its beginning.
+// end marks the attempt as ended, by the clock of the orchestrator, which also timed its start.
 func (a *traceAttempt) end(e *troupev1.Event) {
 	a.ended = true
 	if !a.started.IsZero() {
@@ -171,7 +171,7 @@ func (a *traceAttempt) end(e *troupev1.Event) {
 	}
 }
 
-// event is what a worker tells of an attempt.
+// event adds what a worker reported about an attempt.
 func (a *traceAttempt) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
@@ -219,7 +219,7 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 	}
 }
 
-// finishNote says of an answer that it did not end by itself.
+// finishNote says why the model did not end its answer by itself (empty when it did).
 func finishNote(f troupev1.FinishReason) string {
 	if f == troupev1.FinishReason_FINISH_REASON_LENGTH || f == troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER {
 		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
@@ -241,7 +241,7 @@ func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) 
 	}
 }
 
-// markUnfinished marks what has no end: it runs, or nobody told how it ended.
+// markUnfinished marks everything without a recorded end as running or interrupted.
 func (t *traceTree) markUnfinished(open string) {
 	for _, s := range t.steps {
 		if !s.ended {
@@ -262,7 +262,7 @@ func (t *traceTree) markUnfinished(open string) {
 	}
 }
 
-// decisionText is who works next, or what a step may use, and why, with those who could have.
+// decisionText describes a routing or tool decision with its reason and alternatives.
 func decisionText(what string, d *troupev1.RoutingDecision) string {
 	text := fmt.Sprintf("%s %s, %s: %s", what, d.GetTarget(), strings.TrimPrefix(d.GetStrategy().String(), "ROUTING_STRATEGY_"), d.GetReason())
 	if d.GetConfidence() > 0 && d.GetConfidence() < 1 {
@@ -282,7 +282,7 @@ func failureNode(what string, f *troupev1.Failure) *node {
 	return &node{text: fmt.Sprintf("%s with %s: %s", what, grpcfailure.FromProto(f).Mode, f.GetMessage()), style: console.Red}
 }
 
-// resultNode is how the turn ended.
+// resultNode describes how the turn ended.
 func resultNode(r *troupev1.TurnResult) *node {
 	if f := r.GetFailure(); f != nil {
 		return failureNode(string(memorywire.OutcomeFromProto(r.GetOutcome())), f)

@@ -10,14 +10,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// excerptMargin is how many characters are shown on either side of the place where two texts part, and
-// shownLines how many lines of each.
+// excerptMargin is how many characters are shown on either side of the first difference of two texts, and
+// maxExcerptLines how many lines of each.
 const (
 	excerptMargin   = 60
 	maxExcerptLines = 6
 )
 
-// printSides prints both sides of a difference: of long texts the place where they part.
+// printSides prints both sides of a difference. Long texts are cut to the place where they differ.
 func printSides(w io.Writer, d *troupev1.Difference) {
 	was, now := excerptBoth(d.GetRecorded(), d.GetNow())
 	for _, side := range []struct{ name, text string }{{"recorded", was}, {"now", now}} {
@@ -32,7 +32,7 @@ func printSides(w io.Writer, d *troupev1.Difference) {
 	}
 }
 
-// excerptBoth cuts both texts to what is around the first place where they differ.
+// excerptBoth cuts both texts to the surroundings of their first difference.
 func excerptBoth(a, b string) (string, string) {
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {
@@ -44,7 +44,7 @@ func excerptBoth(a, b string) (string, string) {
 	return excerpt(a, same), excerpt(b, same)
 }
 
-// excerpt is what is around a place in a text.
+// excerpt returns the part of a text around a position.
 func excerpt(text string, at int) string {
 	from, to := max(0, at-excerptMargin), min(len(text), at+3*excerptMargin)
 	for from > 0 && !utf8.RuneStart(text[from]) {

@@ -21,14 +21,14 @@ type explain struct {
 	ID           string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (explain) Help() string {
-	return "Prints the decisions of a trace in the order in which they were made: which agent, which instance, which tools, why, who else " +
-		"could have been chosen and who could not; and what led to the next one: attempts that were lost, steps that failed. " +
-		"With --json it has the events that tell of these, as troupe describe trace has all."
+	return "Prints the decisions of a trace in order: which agent, which instance and which tools were chosen, why, and which candidates " +
+		"were not; and what led to the next decision: lost attempts and failed steps. " +
+		"With --json it prints the events of these decisions, where troupe describe trace prints all events."
 }
 
-// Run reads the trace as it is stored now, and prints what was decided.
+// Run prints the decisions of the trace as it is stored now.
 func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := x.Dial()
 	if err != nil {
@@ -62,8 +62,7 @@ func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	return w.Flush()
 }
 
-// explanation is what an event says of the course of a turn, a heading first; nil when it says
-// nothing of it.
+// explanation returns what an event says about the decisions of a turn, with a heading first (nil for nothing).
 func explanation(e *troupev1.Event) []string {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
@@ -105,7 +104,8 @@ func explanation(e *troupev1.Event) []string {
 	return nil
 }
 
-// decisionLines is a decision: who, how sure, why, who else, and who not.
+// decisionLines describes a decision: the choice, its confidence and reason, and the candidates that were not
+// chosen.
 func decisionLines(kind string, d *troupev1.Decision, rejected []*troupev1.RejectedInstance, where ...string) []string {
 	about := strings.ToLower(d.GetMetadata()["strategy"])
 	if d.GetType() == troupev1.DecisionType_DECISION_TYPE_FALLBACK {

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stepStatus is how a step ended: with the kind of its error, and whether the same may go well later.
+// stepStatus says how a step ended: with the kind of its error, and whether a retry may succeed.
 func stepStatus(r *troupev1.StepResult) string {
 	resp := response.FromResult(wire.ResultFromProto(r))
 	text := string(resp.Status)
@@ -24,7 +24,7 @@ func stepStatus(r *troupev1.StepResult) string {
 	return text
 }
 
-// planNodes are the steps of a plan with how far they are.
+// planNodes returns the steps of a plan with their progress.
 func planNodes(plan []*troupev1.PlanStep) (lines []*node) {
 	for _, s := range plan {
 		n := &node{text: fmt.Sprintf("%s, agent %s: %s", s.GetStep(), s.GetAgent(), strings.ToLower(strings.TrimPrefix(s.GetState().String(), "PLAN_STATE_")))}

@@ -18,20 +18,20 @@ import (
 type replay struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" name:"trace" help:"Id of a trace that has ended; troupe get traces lists them." type:"trace"`
-	Step         int32  `help:"Only this step, from 1 to 50. 0: all, and the routing between them." placeholder:"N" type:"step"`
-	Instance     string `help:"The instance that shall run the steps of its agent. Empty: any." placeholder:"ID"`
+	Step         int32  `help:"Only this step, from 1 to 50. 0: all steps, and the routing between them." placeholder:"N" type:"step"`
+	Instance     string `help:"Instance that should run the steps of its agent. Empty: any." placeholder:"ID"`
 }
 
-// Help is the long help of the command.
+// Help implements kong.HelpProvider.
 func (replay) Help() string {
 	return "The agents run as they are now; models and tools answer as they were recorded. Nothing is called, and nothing is stored. " +
 		"The memory service must keep recordings (--keep-journals), as troupe dev does. Exit code 0: the same. 1: not."
 }
 
-// replayTimeout bounds a replay: nothing in it waits for others, but for places at instances.
+// replayTimeout bounds a replay, which waits for nothing but capacity of instances.
 const replayTimeout = 2 * time.Minute
 
-// Run has the trace run again, and prints what came of it.
+// Run replays the trace and prints the result.
 func (r *replay) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ReplayTraceResponse
 	err := r.ShowWithin(ctx, replayTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -52,7 +52,7 @@ func hasDifference(resp *troupev1.ReplayTraceResponse) bool {
 	return different
 }
 
-// printReplay prints what came of a replay.
+// printReplay prints the result of a replay.
 func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 	var steps, models, tools int64
 	for _, s := range resp.GetSteps() {
@@ -86,7 +86,7 @@ func callSuffix(d *troupev1.Difference) string {
 	return fmt.Sprintf(", call %d", d.GetNumber())
 }
 
-// differenceText is what kind of difference it is.
+// differenceText says in words what kind of difference it is.
 func differenceText(d *troupev1.Difference) string {
 	about := console.EscapeLine(d.GetSubject())
 	if about == "" {

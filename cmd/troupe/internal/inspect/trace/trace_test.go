@@ -21,7 +21,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceServer is an orchestrator with one trace. Whoever watches a trace that runs waits.
+// traceServer is an orchestrator with one trace. Watching a running trace waits.
 type traceServer struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	trace  *troupev1.Trace

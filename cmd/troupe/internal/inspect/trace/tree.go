@@ -21,7 +21,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// node is one line of the tree of a trace.
+// node is one line of the tree.
 type node struct {
 	text     string
 	style    string
@@ -36,9 +36,8 @@ func (n *node) add(child *node) *node {
 	return child
 }
 
-// usage is what the model calls of the line and of those below it consumed, and whether the
-// cost of all of them is known. What a step says of itself counts when none of its calls is
-// known.
+// usage returns the usage of a line and its children, and whether all of their costs are known. The usage that a
+// step reports counts only when none of its calls is known.
 func (n *node) usage() (sum execution.Usage, priced bool) {
 	priced = true
 	for _, b := range n.children {
@@ -51,7 +50,7 @@ func (n *node) usage() (sum execution.Usage, priced bool) {
 	return sum, priced
 }
 
-// printTree prints what is known of a trace, and then its tree.
+// printTree prints the facts of a trace, and then its tree.
 func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Trace, events []*troupev1.Event) {
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
 	console.Row(w, "trace", trace.GetTraceId())
@@ -106,8 +105,7 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	}
 }
 
-// budgetUsed is what the turn took of its budget, as far as its events tell; empty when it took
-// nothing, or had no budget.
+// budgetUsed returns how much of its budget the turn has used, as far as its events say (empty for nothing).
 func budgetUsed(events []*troupev1.Event) string {
 	var spent spending.Tally
 	for _, e := range events {
@@ -120,7 +118,7 @@ func budgetUsed(events []*troupev1.Event) string {
 	return spending.Describe(wire.UsedToProto(spent.Used()), limits)
 }
 
-// treeColumns stand before the tree, so that no text in it can shift them.
+// treeColumns is the number of columns before the tree. They come first so that no text can shift them.
 const treeColumns = 4
 
 func (n *node) cells() (c [treeColumns]string) {
@@ -137,8 +135,7 @@ func (n *node) cells() (c [treeColumns]string) {
 	return c
 }
 
-// dollars is a cost of millionths of a dollar; a + says that there is more, of which it is
-// not known how much.
+// dollars formats a cost in millionths of a dollar. A + says that some of the cost is unknown.
 func dollars(micros int64, all bool) string {
 	text := "-"
 	switch {
@@ -155,7 +152,7 @@ func dollars(micros int64, all bool) string {
 	return text
 }
 
-// printAligned prints cells to the right of their column, and a text behind them.
+// printAligned prints right-aligned cells, each line followed by its text.
 func printAligned(out io.Writer, lines [][treeColumns]string, texts []string) {
 	var width [treeColumns]int
 	for _, line := range lines {

@@ -10,12 +10,12 @@ import (
 
 type watch struct {
 	remote.Server `embed:""`
-	After         uint64 `help:"Sequence of the last event that is known already." default:"0"`
+	After         uint64 `help:"Sequence of the last event that you have seen." default:"0"`
 	JSON          bool   `name:"json" help:"Print one Event a line in protobuf JSON."`
 	Trace         string `arg:"" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
-// Run shows the events of the trace, to its end.
+// Run shows the events of the trace up to its end.
 func (w *watch) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := w.Dial()
 	if err != nil {
