@@ -1,7 +1,7 @@
--- Makes room for a content that a session has among those of its user. KEYS: arts and staged
--- of the user, the blob there, and erased of the user. Says whether it is there already, in full.
+-- Makes room at the user for a content that a session has. KEYS: arts and staged of the user, the blob there, and
+-- erased of the user. Replies whether the user has all of it already.
 local size, max_bytes, keep = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local max_count, name, whole = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1' -- the session has all of it
+local max_count, name, whole = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1' -- whether the session has all of it
 local session = ARGV[7]
 
 if struck(KEYS[4], session) then return {'deleted'} end

@@ -1,5 +1,5 @@
--- Says to the holder of a turn whose its session is, and how much of a content it has.
--- KEYS: meta, log, turn; and the blob, if the question is about one.
+-- Returns to the holder of a turn the user of its session, and how much of a content the session has.
+-- KEYS: meta, log, turn; and the blob, if a content is asked for.
 local epoch = ARGV[1]
 
 local refusal = held(epoch)

@@ -1,6 +1,5 @@
--- Stores the next piece of a content. KEYS: meta, log, turn, staged, blob, the piece; or,
--- when the content is not what it was said to be and is to be forgotten, the blob and all
--- its pieces.
+-- Stores the next piece of a content. KEYS: meta, log, turn, staged, blob, the piece. When the content does not
+-- have its digest and must be deleted, the KEYS end with the blob and all its pieces instead.
 local epoch, offset, ends, hash, piece, forget = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6] == '1'
 local name = ARGV[7] -- of the content
 

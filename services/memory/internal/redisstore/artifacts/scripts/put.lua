@@ -1,5 +1,4 @@
--- Makes a content the next version of an artifact. KEYS: meta, log, turn, arts, staged,
--- blob, and its pieces.
+-- Makes a content the next version of an artifact. KEYS: meta, log, turn, arts, staged, blob, and its pieces.
 local epoch, name, sha, size, artifact = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local max_count, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 

@@ -1,5 +1,5 @@
--- Removes versions of artifacts. KEYS: meta, log, turn, arts; and for each version its blob
--- and its pieces. ARGV: epoch; and for each version its field, its size and how many keys.
+-- Removes versions of artifacts. KEYS: meta, log, turn, arts; and for each version its blob and its pieces.
+-- ARGV: epoch; and for each version its field, its size and its number of keys.
 local epoch = ARGV[1]
 
 local refusal = held(epoch)

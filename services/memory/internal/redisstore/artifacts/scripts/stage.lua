@@ -1,5 +1,4 @@
--- Says how much of a content is stored, and makes room for one that is not known.
--- KEYS: meta, log, turn, blob, staged.
+-- Returns how much of a content is stored, and makes room for a new one. KEYS: meta, log, turn, blob, staged.
 local epoch, size, max_bytes, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local max_count, name = tonumber(ARGV[5]), ARGV[6] -- the name of the content: <sha>-<size>
 

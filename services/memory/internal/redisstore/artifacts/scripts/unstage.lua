@@ -1,5 +1,5 @@
--- Forgets a content that is staged in a session, unless an artifact has it. KEYS: meta, log,
--- turn, staged, blob, and its pieces.
+-- Deletes a content that is staged in a session, unless an artifact has it. KEYS: meta, log, turn, staged, blob,
+-- and its pieces.
 local epoch, name = ARGV[1], ARGV[2] -- the name of the content: <sha>-<size>
 
 local refusal = held(epoch)

@@ -1,7 +1,7 @@
--- Changes the configuration of an agent, as memory.Configs says. KEYS: config, a hash of version,
--- protocol, removed (the last version that removed any key), v:<key> its value and n:<key> the
+-- Changes the configuration of an agent, as memory.Configs describes. KEYS: config, a hash of version,
+-- protocol, removed (the last version that removed any key), v:<key> with its value, and n:<key> with the
 -- version that set it.
-local base, protocol, least = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]) -- least version of the generation
+local base, protocol, least = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]) -- the least version of the generation
 local max_keys, max_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local had, stored, count, bytes = {}, redis.call('HGETALL', KEYS[1]), 0, 0

@@ -1,11 +1,11 @@
--- In front of the scripts about artifacts and their contents, which are a session's or a
--- user's. counts is the hash that knows how many versions there are, arts, and their bytes,
--- art_bytes; staged are the contents that no version has.
+-- Comes first in the scripts about artifacts and their contents, which belong to a session or a user. The
+-- hash counts holds how many versions there are, arts, and their bytes, art_bytes. The sorted set staged
+-- holds the contents that no version has.
 
--- How large a content is, by its name, <sha>-<size>: a digest has 64 digits.
+-- Returns the size of a content from its name, <sha>-<size>. A digest has 64 digits.
 local function size_of(name) return tonumber(string.sub(name, 66)) end
 
--- Makes room for a content that is not there in full.
+-- Makes room for a content that is not complete.
 local function room(counts, staged, blob, name, size, max_count, max_bytes, keep)
   local known = redis.call('HMGET', blob, 'stored', 'hash')
   local had = redis.call('HMGET', counts, 'arts', 'art_bytes')
@@ -16,7 +16,7 @@ local function room(counts, staged, blob, name, size, max_count, max_bytes, keep
   if count + 1 > max_count or bytes + size > max_bytes then return {'artifacts_full', decimal(count), decimal(bytes)} end
   if known[1] then return {'ok', known[1], known[2]} end
 
-  -- Its pieces are forgotten with it, whenever they came: all at one time.
+  -- All its pieces expire with it, at the same time.
   local ends = decimal(now + keep)
   redis.call('ZREMRANGEBYSCORE', staged, '-inf', decimal(now))
   redis.call('ZADD', staged, ends, name)
@@ -26,8 +26,8 @@ local function room(counts, staged, blob, name, size, max_count, max_bytes, keep
   return {'ok', '0', ''}
 end
 
--- The version that a content has under a name, with what is stored of it, if it is the latest;
--- else the one that it would get.
+-- Returns the version of a content under a name, and its stored form, if it is the latest version. Otherwise returns
+-- the version that it would get.
 local function version_of(arts, name, content)
   local last = tonumber(redis.call('HGET', arts, 'n:' .. name) or 0)
   for version = last, 1, -1 do
@@ -40,8 +40,8 @@ local function version_of(arts, name, content)
   return last + 1
 end
 
--- Makes a content that is there the next version of a name, and returns it, and the time when
--- it is new. blob is the place in KEYS of the content, whose pieces go on to the end.
+-- Makes a stored content the next version of a name. Returns the reply, and the time when the version is new. blob is
+-- the index in KEYS of the content, followed by its pieces up to the end.
 local function shelve(arts, counts, staged, blob, name, sha, size, artifact, max_count, max_bytes)
   local content = sha .. ' ' .. size .. ' '
   local next, latest = version_of(arts, name, content)
@@ -61,8 +61,8 @@ local function shelve(arts, counts, staged, blob, name, sha, size, artifact, max
   return {'ok', version, value}, now
 end
 
--- Removes versions, and contents that none has any more; says how many. ARGV holds from first
--- on for each its field, its size and how many keys; KEYS from key on its blob and its pieces.
+-- Removes versions, and the contents that no version has any more. Returns how many versions it removed. ARGV from
+-- index first holds for each its field, its size and its number of keys; KEYS from index key its blob and its pieces.
 local function discard(arts, counts, key, first)
   local removed, bytes = 0, 0
   for i = first, #ARGV, 3 do

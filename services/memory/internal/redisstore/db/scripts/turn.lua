@@ -1,29 +1,29 @@
--- In front of every script of a turn. KEYS are meta, log and the turn, and then its own.
+-- Comes first in every script of a turn. KEYS are meta, log and the turn, followed by the script's own.
 
--- One field, because each that a script reads costs as much as reading the entry itself.
+-- Appends a message to the log. It is one field, because each field that a script reads costs as much as the entry.
 local function append(seq, body, number, now)
   redis.call('XADD', KEYS[2], decimal(seq) .. '-0', 'm', number .. ' ' .. now .. ' ' .. body)
 end
 
--- Which source of untrusted words the session remembers, when it remembers one, or false, and there
--- is another, or an empty one: as conversation.Gravest.
+-- Returns the source of untrusted text that a session remembers after it read another one, as
+-- conversation.Gravest does. had is false when it remembers none; source may be empty.
 local function gravest(had, source)
   if not had then return source end
   local yields = string.sub(had, 1, #party) == party and source ~= '' and string.sub(source, 1, #party) ~= party
   return yields and source or had
 end
 
--- What keeps the holder of an epoch from writing, when the session's is current and turn
--- begins with the outcome of the turn. Nil when nothing does.
+-- Returns why the holder of an epoch may not write, or nil. current is the epoch of the session; turn begins with
+-- the outcome of the turn.
 local function unheld(epoch, current, turn)
   if not turn[1] then return {'not_found'} end
   if current ~= epoch then return {'fenced', current} end
   if turn[1] ~= '' then return {'turn_not_open', turn[1]} end
 end
 
--- What keeps the holder of an epoch from writing, nil when nothing does, and, when the
--- session can be read, values of the turn's hash: outcome, and the fields that are named.
--- Of a worker the epoch is <epoch>/<step>: it writes nothing more once its step is committed.
+-- Returns why the holder of an epoch may not write, or nil. When the session can be read, it also returns values of
+-- the turn's hash: outcome, and the named fields. The epoch of a worker is <epoch>/<step>: it may not write once its
+-- step is committed.
 local function held(epoch, ...)
   local bar, current = barred()
   if bar then return bar end

@@ -1,8 +1,8 @@
--- Changes of the state of one scope. ARGV holds keys and values in turn from first to last;
--- an empty value removes its key.
+-- Changes the state of one scope. ARGV holds keys and values in turn, from index first to index last. An
+-- empty value removes its key.
 
--- What the scope would hold after them, and whether it may, if there are limits. Changes
--- that make smaller what is too large already are let in.
+-- Returns the bytes and keys of the scope after the changes, and whether they are within the limits, if any are given.
+-- Changes that make a scope smaller are accepted even if it is still too large.
 local function weighed(scope, first, last, max_bytes, max_keys)
   local had = redis.call('HMGET', scope, 'bytes', 'keys')
   local bytes, count = tonumber(had[1] or 0), tonumber(had[2] or 0)
@@ -15,7 +15,7 @@ local function weighed(scope, first, last, max_bytes, max_keys)
   return bytes, count, not max_bytes or bytes <= max_bytes and count <= max_keys
 end
 
--- Makes them and returns the revision of the scope.
+-- Makes the changes and returns the revision of the scope.
 local function change(scope, first, last, bytes, count)
   for i = first, last, 2 do
     if ARGV[i + 1] == '' then

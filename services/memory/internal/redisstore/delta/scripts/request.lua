@@ -1,6 +1,6 @@
--- In front of the scripts that change state because a caller asks for it.
+-- Comes first in the scripts that change state because a caller asks for it.
 
--- What keeps the caller out, in the name of a turn or, without an epoch, of nobody.
+-- Returns why the caller may not change state, or nil. Without an epoch, the caller acts without a turn.
 local function unknown(epoch)
   local bar = barred()
   if bar then return bar end
@@ -11,9 +11,8 @@ local function unknown(epoch)
   end
 end
 
--- Changes a scope, once for each id. ARGV holds from first on: how many keys and bytes the
--- scope may hold, how many requests it knows, and then the delta. One that was decided on
--- before is not made any more.
+-- Changes a scope, once for each id. ARGV from index first holds how many keys and bytes the scope may hold, how many
+-- requests it remembers, and then the delta. A change that was already decided is not made again.
 local function request(scope, reqs, id, if_revision, first, decided)
   local max_keys, max_bytes, known = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
   local answered = redis.call('ZSCORE', reqs, id)

@@ -1,6 +1,6 @@
--- Empties a session. KEYS: meta, out, state, log, arts; and then jrnl of steps, those that are
--- kept and that of the one whose calls wait, and contents of its artifacts with their pieces.
-local epoch, waiting = ARGV[1], ARGV[2] -- of the session that was read: only a turn stores artifacts
+-- Empties a session. KEYS: meta, out, state, log, arts; then jrnl of the kept steps and of the step whose calls
+-- wait; then the contents of its artifacts with their pieces.
+local epoch, waiting = ARGV[1], ARGV[2] -- of the session as it was read; only a turn stores artifacts
 
 local bar = barred()
 if bar then return bar end

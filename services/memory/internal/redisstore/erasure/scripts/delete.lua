@@ -1,8 +1,8 @@
--- Puts the mark of a deleted session in the place of what is known of it. What other keys
--- hold nobody can reach any more; the caller removes them, and then the user, which says that
--- there is something left to remove. Until then the mark stays. It says how much there was.
+-- Replaces what is known of a session by the mark of a deleted one. No caller can reach the other keys any more.
+-- The Go code removes them, and last the user field of the mark, which says that data are left to remove. Until
+-- then the mark does not expire. It counts what there was.
 -- KEYS: meta, log, state, reqs.
-local idle = tonumber(ARGV[1]) -- only when nothing happened for so many ms; 0: always
+local idle = tonumber(ARGV[1]) -- only when nothing happened for so many ms (0 means always)
 
 local meta = redis.call('HMGET', KEYS[1], 'deleted', 'schema', 'epoch', 'user', 'open', 'active', 'deadline',
   'count', 'turns', 'arts', 'art_bytes', 'waiting')
@@ -10,7 +10,7 @@ if meta[1] then return {meta[4] and 'ok' or 'gone', redis.call('HGETALL', KEYS[1
 if not meta[2] then return {'no_session'} end
 if meta[2] ~= schema then return {'schema', meta[2]} end
 local now = now_ms()
-local open = meta[5] ~= '' and tonumber(meta[7]) > now -- a turn that nobody holds is not
+local open = meta[5] ~= '' and tonumber(meta[7]) > now -- a turn with an expired lease does not count
 if idle > 0 and (open or tonumber(meta[6]) + idle > now) then return {'active'} end
 
 local mark = {'deleted', decimal(now), 'epoch', meta[3], 'user', meta[4]}

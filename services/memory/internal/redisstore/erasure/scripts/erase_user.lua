@@ -1,6 +1,6 @@
--- Removes what a user without sessions still has, and lets new ones begin. Contents of
--- artifacts are removed before. KEYS: sessions, leaving, state, arts, reqs, settled and staged
--- of the user. ARGV: how many artifacts there were when their contents were removed.
+-- Removes what a user without sessions still has, so that new sessions can begin. The contents of artifacts are
+-- removed before. KEYS: sessions, leaving, state, arts, reqs, settled and staged of the user. ARGV: how many
+-- artifacts there were when their contents were removed.
 local arts = redis.call('HMGET', KEYS[4], 'arts', 'art_bytes')
 local count = arts[1] or '0'
 

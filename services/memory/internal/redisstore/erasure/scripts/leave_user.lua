@@ -1,7 +1,6 @@
--- Begins or goes on with the erasure of a user: returns sessions that the user has, which are
--- struck from then on, at most as many as is said. KEYS: sessions, leaving and erased of the
--- user.
-local most, kept, patience = tonumber(ARGV[1]), ARGV[2], ARGV[3] -- the latter in ms
+-- Begins or continues the erasure of a user. Returns sessions of the user, at most as many as given, and notes
+-- them as erased from then on. KEYS: sessions, leaving and erased of the user.
+local most, kept, patience = tonumber(ARGV[1]), ARGV[2], ARGV[3] -- the last two in ms
 
 local now = decimal(now_ms())
 if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('HSET', KEYS[2], 'since', now) end

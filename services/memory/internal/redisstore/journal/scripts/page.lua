@@ -1,4 +1,5 @@
--- In front of scripts that read a journal: its entries above a number, by number, as many as fit.
+-- Comes first in the scripts that read a journal. page returns the entries above a number, sorted by number, as
+-- many as fit.
 local function page(key, after, max_bytes)
   local numbers, seen = {}, {}
   for _, field in ipairs(redis.call('HKEYS', key)) do

@@ -1,4 +1,4 @@
--- Returns entries of a step that is over, by number, as many as fit; none of one that still runs.
+-- Returns entries of a finished step, sorted by number, as many as fit; none of a step that still runs.
 -- KEYS: meta, log, turn, jrnl of the step.
 local step, after, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 

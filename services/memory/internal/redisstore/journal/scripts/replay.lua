@@ -1,5 +1,4 @@
--- Returns entries of a running step, by number, as many as fit. KEYS: meta, log, turn, jrnl
--- of the step.
+-- Returns entries of a running step, sorted by number, as many as fit. KEYS: meta, log, turn, jrnl of the step.
 local epoch, after, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local refusal = held(epoch)

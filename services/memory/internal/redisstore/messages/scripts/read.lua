@@ -1,8 +1,8 @@
--- In front of the scripts that read the log.
+-- Comes first in the scripts that read the log.
 
--- Entries of the log from one id on, in the order of the command, at most limit, and no more
--- of their text than max_bytes, but at least one: ids and texts in turn, because a list in a
--- list is dear to return. They are read a few at a time: what is not returned is hardly read.
+-- Returns entries of the log from an id on, in the order of the command: at most limit, and at most max_bytes of
+-- text, but at least one. Ids and texts are in turn, because nested lists are expensive to return. Entries are read a
+-- few at a time, so that few are read in vain.
 local function read(command, log, from, to, limit, max_bytes)
   local entries, n, bytes, few = {}, 0, 0, 16
   while n < limit do

@@ -1,6 +1,6 @@
--- Removes versions of artifacts of a user, once for each id. KEYS: arts, settled and erased of the
--- user; and for each version its blob and its pieces. ARGV: the id; and for each version its
--- field, its size and how many keys.
+-- Removes versions of artifacts of a user, once for each id. KEYS: arts, settled and erased of the user; and
+-- for each version its blob and its pieces. ARGV: the id; and for each version its field, its size and its
+-- number of keys.
 local id = ARGV[1]
 local waiting = '9007199254740991' -- as in settle.lua
 

@@ -1,12 +1,12 @@
--- Leaves a change of state that sessions share in the session, in the name of a turn: from
--- then on it is made, whoever holds the turn. KEYS: meta, log, turn, out.
+-- Enqueues a change of data that sessions share in the outbox of a session, on behalf of a turn. From then on
+-- the change is made, no matter who holds the turn. KEYS: meta, log, turn, out.
 local epoch, id, change, needs_user = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
 local refusal = unknown(epoch)
 if refusal then return refusal end
 local user = redis.call('HGET', KEYS[1], 'user') or ''
 if needs_user and user == '' then return {'no_user'} end
--- What was left before comes first, so that requests need no order among commits.
+-- Earlier changes are made first, so that calls need no order among commits.
 if redis.call('EXISTS', KEYS[4]) == 1 then return {'pending'} end
 
 redis.call('HSET', KEYS[4], id, change)

@@ -1,5 +1,5 @@
--- Changes the state that several sessions share. KEYS: state, reqs and erased of the
--- scope; and settled, when the change waits in its session. Then it is made or refused only once.
+-- Changes state that several sessions share. KEYS: state, reqs and erased of the scope; and settled, when the
+-- change is in an outbox. Then it is made or rejected only once.
 local id, if_revision, left = ARGV[1], ARGV[2], ARGV[3]
 local waiting = '9007199254740991' -- as in settle.lua
 

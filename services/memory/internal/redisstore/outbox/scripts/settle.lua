@@ -1,5 +1,6 @@
--- Makes a change of state that a commit left, once. KEYS: state, settled and erased of the scope.
--- With nothing but its id in ARGV nobody will ask for it again, and it may be forgotten.
+-- Makes a change of state that a commit enqueued, once. KEYS: state, settled and erased of the scope.
+-- With only an id and a time in ARGV, the session has forgotten the change, and the scope may forget it after
+-- that time.
 local id, keep = ARGV[1], tonumber(ARGV[2])
 local waiting = '9007199254740991'
 

@@ -1,7 +1,7 @@
--- Puts a summary in the place of the oldest messages. KEYS: meta, log.
-local seq, summarized, held, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4] -- of the session that was read
+-- Replaces the oldest messages by a summary. KEYS: meta, log.
+local seq, summarized, held, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4] -- of the session as it was read
 local last, count, bytes, summary = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local waiting = ARGV[9] -- of that session too: what a turn whose calls wait is about stays
+local waiting = ARGV[9] -- of the session as it was read too: the messages of a turn whose calls wait stay
 
 local bar = barred()
 if bar then return bar end

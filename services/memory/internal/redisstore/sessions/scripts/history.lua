@@ -1,5 +1,5 @@
--- Returns messages above a sequence, and the summary when it is one of them; while a turn is open
--- under an epoch, if that is not 0. KEYS: meta, log.
+-- Returns messages above a sequence, and the summary when its sequence is above it too. With an epoch other than
+-- 0, a turn must be open under that epoch. KEYS: meta, log.
 local after, limit, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local bar, current, open = barred('open')

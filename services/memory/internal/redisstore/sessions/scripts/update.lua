@@ -1,7 +1,7 @@
--- Changes a session beside its turns, or makes it. KEYS: meta.
+-- Changes a session outside of its turns, or creates it. KEYS: meta.
 local if_revision, create, user = ARGV[1], ARGV[2] == '1', ARGV[3]
 local max_labels, max_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
-local labels = 6 + 2 * tonumber(ARGV[6]) + 1 -- before them: from which state the verb leads to which
+local labels = 6 + 2 * tonumber(ARGV[6]) + 1 -- before them: pairs of a state and the state to which the verb leads
 local moves = {}
 for i = 7, labels - 1, 2 do moves[ARGV[i]] = ARGV[i + 1] end
 

@@ -1,5 +1,4 @@
--- Says whose a session is to those who change state that it shares, in nobody's name.
--- KEYS: meta.
+-- Returns the user of a session, for a change of shared state without a turn. KEYS: meta.
 local refusal = unknown('')
 if refusal then return refusal end
 return {'ok', redis.call('HGET', KEYS[1], 'user')}

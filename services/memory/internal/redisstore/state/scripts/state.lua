@@ -1,5 +1,5 @@
--- Changes the state of a session. KEYS: meta, log, the turn in whose name, state, reqs.
-local id, if_revision, epoch = ARGV[1], ARGV[2], ARGV[3] -- the latter two may be empty
+-- Changes the state of a session. KEYS: meta, log, the turn on whose behalf, state, reqs.
+local id, if_revision, epoch = ARGV[1], ARGV[2], ARGV[3] -- the last two may be empty
 
 local refusal = unknown(epoch)
 if refusal then return refusal end

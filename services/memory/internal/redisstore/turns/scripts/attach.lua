@@ -1,10 +1,9 @@
--- In front of begin.lua, behind shelf.lua: files beside the message, which become artifacts with the turn.
--- KEYS from the place at: arts, staged, and of each file its blob and its pieces. ARGV from the
--- place from: how many versions and bytes a session may have, how many files; and of each file
--- its name, the version that the message calls it, digest, size, artifact, how many pieces, and
--- these.
+-- Comes before begin.lua, after shelf.lua. It stores the files of the message, which become artifacts with the
+-- turn. KEYS from index at: arts, staged, and for each file its blob and its pieces. ARGV from index from: how
+-- many versions and bytes a session may have, how many files; and for each file its name, the version that the
+-- message names, digest, size, artifact, the number of pieces, and the pieces.
 
--- The files, and what keeps them from being stored; nil when nothing does.
+-- Returns the files, or nil and the reply that says why they cannot be stored.
 local function attachable(at, from, count, bytes, now)
   local max_count, max_bytes, arts, staged = tonumber(ARGV[from]), tonumber(ARGV[from + 1]), KEYS[at], KEYS[at + 1]
   local key, arg, mine, versions, added, moved = at + 2, from + 3, {}, {}, 0, false
@@ -27,7 +26,7 @@ local function attachable(at, from, count, bytes, now)
   return files
 end
 
--- Stores the files that are new.
+-- Stores the new files.
 local function attach(files, at, now)
   local arts, staged = KEYS[at], KEYS[at + 1]
   for _, file in ipairs(files) do

@@ -1,24 +1,24 @@
 -- Opens a turn, or takes it over.
--- KEYS: meta, log, turn, turns, out; and a turn that must make room, ARGV[15], and jrnl of
--- its step: the open one, to be failed when its lease has run out, or as <turn>:<step> the one
--- whose calls wait; and jrnl of that step in the new turn. In their place, of a turn that goes on
--- from an earlier one, are those of from.lua. Behind them, from ARGV[26] on, are
--- those of files beside the message, if it has any, and from ARGV[28] on what is said of them.
+-- KEYS: meta, log, turn, turns, out. Then the turn that must make room, ARGV[15], and jrnl of its step: the
+-- open turn, which fails when its lease has expired, or the turn whose calls wait, as <turn>:<step>; and jrnl
+-- of that step in the new turn. A turn that resumes a failed one, or begins with a copy, has the keys of
+-- from.lua instead. Then, from ARGV[26] on, the keys of attach.lua, for the files of the message. ARGV from
+-- 28 on is for attach.lua and from.lua.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
+local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least: the least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local known_only, lost = ARGV[13] == '1', ARGV[14]
 local before, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
-local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the open turn had said so far
-local continues, answers = ARGV[21], ARGV[22] -- a turn whose calls wait; empty: none
-local resumes, from_place = ARGV[23], tonumber(ARGV[24]) -- a turn that failed, or empty; and 0 when it begins anew
-local reserve = tonumber(ARGV[25]) -- ms for which an open turn whose lease ran out is left to who takes it over
+local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- the unfinished reply of the open turn
+local continues, answers = ARGV[21], ARGV[22] -- the turn whose calls wait (or empty)
+local resumes, from_place = ARGV[23], tonumber(ARGV[24]) -- the failed turn (or empty), and where ARGV of from.lua begins (or 0)
+local reserve = tonumber(ARGV[25]) -- how many ms an open turn with an expired lease is left to the caller that takes it over
 local files_at, files, unattachable = tonumber(ARGV[26]), {}, nil
-local source = ARGV[27] -- of untrusted words that the turn, or the open one, brings; empty: none
+local source = ARGV[27] -- the source of untrusted text that the turn, or the open one, brings (or empty)
 local new = from_place > 0 and from_at(from_place) or {count = 0, bytes = 0}
 local failed, refusal
-local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
+local added = body == '' and 0 or 1 -- a turn that continues another has no message
 
 local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered =
   barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted')
@@ -29,21 +29,21 @@ local known, left, at = turn[1], tonumber(deadline or 0) - now, decimal(now)
 created, open, waiting = created or at, open or '', waiting or ''
 local room = open ~= '' and open or waiting
 
--- The history is that with which the turn began, also when it is taken over.
+-- The history is the one with which the turn began, also after a takeover.
 local function begun(fields, first)
   local entries = read('XREVRANGE', KEYS[2], first .. '-0', '-', window, window_bytes)
   return {'begun', fields, pending, created, entries, summarized or '0', summary or ''}
 end
 
--- The first turn decides whose the session is.
+-- The first turn decides to which user the session belongs.
 if owner and owner ~= user and (owner ~= '' or turns ~= '0') then return {'no_session'} end
 if known then
   if known ~= fingerprint then return {'key_reused'} end
   if turn[2] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3]), pending} end
   local holds = left > 0 and turn[3] == trace
-  -- An epoch of a generation before may be known to nobody, or to somebody else.
+  -- An epoch of an earlier generation may be unknown, or belong to another caller.
   local over = turn[4] == lost or tonumber(turn[4]) < least
-  -- The holder asks again: its first answer was lost.
+  -- The holder asks again, because the first reply was lost.
   if holds and (known_only or not over) then return begun(redis.call('HGETALL', KEYS[3]), turn[5]) end
   if not holds and (known_only or left > 0) then
     return {'open', redis.call('HGETALL', KEYS[3]), pending, created, left}
@@ -67,7 +67,7 @@ elseif resumes ~= '' then
     if redis.call('EXISTS', KEYS[5 + 2 * i]) == 0 then return {'failed_long_ago'} end
   end
 elseif room ~= '' and before ~= room then
-  -- Its keys must be in KEYS, so the caller has to come again with them.
+  -- Its keys must be in KEYS, so the caller must run the script again with them.
   return {'make_room', room}
 end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
@@ -90,10 +90,10 @@ end
 
 local first, attempt, steps, carried = nil, '1', '0', {}
 source = gravest(remembered, source)
-local behind = source -- what the turn begins behind
+local behind = source -- the source of untrusted text before the turn
 if open ~= '' then
   local given_up = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
-  -- A step that was committed meanwhile has said it in full.
+  -- If the step was committed meanwhile, its whole reply is stored already.
   if said ~= '' and not given_up[2] and count + 1 + added <= max_messages and bytes + said_size + size <= max_bytes then
     seq, count, bytes = seq + 1, count + 1, bytes + said_size
     append(seq, said, given_up[1], at)
@@ -105,7 +105,7 @@ if open ~= '' then
 elseif continues ~= '' then
   local from, stored = {}, redis.call('HGETALL', KEYS[6])
   for i = 1, #stored, 2 do from[stored[i]] = stored[i + 1] end
-  -- What was done must not be done again, so that nobody goes on without a journal that was.
+  -- What was done must not be done again, so the turn is not continued when its journal was lost.
   if not from.steps or from.kept == '1' and redis.call('EXISTS', KEYS[7]) == 0 then return {'forgotten'} end
   carried = {'continues', continues, 'answers', answers, 'inherits', from.steps}
   for n = 1, tonumber(from.steps) - 1 do
@@ -117,7 +117,7 @@ elseif continues ~= '' then
   behind = from.untrusted or ''
   if from.kept == '1' then
     redis.call('RENAME', KEYS[7], KEYS[8])
-    redis.call('PERSIST', KEYS[8]) -- it lives as long as the turn is open
+    redis.call('PERSIST', KEYS[8]) -- it does not expire while the turn is open
     carried[#carried + 1], carried[#carried + 2] = 'jrnl' .. from.steps, '1'
   end
   redis.call('HDEL', KEYS[1], 'waiting')
@@ -146,8 +146,8 @@ if source ~= '' then redis.call('HSET', KEYS[1], 'untrusted', source) end
 if new.copy then seq = copy_behind(new, seq, decimal(number)) end
 attach(files, files_at, at)
 redis.call('ZADD', KEYS[4], at, id)
--- A turn that began two retentions ago was closed and forgotten long since. Now and then is
--- often enough to forget its id.
+-- A turn that began two retentions ago was closed and has expired. It is enough to forget the ids of such turns now
+-- and then.
 if number % 16 == 0 then redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention)) end
 local fields = {'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', decimal(number), 'outcome', '',
   'epoch', epoch, 'attempt', attempt, 'first', first, 'seq', decimal(seq), 'steps', steps, unpack(carried)}

@@ -1,19 +1,19 @@
--- Makes the messages of a step visible and stores its result; an outcome closes the turn.
+-- Makes the messages of a step visible and stores its result. An outcome closes the turn.
 -- KEYS: meta, log, turn, jrnl of the step, state, out.
 local epoch, base, step, sha, result = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local outcome, state, retention = ARGV[6], ARGV[7], ARGV[8]
 local max_messages, max_bytes, max_keys, max_state = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
--- Changes of state for other scopes, and what they are known by.
+-- Changes of shared state for the outbox, and their id.
 local outer, outer_id, needs_user = ARGV[13], ARGV[14], ARGV[15] == '1'
 local size = tonumber(ARGV[16]) -- of the messages
-local waits = ARGV[17] -- <turn>:<step> when calls of the step wait; empty: none does
--- A scope that would hold too much: its name, keys and bytes; empty: there is none.
-local keep = tonumber(ARGV[18]) -- for how many ms the journal stays behind the commit; 0: it does not
-local source = ARGV[19] -- of untrusted words that the step has read; empty: none
+local waits = ARGV[17] -- <turn>:<step> when calls of the step wait (or empty)
+-- How long the journal is kept; what the step read; and the shared scope that would be too large.
+local keep = tonumber(ARGV[18]) -- how many ms the journal stays after the commit (or 0)
+local source = ARGV[19] -- the source of untrusted text that the step has read (or empty)
 local full, full_keys, full_bytes = ARGV[20], ARGV[21], ARGV[22]
-local changes = 25 -- of the session's state; ARGV[23] is where they end
-local last_change, last_entry = tonumber(ARGV[23]), tonumber(ARGV[24]) -- entries of the journal are in between
-local first = last_entry + 1 -- the bodies of the messages go from here to the end
+local changes = 25 -- index of the changes of the session's state; ARGV[23] is where they end
+local last_change, last_entry = tonumber(ARGV[23]), tonumber(ARGV[24]) -- the entries of the journal are between the two
+local first = last_entry + 1 -- index of the bodies of the messages, up to the end
 
 local bar, current, seq, count, bytes, user, remembered = barred('seq', 'count', 'bytes', 'user', 'untrusted')
 if bar then return bar end
@@ -62,7 +62,7 @@ elseif waits == '' then
   redis.call('DEL', KEYS[4])
 else
   redis.call('HSET', KEYS[1], 'waiting', waits)
-  -- It is known whether there was a journal, so that nobody takes one that is lost for none.
+  -- Notes whether there was a journal, so that a lost journal is not mistaken for none.
   redis.call('HSET', KEYS[3], 'kept', redis.call('PEXPIRE', KEYS[4], retention))
 end
 return {'ok'}

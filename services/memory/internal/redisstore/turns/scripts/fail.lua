@@ -1,10 +1,10 @@
--- Closes a turn without an answer. One that is closed stays as it is.
--- KEYS: meta, log, turn, jrnl of the step that ran.
+-- Closes a turn without an answer. A closed turn does not change.
+-- KEYS: meta, log, turn, jrnl of the running step.
 local epoch, outcome, failure, state, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local max_messages, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- what the step had said so far; empty: nothing
-local keep = tonumber(ARGV[11]) -- for how many ms the journal stays; 0: it does not
-local source = ARGV[12] -- of untrusted words that it had read; empty: none
+local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- the unfinished reply of the step (or empty)
+local keep = tonumber(ARGV[11]) -- how many ms the journal stays (or 0)
+local source = ARGV[12] -- the source of untrusted text that it had read (or empty)
 
 local bar, current, seq, count, bytes, remembered = barred('seq', 'count', 'bytes', 'untrusted')
 if bar then return bar end
@@ -15,7 +15,7 @@ if refusal then return refusal end
 
 seq, count, bytes = tonumber(seq), tonumber(count) + 1, tonumber(bytes) + size
 local now = decimal(now_ms())
--- A step that was committed meanwhile has said it in full.
+-- If the step was committed meanwhile, its whole reply is stored already.
 if said ~= '' and not turn[3] and count <= max_messages and bytes <= max_bytes then
   seq = seq + 1
   append(seq, said, turn[2], now)

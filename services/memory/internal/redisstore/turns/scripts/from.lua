@@ -1,10 +1,10 @@
--- In front of begin.lua: what a turn begins with that goes on from an earlier one. KEYS[6] is the
--- turn that failed and whose place it takes, and behind it jrnl of each step that is to be done
--- again, there and here; or the state of the session, when that begins with a copy.
--- ARGV from the place at: how many steps are inherited, and of each its number and result; whether
--- there is a copy, '0' and how long journals are kept, or '1' and then whether it has a summary, that, how many bytes the messages have,
--- how many there are before the turn's own and behind it, of each its time and body, and state as
--- keys and values up to the end.
+-- Comes before begin.lua. It handles a turn that resumes a failed one, or begins with a copy. KEYS[6] is the
+-- failed turn, followed by jrnl of each step that must run again, in the old turn and in the new one; or KEYS[6]
+-- is the state of the session, which begins with a copy.
+-- ARGV from index at: how many steps are inherited, and the number and result of each. Then '0' and how long
+-- journals are kept; or '1' for a copy, and then whether it has a summary, the summary, how many bytes the
+-- messages have, how many come before the turn's own message and how many after it, the time and body of each,
+-- and the state as keys and values up to the end.
 
 local function from_at(at)
   local new, arg = {results = {}, step = 0, count = 0, bytes = 0}, at + 1
@@ -25,8 +25,8 @@ local function from_at(at)
   return new
 end
 
--- The hash of a turn that failed, and its steps that are to be done again and have a journal; or
--- what keeps the turn from being gone on with.
+-- Returns the hash of the failed turn, with the steps that must run again and have a journal; or nil and the reply that
+-- says why the turn cannot be resumed.
 local function resumable(new, turns)
   local failed, again = {}, {}
   local stored = redis.call('HGETALL', KEYS[6])
@@ -45,7 +45,7 @@ local function resumable(new, turns)
   return failed
 end
 
--- Makes the inherited steps fields of the turn.
+-- Adds the inherited steps to the fields of the turn.
 local function inherit(new, fields)
   for step, result in pairs(new.results) do
     local n = decimal(step)
@@ -53,8 +53,8 @@ local function inherit(new, fields)
   end
 end
 
--- Takes the journals over of the steps that are to be done again. What was done must not be done
--- again, so that nobody goes on without a journal that was.
+-- Moves the journals of the steps that must run again to the new turn. What was done must not be done again, so a turn
+-- is not resumed when a journal was lost.
 local function take_over(failed, fields, keep)
   for i, step in ipairs(failed.again) do
     redis.call('RENAME', KEYS[5 + 2 * i], KEYS[6 + 2 * i])
@@ -63,7 +63,7 @@ local function take_over(failed, fields, keep)
   end
 end
 
--- Copies the messages before the turn's own, and state; returns the sequence of the last.
+-- Copies the messages before the turn's own message, and the state. Returns the sequence of the last message.
 local function copy_before(new, seq)
   if new.summary then
     seq = seq + 1
@@ -80,7 +80,7 @@ local function copy_before(new, seq)
   return seq
 end
 
--- Copies those behind it.
+-- Copies the messages after it.
 local function copy_behind(new, seq, number)
   for i = new.before, new.count - 1 do
     seq = seq + 1

@@ -1,4 +1,4 @@
--- Lets the lease of a turn run anew. KEYS: meta, log, turn.
+-- Renews the lease of a turn. KEYS: meta, log, turn.
 local epoch, lease = ARGV[1], tonumber(ARGV[2])
 
 local refusal = held(epoch)

@@ -1,4 +1,4 @@
--- Says whether a scope that sessions share may be changed by a commit. KEYS: state.
+-- Checks whether a commit may change a scope that sessions share. KEYS: state.
 local max_keys, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local bytes, count, fits = weighed(KEYS[1], 3, #ARGV, max_bytes, max_keys)

@@ -1,7 +1,7 @@
 -- Stores events of a trace, fenced by its owner epoch. A result ends the trace.
 -- KEYS: record, events
--- ARGV: owner_epoch, result (protobuf) or '', ttl after the end in ms, turn_epoch or 0 to leave it, then sequence
--- and event (protobuf) pairs
+-- ARGV: owner_epoch, result (protobuf) or '', how long the trace is kept after its end in ms, turn_epoch or 0 to
+-- leave it, then pairs of sequence and event (protobuf)
 -- Reply: OK | FENCED owner_epoch | NOT_FOUND | GAP last | ERASED
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'erased')
 if held[3] then return {'ERASED'} end

@@ -1,7 +1,7 @@
 -- Makes the record of a trace with its first events, or takes over one that has not ended.
 -- KEYS: record, events
--- ARGV: owner, record (protobuf), ttl of a running trace in ms, user, fingerprint, turn_epoch, timeout in ms
--- or 0 to leave it, 1 for credentials, labels, trace above; then sequence and event (protobuf) pairs
+-- ARGV: owner, record (protobuf), how long a running trace is kept in ms, user, fingerprint, turn_epoch, timeout
+-- in ms or 0 to leave it, 1 for credentials, labels, parent trace; then pairs of sequence and event (protobuf)
 -- Reply: CLAIMED owner_epoch last | ENDED | FENCED turn_epoch | ERASED
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'ended', 'turn_epoch', 'erased')
 if held[5] then return {'ERASED'} end

@@ -1,6 +1,6 @@
--- Marks what is to be erased, unless it is. KEYS: the mark. ARGV: by whom, ms for which it is kept,
--- 1 when one that has ended is made anew: what was erased may have come again. Reply: fields and
--- values of the mark
+-- Marks a session or a user as being erased, unless it is marked. KEYS: the mark. ARGV: by whom, how long the
+-- mark is kept in ms, 1 to replace the mark of an erasure that has ended: what was erased may exist again.
+-- Reply: fields and values of the mark
 if ARGV[3] == '1' and redis.call('HEXISTS', KEYS[1], 'ended') == 1 then redis.call('UNLINK', KEYS[1]) end
 if redis.call('EXISTS', KEYS[1]) == 0 then
   local time = redis.call('TIME')

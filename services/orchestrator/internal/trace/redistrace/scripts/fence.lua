@@ -1,6 +1,6 @@
--- Takes a trace from its owner: nobody writes to it any more, whether or not it is there yet.
--- KEYS: record, sessions below. ARGV: ms for which that is kept. Reply: record, tally of what was
--- removed before, user, sessions below
+-- Takes a trace from its owner: no owner writes to it any more, whether or not it exists yet.
+-- KEYS: record, child sessions. ARGV: how long that is kept in ms. Reply: record, last sequence and number of
+-- decisions of an earlier erasure, user, child sessions
 redis.call('HSETNX', KEYS[1], 'erased', '1')
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 local held = redis.call('HMGET', KEYS[1], 'record', 'last', 'decisions', 'user')

@@ -1,4 +1,4 @@
--- Notes the wish that a trace ends, if it is there. KEYS: record. ARGV: reason. Reply: 1 if it is
+-- Stores the request to stop a trace, if the trace exists. KEYS: record. ARGV: reason. Reply: 1 if it exists
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'erased')
 if not held[1] or held[2] then return 0 end
 redis.call('HSETNX', KEYS[1], 'stop', ARGV[1])

@@ -1,5 +1,5 @@
--- Adds what was removed to the mark, once for each of which it is. KEYS: the mark, and, for traces
--- of a session, the list that has them. ARGV: what it is of, then kinds and counts.
+-- Adds what was removed to the counts of a mark, once for each source. KEYS: the mark; and for traces of a
+-- session, the list that has them. ARGV: the source, then kinds and counts.
 local new
 if KEYS[2] then
   new = redis.call('ZREM', KEYS[2], ARGV[1])

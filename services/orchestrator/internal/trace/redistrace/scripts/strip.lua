@@ -1,5 +1,5 @@
--- Removes a trace but for the mark that it is erased, and how much there was.
--- KEYS: record, events, sessions below. ARGV: decisions, ms for which the mark is kept. Reply: events, decisions
+-- Removes a trace except for the mark that it is erased, and how much there was.
+-- KEYS: record, events, child sessions. ARGV: decisions, how long the mark is kept in ms. Reply: events, decisions
 local held = redis.call('HMGET', KEYS[1], 'last', 'decisions')
 local last, decisions = held[1] or '0', held[2] or ARGV[1]
 redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])

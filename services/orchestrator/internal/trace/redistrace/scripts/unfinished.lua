@@ -1,5 +1,5 @@
--- Hands out erasures that nobody has gone on with, each to one. KEYS: the list. ARGV: how many,
--- ms after which the next may go on. The score is below zero, so that the oldest comes first.
+-- Hands out erasures that no caller has continued, each to one caller. KEYS: the list. ARGV: how many, and the ms
+-- after which the next caller may continue. The score is negative, so that the oldest comes first.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local found, taken = redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES'), {}
