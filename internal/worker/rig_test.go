@@ -73,7 +73,7 @@ func surroundBy(t *testing.T, by identity.Config) *surroundings {
 func (s *surroundings) remember(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
 	t.Helper()
 	app, err := memoryapp.New(telemetry.For(log), memoryapp.Config{
-		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour, Identity: s.identity,
+		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, Sessions: memoryapp.SessionConfig{KeepJournals: time.Hour}, Identity: s.identity,
 	})
 	require.NoError(t, err)
 	p := background(t, app.Run)

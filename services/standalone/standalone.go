@@ -123,7 +123,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	own := identity.Config{DevCA: m.endpoints.DevCA}
 	settings := memory.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: redis.URL("memory"), Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain,
-		KeepJournals: traceRetention, Identity: own,
+		Sessions: memory.SessionConfig{KeepJournals: traceRetention}, Identity: own,
 	}
 	if !redis.IsDurable() {
 		settings.Durability, settings.Fleeting = "D0", true // the data end with the process, so a generation would mean nothing

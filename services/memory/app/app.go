@@ -1,5 +1,5 @@
-// Package app is the composition root of the memory service: the one place that knows
-// that Redis stands behind the MEMORY tier.
+// Package app is the composition root of the memory service: the only place that knows that the MEMORY tier
+// is in Redis.
 package app
 
 import (
@@ -32,28 +32,28 @@ import (
 
 // App is a memory service whose ports are open.
 type App struct {
-	cfg       Config
-	telemetry *telemetry.Telemetry
-	board     *probe.Board
-	grpc      *rpc.Server
-	grpcLis   net.Listener
-	httpLis   net.Listener
-	store     *redisstore.Store
-	durable   *durability
-	guard     *generation.Guard // nil without etcd, or of data that are fleeting
-	keeper    *maintenance.Keeper
-	desires   registry.Desires // nil without etcd
-	shutOut   quarantine
-	closers   process.Closers
+	cfg        Config
+	telemetry  *telemetry.Telemetry
+	board      *probe.Board
+	grpc       *rpc.Server
+	grpcLis    net.Listener
+	httpLis    net.Listener
+	store      *redisstore.Store
+	durable    *durability
+	guard      *generation.Guard // nil without etcd, or when the data are fleeting
+	keeper     *maintenance.Keeper
+	desires    registry.Desires // nil without etcd
+	quarantine quarantine
+	closers    process.Closers
 }
 
-// conditionStore is that of the service's readiness.
+// conditionStore is the condition of readiness that Redis decides.
 const conditionStore = "redis"
 
-// recordName is that of the store in the registry.
+// recordName is the name of the store in the registry.
 const recordName = "redis"
 
-// New opens the ports, and connects nothing yet. Run must follow, or Close.
+// New opens the ports, and connects to nothing yet. The caller must call Run or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
 	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionStore)}
@@ -86,13 +86,15 @@ func (a *App) open() (err error) {
 	turns := turncred.New(self)
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
 		Reflection: a.cfg.Reflection, Inner: true, Identity: self,
-		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns), Barred: a.shutOut.barred, Usual: outrun,
+		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns),
+		Barred: a.quarantine.check, Usual: commitWasFaster,
 		Rates: rate.New(rates), PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {
 		return err
 	}
 	a.keeper, err = maintenance.New(maintenance.Config{
-		Store: a.store, Retention: a.cfg.SessionRetention, CompactAbove: a.cfg.CompactAbove, CompactKeep: a.cfg.CompactKeep,
+		Store: a.store, Retention: a.cfg.Sessions.SessionRetention,
+		CompactAbove: a.cfg.Sessions.CompactAbove, CompactKeep: a.cfg.Sessions.CompactKeep,
 		Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
 	})
 	if err != nil {
@@ -123,7 +125,7 @@ func (a *App) openStore(self *identity.Source) (err error) {
 			}
 		}
 	}
-	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, asked: map[string]bool{}}
+	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, checked: map[string]bool{}}
 	a.store, err = redisstore.New(redisstore.Config{
 		URL:        a.cfg.Redis,
 		Durability: a.durable.class,
@@ -132,7 +134,7 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		Identified: a.guard != nil,
 		Met:        a.met,
 
-		KeepJournals: a.cfg.KeepJournals,
+		KeepJournals: a.cfg.Sessions.KeepJournals,
 	})
 	if err != nil {
 		return err // it names the flag
@@ -142,21 +144,21 @@ func (a *App) openStore(self *identity.Source) (err error) {
 	return nil
 }
 
-// outrun reports whether a write to a journal was refused because the commit of its step was
-// faster. A worker does not wait with the commit for writes under way: it stands for them.
-func outrun(method string, err error) bool {
+// commitWasFaster reports whether a write to a journal was rejected because its step was committed before. That
+// is usual: a worker does not wait for its journal writes before it commits, and the commit includes them.
+func commitWasFaster(method string, err error) bool {
 	return method == troupev1.MemoryService_Journal_FullMethodName && failure.Is(err, failure.TurnNotOpen)
 }
 
-// generation is that of the data; without one, no turn begins.
+// generation returns the generation of the data. No turn begins while it fails.
 func (a *App) generation() (int64, error) {
-	if err := a.durable.fit(); err != nil || a.guard == nil {
+	if err := a.durable.checkTurn(); err != nil || a.guard == nil {
 		return 0, err
 	}
 	return a.guard.Generation()
 }
 
-// met tells those who must know of a new process of Redis.
+// met reports a process of Redis that a new connection has reached.
 func (a *App) met(process string) {
 	a.durable.met(process)
 	if a.guard != nil {
@@ -164,29 +166,31 @@ func (a *App) met(process string) {
 	}
 }
 
-// GRPCAddr is where the service serves gRPC.
+// GRPCAddr returns where the service serves gRPC.
 func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
 
-// HTTPAddr is where it serves its probes.
+// HTTPAddr returns where the service serves its probes.
 func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 
-// Run serves until ctx ends, and calls ready once Redis was there. Calls in flight when it
-// stops may end within the grace.
+// Run serves until ctx ends, and calls ready once Redis has been reached. When it stops, calls in flight may end
+// within the grace period.
 func (a *App) Run(ctx context.Context, ready func()) error {
 	a.grpc.Follow(a.board)
-	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()), zap.String("redis", a.store.Addr()), zap.String("version", process.Version()))
+	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()),
+		zap.String("redis", a.store.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		a.grpc.Part(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.ask,
+			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.check,
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.keeper.Run})
 	if a.desires != nil {
-		parts = append(parts, a.shutOut.part(a.desires, a.telemetry.Log))
+		parts = append(parts, a.quarantine.part(a.desires, a.telemetry.Log))
 	} else {
-		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis, and workers of quarantined agents are not refused")
+		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis, " +
+			"and workers of quarantined agents are not rejected")
 	}
 	if a.guard != nil {
 		parts = append(parts, process.Part{Name: "generation", Grace: a.cfg.Grace, Run: func(ctx context.Context, ready func()) error {
@@ -196,5 +200,5 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())
 }
 
-// Close closes what New opened. Run does so itself.
+// Close closes what New opened. Run calls it.
 func (a *App) Close() error { return a.closers.Close() }

@@ -158,7 +158,7 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.Contains(t, said()[0].ContextMap()["error"], "until then no turn begins")
 	_, err := begin(t.Context(), r, "s1")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
-	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 asks")
+	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 requires")
 	require.ErrorContains(t, err, "set appendfsync always")
 
 	// Whoever mends it need not restart the service.
@@ -181,9 +181,9 @@ func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
 	r.met("another")
-	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durable.fit()))
-	require.ErrorContains(t, r.durable.ask(t.Context()), "set appendfsync always")
-	require.ErrorContains(t, r.durable.fit(), "set appendfsync always")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durable.checkTurn()))
+	require.ErrorContains(t, r.durable.check(t.Context()), "set appendfsync always")
+	require.ErrorContains(t, r.durable.checkTurn(), "set appendfsync always")
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	_, err = begin(t.Context(), r, "s2")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)

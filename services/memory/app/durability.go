@@ -15,31 +15,31 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 )
 
-// durability asks Redis whether it can keep the word of the service, each process of it once.
-// While one cannot, or was not asked yet, no turn begins. Safe for concurrent use.
+// durability checks that each process of Redis is as durable as the service promises, once per process. While one
+// is not, or was not checked yet, no turn begins. It is safe for concurrent use.
 type durability struct {
 	store *redisstore.Store
 	class redisconn.Class
 	log   *zap.Logger
 
-	mu    sync.Mutex
-	once  bool            // something was asked
-	asked map[string]bool // the processes that were met: whether they were asked since
-	unfit error           // what the last asking found
+	mu      sync.Mutex
+	once    bool            // whether there was a check
+	checked map[string]bool // whether each known process was checked since it was met
+	unfit   error           // the result of the last check
 }
 
-// met tells which process of Redis is at the other end of a new connection: it may run with
-// other settings than the one before.
+// met notes which process of Redis a new connection has reached. It may run with other settings than the last
+// one.
 func (d *durability) met(process string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.asked[process] {
-		d.asked[process] = false
+	if !d.checked[process] {
+		d.checked[process] = false
 	}
 }
 
-// fit returns why no turn may begin; nil when one may. Modes: system_network.
-func (d *durability) fit() error {
+// checkTurn returns why no turn may begin, or nil. Modes: system_network.
+func (d *durability) checkTurn() error {
 	const op = "memory.BeginTurn"
 	if d.class == redisconn.D0 {
 		return nil
@@ -47,32 +47,32 @@ func (d *durability) fit() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.unfit != nil {
-		return failure.Newf(failure.SystemNetwork, op, "redis at %s is less durable than --durability %s asks, and no turn begins until that is mended: %s",
+		return failure.Newf(failure.SystemNetwork, op, "redis at %s is less durable than --durability %s requires, and no turn begins until that is fixed: %s",
 			d.store.Addr(), d.class, d.unfit)
 	}
-	if len(d.unknown()) > 0 {
-		return failure.Newf(failure.SystemNetwork, op, "no turn begins until redis at %s has told how durable it is; try again", d.store.Addr())
+	if len(d.unchecked()) > 0 {
+		return failure.Newf(failure.SystemNetwork, op, "no turn begins until redis at %s has said how durable it is; try again", d.store.Addr())
 	}
 	return nil
 }
 
-// unknown are the processes that were not asked yet.
-func (d *durability) unknown() map[string]bool {
-	unknown := maps.Clone(d.asked)
-	maps.DeleteFunc(unknown, func(_ string, asked bool) bool { return asked })
-	return unknown
+// unchecked returns the processes that were not checked yet.
+func (d *durability) unchecked() map[string]bool {
+	unchecked := maps.Clone(d.checked)
+	maps.DeleteFunc(unchecked, func(_ string, checked bool) bool { return checked })
+	return unchecked
 }
 
-// ask returns nil when Redis is there, lets the service do its work, and is not known to be less
-// durable than it should.
-func (d *durability) ask(ctx context.Context) error {
+// check returns nil when Redis is reachable, permits what the service needs, and is not known to be less durable
+// than it should be.
+func (d *durability) check(ctx context.Context) error {
 	if err := d.store.Ping(ctx); err != nil {
 		return err
 	}
 	d.mu.Lock()
-	unknown, settled := d.unknown(), d.once && d.unfit == nil
+	unchecked, done := d.unchecked(), d.once && d.unfit == nil
 	d.mu.Unlock()
-	if len(unknown) == 0 && settled {
+	if len(unchecked) == 0 && done {
 		return nil
 	}
 	err := d.store.Durable(ctx)
@@ -89,11 +89,14 @@ func (d *durability) ask(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.once, d.unfit = true, err
-	for process := range unknown { // one that came meanwhile is the next
-		d.asked[process] = true
+	for process := range unchecked { // a process that was met meanwhile is checked next
+		d.checked[process] = true
 	}
 	if err != nil {
-		return &probe.NotServingError{Reason: "is less durable than --durability asks", Cause: fmt.Errorf("--durability: %w, or ask for less than %s; until then no turn begins", err, d.class)}
+		return &probe.NotServingError{
+			Reason: "is less durable than --durability requires",
+			Cause:  fmt.Errorf("--durability: %w, or ask for less than %s; until then no turn begins", err, d.class),
+		}
 	}
 	return nil
 }

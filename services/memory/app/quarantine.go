@@ -16,16 +16,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// quarantine knows which agents are shut out (S18). While the registry is away it keeps what
-// it knows. The zero value knows of none. Safe for concurrent use.
+// quarantine knows which agents are quarantined (S18). While the registry is away it keeps what it knows. The zero
+// value knows of none. It is safe for concurrent use.
 type quarantine struct {
 	agents atomic.Pointer[map[string]registry.Desire]
 }
 
-// barred refuses the calls of workers of such agents. They may read configurations, as all of the
-// mesh may, and ask whether the service serves: a worker that starts needs both, and must be there
-// when the agent is released.
-func (q *quarantine) barred(p identity.Principal, method string) error {
+// check rejects calls of workers of quarantined agents. They may still read configurations and ask for the health
+// of the service: a worker needs both to start, and must be running when the agent is released.
+func (q *quarantine) check(p identity.Principal, method string) error {
 	known := q.agents.Load()
 	if known == nil || p.Role != identity.Worker ||
 		method == troupev1.MemoryService_GetConfig_FullMethodName || method == healthpb.Health_Check_FullMethodName {
@@ -37,7 +36,7 @@ func (q *quarantine) barred(p identity.Principal, method string) error {
 	return nil
 }
 
-// part follows what operators want.
+// part follows the desired state that operators set.
 func (q *quarantine) part(desires registry.Desires, log *zap.Logger) process.Part {
 	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
@@ -50,9 +49,9 @@ func (q *quarantine) part(desires registry.Desires, log *zap.Logger) process.Par
 			switch agents := slices.Sorted(maps.Keys(now)); {
 			case slices.Equal(was, agents):
 			case len(agents) == 0:
-				log.Info("no agent is shut out any more")
+				log.Info("no agent is quarantined any more")
 			default:
-				log.Warn("agents are shut out", zap.Strings("agents", agents))
+				log.Warn("agents are quarantined", zap.Strings("agents", agents))
 			}
 		})
 	}}

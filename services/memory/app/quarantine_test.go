@@ -59,7 +59,7 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 		require.Eventually(t, func() bool { lines = r.logs.FilterMessage(message).All(); return len(lines) == 1 }, 20*time.Second, 5*time.Millisecond)
 		return lines
 	}
-	require.Equal(t, []any{"research"}, said("agents are shut out")[0].ContextMap()["agents"])
+	require.Equal(t, []any{"research"}, said("agents are quarantined")[0].ContextMap()["agents"])
 	require.Equal(t, allowed, mode(good))
 	_, err := evil.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
 	require.NoError(t, err)
@@ -71,6 +71,6 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd.Start()
 	require.Eventually(t, func() bool { return operators.Forget(t.Context(), d.Key) == nil }, 20*time.Second, 50*time.Millisecond)
 	turns(allowed)
-	require.Equal(t, zap.InfoLevel, said("no agent is shut out any more")[0].Level)
-	said("agents are shut out")
+	require.Equal(t, zap.InfoLevel, said("no agent is quarantined any more")[0].Level)
+	said("agents are quarantined")
 }

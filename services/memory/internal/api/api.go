@@ -10,29 +10,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Server is the service over a store. Requests were validated before they reach it.
+// Server serves a store. Requests are validated before they reach it.
 type Server struct {
 	troupev1.UnimplementedMemoryServiceServer
 	store memory.Store
 }
 
-// New returns the service over the store.
+// New returns a server for the store.
 func New(store memory.Store) *Server { return &Server{store: store} }
 
-// tenant is whose sessions the call may touch. No request names it.
+// tenant returns the tenant whose sessions the call may use. No request names it.
 func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
 
 func ref(ctx context.Context, sessionID string) session.Ref {
 	return session.Ref{Tenant: tenant(ctx), Session: sessionID}
 }
 
-// holding is what every request has that writes in the name of a turn.
-type holding interface {
+// turnRequest is a request that acts on behalf of a turn.
+type turnRequest interface {
 	GetSessionId() string
 	GetTurnId() string
 	GetEpoch() int64
 }
 
-func hold(ctx context.Context, r holding) memory.Lease {
+func hold(ctx context.Context, r turnRequest) memory.Lease {
 	return memory.Lease{Ref: ref(ctx, r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// PutArtifact implements troupev1.MemoryServiceServer. It tells after the header and after
-// each chunk how many bytes are stored. Only a caller that closes its side gets a version; what
-// one that breaks off has sent waits to be gone on with.
+// PutArtifact implements troupev1.MemoryServiceServer. After the header and after each chunk it sends how many bytes
+// are stored. Only a caller that closes its side gets a version; what another caller has sent stays staged, so that it
+// can continue.
 func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
 	}
-	ctx := stream.Context() // from here on it says for whom, which the first item told
+	ctx := stream.Context() // after the first item, the context has the identity of the caller
 	header := first.GetHeader()
 	if header == nil {
-		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").With("fields", "item")
+		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").
+			With("fields", "item")
 	}
 	h, a := hold(ctx, header), memorywire.ArtifactFromProto(header.GetArtifact())
 	if err := memory.CheckArtifactName("memory.PutArtifact", a.Name); err != nil {
-		return err // before any byte
+		return err // before any byte is stored
 	}
 	stored, err := s.store.StageArtifact(ctx, h, a.Content)
 	for err == nil {
@@ -40,7 +41,8 @@ func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) er
 			return received
 		}
 		if item.GetHeader() != nil {
-			return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: only the first one may be a header; send chunks, or begin another call").With("fields", "item")
+			return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: only the first one may be a header; send chunks, or begin another call").
+				With("fields", "item")
 		}
 		err = s.store.AppendArtifact(ctx, h, a.Content, stored, item.GetChunk())
 		stored += int64(len(item.GetChunk()))

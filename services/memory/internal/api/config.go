@@ -18,8 +18,8 @@ func (s *Server) GetConfig(ctx context.Context, r *troupev1.GetConfigRequest) (*
 	return &troupev1.GetConfigResponse{Config: memorywire.ConfigToProto(c)}, nil
 }
 
-// PutConfig implements troupev1.MemoryServiceServer. Whose configuration it is decides the
-// certificate of the worker, which names its agent (C-25).
+// PutConfig implements troupev1.MemoryServiceServer. A worker may change only the configuration of the agent that its
+// certificate names (C-25).
 func (s *Server) PutConfig(ctx context.Context, r *troupev1.PutConfigRequest) (*troupev1.PutConfigResponse, error) {
 	caller := identity.PrincipalOf(ctx)
 	if caller.Role != identity.Anybody && (caller.Role != identity.Worker || caller.Name != r.GetAgent()) {

@@ -15,10 +15,10 @@ import (
 // BeginTurn implements troupev1.MemoryServiceServer.
 func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*troupev1.BeginTurnResponse, error) {
 	b := memorywire.BeginFromProto(tenant(ctx), r)
-	if err := bounded("memory.BeginTurn", "message", b.Message); err != nil {
+	if err := checkSize("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
-	if err := answered("memory.BeginTurn", b.Answers); err != nil {
+	if err := checkAnswers("memory.BeginTurn", b.Answers); err != nil {
 		return nil, err
 	}
 	begun, err := s.store.BeginTurn(ctx, b)
@@ -48,7 +48,7 @@ func (s *Server) ReleaseTurn(ctx context.Context, r *troupev1.ReleaseTurnRequest
 func (s *Server) Journal(ctx context.Context, r *troupev1.JournalRequest) (*troupev1.JournalResponse, error) {
 	const op = "memory.Record"
 	entries := wire.EntriesFromProto(r.GetEntries())
-	if err := journaled(op, entries); err != nil {
+	if err := checkEntries(op, entries); err != nil {
 		return nil, err
 	}
 	if err := s.store.Record(ctx, hold(ctx, r), int(r.GetStep()), entries); err != nil {
@@ -78,16 +78,16 @@ func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingReque
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
 	c := memorywire.CommitFromProto(tenant(ctx), r)
-	if err := bounded("memory.CommitStep", "messages", c.Messages...); err != nil {
+	if err := checkSize("memory.CommitStep", "messages", c.Messages...); err != nil {
 		return nil, err
 	}
-	if err := ofAgents("memory.CommitStep", c.Messages); err != nil {
+	if err := checkRoles("memory.CommitStep", c.Messages); err != nil {
 		return nil, err
 	}
-	if err := waiting("memory.CommitStep", c.Result.Pending); err != nil {
+	if err := checkPending("memory.CommitStep", c.Result.Pending); err != nil {
 		return nil, err
 	}
-	if err := journaled("memory.CommitStep", c.Journal); err != nil {
+	if err := checkEntries("memory.CommitStep", c.Journal); err != nil {
 		return nil, err
 	}
 	last, err := s.store.CommitStep(ctx, c)
@@ -106,9 +106,8 @@ func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*tr
 	return &troupev1.FailTurnResponse{Turn: memorywire.TurnToProto(turn)}, nil
 }
 
-// bounded checks what a rule in the .proto cannot say: the size of all parts together, with
-// the tool calls.
-func bounded(op, field string, messages ...conversation.Message) error {
+// checkSize checks what a rule in the .proto cannot express: the size of a message with all its parts and tool calls.
+func checkSize(op, field string, messages ...conversation.Message) error {
 	for _, m := range messages {
 		if size := conversation.Size(m); size > conversation.MaxMessageBytes {
 			return failure.Newf(failure.UserInvalidInput, op, "%s: a message of %d bytes is too long; send at most %d, in more messages",
@@ -118,49 +117,50 @@ func bounded(op, field string, messages ...conversation.Message) error {
 	return nil
 }
 
-// ofAgents checks that a step stores nothing in the name of another: what the user says comes with
-// BeginTurn, a summary is the store's own, and the system says nothing in a session (S15).
-func ofAgents(op string, messages []conversation.Message) error {
+// checkRoles checks that a step stores only messages of its agent and tools. Messages of the user come with BeginTurn,
+// summaries are made by the store, and the system says nothing in a session (S15).
+func checkRoles(op string, messages []conversation.Message) error {
 	for i, m := range messages {
 		if m.Role != conversation.RoleAssistant && m.Role != conversation.RoleTool {
-			return failure.Newf(failure.UserInvalidInput, op, "messages[%d].role: a step stores what an agent or its tools said; use ROLE_ASSISTANT or ROLE_TOOL", i).
+			return failure.Newf(failure.UserInvalidInput, op,
+				"messages[%d].role: a step stores what an agent or its tools said; use ROLE_ASSISTANT or ROLE_TOOL", i).
 				With("fields", "messages.role")
 		}
 	}
 	return nil
 }
 
-// answered is bounded for answers, which the one message to a worker carries with the window.
-func answered(op string, answers []execution.Answer) error {
+// checkAnswers checks the size of answers, which are sent to a worker in one message with the window.
+func checkAnswers(op string, answers []execution.Answer) error {
 	size := 0
 	for _, a := range answers {
 		size += len(a.Text)
 	}
-	return together(op, "answers", size)
+	return checkTotal(op, "answers", size)
 }
 
-// waiting is bounded for calls that wait, which one message tells to whoever asks.
-func waiting(op string, pending []execution.Pending) error {
+// checkPending checks the size of calls that wait, which are sent to clients in one message.
+func checkPending(op string, pending []execution.Pending) error {
 	size := 0
 	for _, p := range pending {
 		size += len(p.Arguments)
 	}
-	return together(op, "result.pending", size)
+	return checkTotal(op, "result.pending", size)
 }
 
-func together(op, field string, size int) error {
+func checkTotal(op, field string, size int) error {
 	if size > memory.MaxWindowBytes {
-		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes are too many together; at most %d are, store more as an artifact",
+		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes together are too many; send at most %d, and store more as an artifact",
 			field, size, memory.MaxWindowBytes).With("fields", field)
 	}
 	return nil
 }
 
-// journaled is bounded for the entries of one call.
-func journaled(op string, entries []execution.Entry) error {
+// checkEntries checks the size of the journal entries of one call.
+func checkEntries(op string, entries []execution.Entry) error {
 	size := 0
 	for _, e := range entries {
-		if err := bounded(op, "entries.reply", e.Reply); err != nil {
+		if err := checkSize(op, "entries.reply", e.Reply); err != nil {
 			return err
 		}
 		size += len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given)

@@ -1,9 +1,8 @@
-// Package generation notices that the data of a store may have lost writes that were
-// acknowledged, by a failover or a restore, and lifts all epochs above those of before
-// (guarantees F7).
+// Package generation notices that a store may have lost acknowledged writes, by a failover or a restore, and then
+// raises all epochs above the earlier ones (guarantees F7).
 //
-// Whose data they are is told by the store's identity; a counter that the store keeps, and a
-// copy of it elsewhere, tell whether they went back in time.
+// The identity of the store says whose data they are. A counter in the store, and a copy of it in the registry, say
+// whether the data went back in time.
 package generation
 
 import (
@@ -23,29 +22,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// DefaultEvery is how often a guard looks.
+// DefaultEvery is the time between two checks of a guard.
 const DefaultEvery = 5 * time.Second
 
-// lookTime bounds one look.
-const lookTime = 5 * time.Second
+// checkTimeout bounds one check.
+const checkTimeout = 5 * time.Second
 
-// Data is the store that is guarded. Each call may take as long as its context.
+// Data is the guarded store. Each call may take as long as its context.
 type Data interface {
-	// Identity changes when other data, or another process, serve a share of the store.
+	// Identity changes when other data, or another process, serve a share of the store. A share is one master
+	// of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
 	// Beat adds to the counter of a share and returns it.
 	Beat(ctx context.Context, share string, by int64) (int64, error)
-	// Remember keeps the mark beside the data, for when the registry is away.
+	// Remember stores the mark with the data, for when the registry is away.
 	Remember(ctx context.Context, m Mark) error
-	// Recall returns it; the zero Mark when there is none.
+	// Recall returns the stored mark (the zero Mark when there is none).
 	Recall(ctx context.Context) (Mark, error)
 }
 
-// Identity names the processes that serve the shares of a store, by the names of the shares.
-// That of a store which is in one piece is empty.
+// Identity names the processes that serve the shares of a store, by the names of the shares. A store in one piece has
+// one share with an empty name.
 type Identity map[string]string
 
-// String is the same for the same identities only.
+// String returns a text that is equal only for equal identities.
 func (id Identity) String() string {
 	var parts []string
 	for _, share := range slices.Sorted(maps.Keys(id)) {
@@ -58,8 +58,8 @@ func (id Identity) String() string {
 	return strings.Join(parts, ",")
 }
 
-// identified is the identity that String wrote.
-func identified(written string) Identity {
+// parseIdentity is the inverse of String.
+func parseIdentity(written string) Identity {
 	id := Identity{}
 	for part := range strings.SplitSeq(written, ",") {
 		if share, process, named := strings.Cut(part, "="); named {
@@ -71,108 +71,107 @@ func identified(written string) Identity {
 	return id
 }
 
-// Mark is the generation of the data of an identity.
+// Mark is the generation of the data that an identity has.
 type Mark struct {
 	Generation int64
 	Identity   string
 }
 
-// Config is what a guard works with.
+// Config configures a guard.
 type Config struct {
 	Records registry.StoreRecords
 	Name    string        // of the store in the records
-	Every   time.Duration // 0: DefaultEvery
+	Every   time.Duration // between two checks (0 means DefaultEvery)
 	Log     *zap.Logger
 	Metrics metric.MeterProvider
 }
 
-// Guard knows the generation of a store. Safe for concurrent use.
+// Guard knows the generation of a store. It is safe for concurrent use.
 type Guard struct {
 	cfg       Config
 	rollbacks metric.Int64Counter
-	look      chan struct{} // something was met
+	wake      chan struct{} // an unknown process was met
 
-	mu        sync.Mutex
-	settled   Mark            // what has a generation
-	serving   map[string]bool // the processes of settled
-	known     bool            // whether settled is what there is
-	strangers int64           // how often a process was met that is none of them
-	sure      int64           // how often before it was looked who serves
+	mu       sync.Mutex
+	settled  Mark            // the last mark that was agreed
+	serving  map[string]bool // the processes of settled
+	known    bool            // whether settled is the current mark
+	unknowns int64           // how often an unknown process was met
+	verified int64           // how often one was met before the identity was last asked for
 
-	deserted bool // whether the registry was away at the last look
-	blind    bool // whether the store did not say who it is at the last look
+	registryAway bool // at the last check
+	anonymous    bool // whether the store did not say who it is at the last check
 }
 
-// New returns a guard that knows nothing yet: its store begins no turns until Run has
-// looked.
+// New returns a guard that knows nothing yet: its store begins no turns until Run has checked it.
 func New(cfg Config) (*Guard, error) {
 	if cfg.Every <= 0 {
 		cfg.Every = DefaultEvery
 	}
 	rollbacks, err := cfg.Metrics.Meter("troupe/memory").Int64Counter("troupe.store.rollback",
-		metric.WithDescription("How often the data of the store were found to have gone back in time."))
+		metric.WithDescription("How often the data of the store went back in time."))
 	if err != nil {
 		return nil, fmt.Errorf("generation: %w", err)
 	}
-	return &Guard{cfg: cfg, rollbacks: rollbacks, look: make(chan struct{}, 1)}, nil
+	return &Guard{cfg: cfg, rollbacks: rollbacks, wake: make(chan struct{}, 1)}, nil
 }
 
-// Generation is that of the data that were met last. Modes: system_network while it is not
-// known: then nothing may be minted.
+// Generation returns the generation of the data that were met last. Modes: system_network while it is unknown: then
+// no epoch may be given.
 func (g *Guard) Generation() (int64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.known || g.sure != g.strangers {
+	if !g.known || g.verified != g.unknowns {
 		return 0, failure.New(failure.SystemNetwork, "memory.Generation",
-			"the store was started or replaced, and what its data are is not settled yet; no turn was begun, try again")
+			"the store was started or replaced, and the generation of its data is not known yet; no turn was begun, try again")
 	}
 	return g.settled.Generation, nil
 }
 
-// Met tells the guard which process is at the other end of a new connection.
+// Met notes which process a new connection has reached.
 func (g *Guard) Met(process string) {
 	g.mu.Lock()
-	stranger := !g.known || !g.serving[process]
-	if stranger {
-		g.strangers++
+	unknown := !g.known || !g.serving[process]
+	if unknown {
+		g.unknowns++
 	}
 	g.mu.Unlock()
-	if !stranger {
+	if !unknown {
 		return
 	}
 	select {
-	case g.look <- struct{}{}:
-	default: // it is to look already
+	case g.wake <- struct{}{}:
+	default: // a check is due already
 	}
 }
 
-// met is how many strangers there were.
-func (g *Guard) met() int64 {
+// unknownsMet returns how often an unknown process was met.
+func (g *Guard) unknownsMet() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.strangers
+	return g.unknowns
 }
 
-// saw notes the identity, which was asked for after so many strangers, and reports whether
-// that has its generation.
-func (g *Guard) saw(identity string, strangers int64) bool {
+// verify notes the identity, which was asked for after the given number of unknown processes. It reports whether the
+// generation of that identity is known.
+func (g *Guard) verify(identity string, unknowns int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.known = g.known && g.settled.Identity == identity; g.known {
-		g.sure = strangers
+		g.verified = unknowns
 	}
 	return g.known
 }
 
-// Run looks after the data until ctx ends, and then returns nil. It calls ready, which may be
-// repeated, while their generation is known. While it is not, no turn begins: so it looks
-// again soon, as a store that was just started may still be loading.
+// Run checks the data until ctx ends, and then returns nil. It calls ready, repeatedly, while their generation is
+// known. While it is unknown no turn begins, so Run checks again soon: a store that was just started may still be
+// loading.
 func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	tick := time.NewTicker(g.cfg.Every)
 	defer tick.Stop()
 	pace := retry.NewBackoff()
 	for {
-		g.tend(ctx, data)
+		g.check(ctx, data)
 		if _, err := g.Generation(); err == nil {
 			pace.Reset()
 			ready()
@@ -182,18 +181,19 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-g.look:
+		case <-g.wake:
 		case <-tick.C:
 		}
 	}
 }
 
-func (g *Guard) settle(m Mark, strangers int64) {
+// settle notes that the data of an identity have a generation.
+func (g *Guard) settle(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.settled, g.known, g.sure = m, true, strangers
+	g.settled, g.known, g.verified = m, true, unknowns
 	g.serving = map[string]bool{}
-	for _, process := range identified(m.Identity) {
+	for _, process := range parseIdentity(m.Identity) {
 		g.serving[process] = true
 	}
 }

@@ -177,7 +177,7 @@ var needs = []string{
 }
 
 // Ping returns nil when Redis takes writes and permits every command that the service uses. An error that
-// Redis replies is a *probe.RefusedError.
+// Redis replies is a *probe.NotServingError.
 func (s *Store) Ping(ctx context.Context) error {
 	commands := needs
 	if s.durability == redisconn.D2 {

@@ -57,10 +57,10 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 			}
 			req, names := request("", nil)
 			if names["session_id"]+names["user_id"] == 0 {
-				require.True(t, failure.Is(within(turn, "op", req), failure.PolicySecurity))
+				require.True(t, failure.Is(checkRequest(turn, "op", req), failure.PolicySecurity))
 				return
 			}
-			if err := within(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // else it is for a replay
+			if err := checkRequest(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // else it is for a replay
 				require.NoError(t, err)
 			}
 			for name, c := range map[protoreflect.Name]struct {
@@ -77,7 +77,7 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 				for _, value := range c.others {
 					if names[name] > 0 {
 						req, _ := request(name, value)
-						require.Equal(t, c.mode, failure.ModeOf(within(turn, "op", req)), "%s: %v", name, value)
+						require.Equal(t, c.mode, failure.ModeOf(checkRequest(turn, "op", req)), "%s: %v", name, value)
 					}
 				}
 			}
@@ -92,17 +92,17 @@ func TestWithin_AReplayOnlyReads(t *testing.T) {
 		&troupev1.LoadHistoryRequest{SessionId: "s"}, &troupev1.MemoryServiceGetStateRequest{SessionId: "s"},
 		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t", Step: 1}, &troupev1.MemoryServiceGetArtifactRequest{SessionId: "s"},
 	} {
-		require.NoError(t, within(again, "op", req))
+		require.NoError(t, checkRequest(again, "op", req))
 	}
 	for _, req := range []proto.Message{
 		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{SessionId: "s", TurnId: "t"}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
 		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "other"}, &troupev1.RenewTurnRequest{SessionId: "s", TurnId: "t"},
 	} {
-		require.True(t, failure.Is(within(again, "op", req), failure.Fenced), "%T", req)
+		require.True(t, failure.Is(checkRequest(again, "op", req), failure.Fenced), "%T", req)
 	}
 	other := &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t", Step: 2}
-	require.True(t, failure.Is(within(again, "op", other), failure.PolicySecurity), "what another agent did there")
+	require.True(t, failure.Is(checkRequest(again, "op", other), failure.PolicySecurity), "what another agent did there")
 	turn := turncred.Turn{Agent: "a", Session: "s", ID: "t", Epoch: 7}
-	require.True(t, failure.Is(within(turn, "op", &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}), failure.PolicySecurity))
-	require.True(t, failure.Is(within(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn of nobody has nobody's past")
+	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}), failure.PolicySecurity))
+	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn of nobody has nobody's past")
 }

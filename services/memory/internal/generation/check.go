@@ -11,63 +11,62 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// maxSwaps bounds how often a look begins again because another replica was faster.
+// maxSwaps bounds how often a check begins again because another replica was faster.
 const maxSwaps = 8
 
-// tend looks once, and says in the log what kept it from that.
-func (g *Guard) tend(ctx context.Context, data Data) {
-	look, cancel := context.WithTimeout(ctx, lookTime)
+// check checks the data once, and logs what kept it from doing so.
+func (g *Guard) check(ctx context.Context, data Data) {
+	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	strangers := g.met()
-	id, err := data.Identity(look)
-	if err != nil { // the store is away, which is watched elsewhere, or does not say
-		blind := failure.ModeOf(err) == failure.Unknown
-		if blind && !g.blind {
-			g.cfg.Log.Error("the store does not say who it is, and begins no turns: let the service use INFO", zap.Error(err))
+	unknowns := g.unknownsMet()
+	id, err := data.Identity(within)
+	if err != nil { // the store is away, which the readiness probe notices, or does not say who it is
+		anonymous := failure.ModeOf(err) == failure.Unknown
+		if anonymous && !g.anonymous {
+			g.cfg.Log.Error("the store does not say who it is, and begins no turns: permit the service to use INFO", zap.Error(err))
 		}
-		g.blind = blind
+		g.anonymous = anonymous
 		return
 	}
-	g.blind = false
+	g.anonymous = false
 	identity := id.String()
-	settled := g.saw(identity, strangers) || g.recall(look, data, identity, strangers)
-	err = g.agree(look, data)
+	settled := g.verify(identity, unknowns) || g.recall(within, data, identity, unknowns)
+	err = g.agree(within, data)
 	if ctx.Err() != nil {
 		return
 	}
-	if err == nil && g.deserted {
+	if err == nil && g.registryAway {
 		g.cfg.Log.Info("the generation of the store is agreed again")
 	}
-	if err != nil && !g.deserted {
+	if err != nil && !g.registryAway {
 		g.cfg.Log.Warn("the generation of the store cannot be agreed with the registry", zap.Bool("begins_turns", settled), zap.Error(err))
 	}
-	g.deserted = err != nil
+	g.registryAway = err != nil
 }
 
-// agree brings the record up to date with the data: other data, or data that went back in
-// time, are a generation of their own.
+// agree updates the record in the registry. Other data, or data that went back in time, get a new generation.
 func (g *Guard) agree(ctx context.Context, data Data) error {
 	for range maxSwaps {
 		had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
 		if err != nil {
 			return err
 		}
-		if revision == 0 { // a registry that is new, or was lost
+		if revision == 0 { // the registry is new, or was lost
 			m, err := data.Recall(ctx)
 			if err != nil {
 				return err
 			}
 			had.Generation, had.Identity = m.Generation, m.Identity
 		}
-		// Asked after the record was read: the identity is not older than that of the record,
-		// and the counters of sound data are above it.
-		strangers := g.met()
+		// The identity is asked for after the record was read, so it is not older than the record, and the
+		// counters of data that lost nothing are above the record's.
+		unknowns := g.unknownsMet()
 		id, err := data.Identity(ctx)
 		if err != nil {
 			return err
 		}
 		identity := id.String()
-		settled := g.saw(identity, strangers)
+		settled := g.verify(identity, unknowns)
 		beats, err := g.beat(ctx, data, id, had)
 		if err != nil {
 			return err
@@ -100,16 +99,16 @@ func (g *Guard) agree(ctx context.Context, data Data) error {
 				return err
 			}
 		}
-		g.settle(m, strangers)
+		g.settle(m, unknowns)
 		return nil
 	}
-	return nil // others look as well as this one
+	return nil // the other replicas do the same checks
 }
 
-// beat counts on in each share. One that the record does not know begins where the others
-// are; that one which it knows is below it is for the caller.
+// beat increases the counter of each share. A share that the record does not have begins where the others are. The
+// caller handles a known share whose counter is not above the record's.
 func (g *Guard) beat(ctx context.Context, data Data, id Identity, had registry.StoreRecord) (map[string]int64, error) {
-	beats, before := map[string]int64{}, identified(had.Identity)
+	beats, before := map[string]int64{}, parseIdentity(had.Identity)
 	for share := range id {
 		beat, err := data.Beat(ctx, share, 1)
 		if _, known := before[share]; err == nil && !known && beat <= had.Beat {
@@ -123,7 +122,7 @@ func (g *Guard) beat(ctx context.Context, data Data, id Identity, had registry.S
 	return beats, nil
 }
 
-// level brings the counters that fell behind to where the others are.
+// level raises the counters that fell behind to the highest one.
 func level(ctx context.Context, data Data, beats map[string]int64) error {
 	most := slices.Max(slices.Collect(maps.Values(beats)))
 	for share, beat := range beats {
@@ -137,21 +136,21 @@ func level(ctx context.Context, data Data, beats map[string]int64) error {
 	return nil
 }
 
-// alarm says that acknowledged writes are lost.
+// alarm logs that acknowledged writes are lost.
 func (g *Guard) alarm(ctx context.Context, had, now registry.StoreRecord) {
 	g.rollbacks.Add(ctx, 1)
-	g.cfg.Log.Error("the store went back in time: turns that were acknowledged may be lost; find out which backup or replica it was started from",
+	g.cfg.Log.Error("the store went back in time: acknowledged turns may be lost; find out from which backup or replica it was started",
 		zap.Int64("beat", now.Beat), zap.Int64("beat_before", had.Beat),
 		zap.String("identity", now.Identity), zap.String("identity_before", had.Identity))
 }
 
-// recall settles what can be settled without the registry: data that have their generation
-// keep it. It reports whether they do.
-func (g *Guard) recall(ctx context.Context, data Data, identity string, strangers int64) bool {
+// recall settles the generation without the registry, if the data have a mark for their identity. It reports whether
+// they do.
+func (g *Guard) recall(ctx context.Context, data Data, identity string, unknowns int64) bool {
 	m, err := data.Recall(ctx)
 	if err != nil || m.Identity != identity {
 		return false
 	}
-	g.settle(m, strangers)
+	g.settle(m, unknowns)
 	return true
 }
