@@ -17,17 +17,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// A link is one interceptor in both shapes. Declaring them together is what keeps the
-// unary and the streaming chain from drifting apart.
-type link struct {
+// A link is one interceptor in both shapes. They are declared together so that the unary and the streaming chain do not differ.
+type interceptor struct {
 	name   string
 	unary  grpc.UnaryServerInterceptor
 	stream grpc.StreamServerInterceptor
 }
 
-// newChain returns the links of every server, outermost first. Calling draining ends the
-// streams that never end by themselves.
-func newChain(t *telemetry.Telemetry, cfg Config) (chain []link, draining context.CancelFunc, err error) {
+// newChain returns the interceptors of every server, outermost first. Calling draining ends the streams that never end by
+// themselves.
+func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining context.CancelFunc, err error) {
 	validator, err := protovalidate.New()
 	if err != nil {
 		return nil, nil, err
@@ -37,16 +36,16 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []link, draining contex
 		return nil, nil, err
 	}
 	ctx, draining := context.WithCancel(context.Background())
-	// Who calls is known before anything else of the call is looked at, and counted before he is
-	// told that he may not: what nobody counts can fill the audit log.
-	return []link{
-		edge(t, cfg.Usual), recovered(), endless(ctx),
-		suspect(cfg.Rates), known(cfg, t.Audit), paced(cfg.Rates), permitted(cfg, t.Audit, violations),
-		owned(violations), audited(t.Audit, cfg.Instance), validated(validator), scoped(cfg.Scope, t.Audit, violations),
+	// The caller is authenticated before anything else of the call is read. Rates are checked before permissions, because
+	// denials that are not limited could fill the audit log.
+	return []interceptor{
+		edgeInterceptor(t, cfg.Usual), panicInterceptor(), healthWatchInterceptor(ctx),
+		suspectInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
+		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(validator), scopeInterceptor(cfg.Scope, t.Audit, violations),
 	}, draining, nil
 }
 
-func serverOptions(chain []link) []grpc.ServerOption {
+func serverOptions(chain []interceptor) []grpc.ServerOption {
 	var u []grpc.UnaryServerInterceptor
 	var s []grpc.StreamServerInterceptor
 	for _, l := range chain {
@@ -55,11 +54,11 @@ func serverOptions(chain []link) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...)}
 }
 
-// edge is where errors leave the process: it logs the call with the whole cause, once, and
-// sends what the caller may know.
-func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) link {
+// edgeInterceptor handles the errors that leave the process: it logs the call with the whole cause, once, and sends what
+// the caller may know.
+func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error) bool) interceptor {
 	log := t.Log
-	leave := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
+	finish := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
 		if run := RunOf(ctx); run != "" {
 			fields = append(fields, zap.String("root_trace_id", run))
@@ -82,40 +81,40 @@ func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) lin
 		t.Panics.Note(ctx, err)
 		return grpcfailure.ToStatus(err)
 	}
-	return link{
+	return interceptor{
 		name: "edge",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			start := time.Now()
-			ctx, who := asking(ctx)
+			ctx, who := withCaller(ctx)
 			resp, err := next(ctx, req)
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
-				return resp, grpcfailure.ToStatus(err) // asked every few seconds; not news
+				return resp, grpcfailure.ToStatus(err) // asked every few seconds, so it is not logged
 			}
-			return resp, leave(ctx, who, info.FullMethod, start, err)
+			return resp, finish(ctx, who, info.FullMethod, start, err)
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			start := time.Now()
-			ctx, who := asking(ss.Context())
-			return leave(ctx, who, info.FullMethod, start, next(srv, &boundStream{ss, ctx}))
+			ctx, who := withCaller(ss.Context())
+			return finish(ctx, who, info.FullMethod, start, next(srv, &boundStream{ss, ctx}))
 		},
 	}
 }
 
-// recovered turns a panic of a handler into an error that tells the caller nothing.
-func recovered() link {
+// panicInterceptor turns a panic of a handler into an error that discloses nothing to the caller.
+func panicInterceptor() interceptor {
 	option := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
 		return panics.NewError("call", p)
 	})
-	return link{
+	return interceptor{
 		name:   "recovered",
 		unary:  recovery.UnaryServerInterceptor(option),
 		stream: recovery.StreamServerInterceptor(option),
 	}
 }
 
-// endless cancels health watches when the server drains: they would hold up every stop.
-func endless(draining context.Context) link {
-	return link{
+// healthWatchInterceptor cancels health watches when the server drains: they would hold up every stop.
+func healthWatchInterceptor(draining context.Context) interceptor {
+	return interceptor{
 		name: "endless",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(ctx, req)

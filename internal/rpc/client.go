@@ -25,7 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Dial returns a connection in plain text; else it is as DialWith.
+// Dial is DialWith for a connection in plain text.
 func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	return DialWith(insecure.NewCredentials(), target, t, repeatable...)
 }
@@ -52,7 +52,7 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithPropagators(propagation.TraceContext{}),
 			otelgrpc.WithMeterProvider(t.Metrics), otelgrpc.WithTracerProvider(t.Traces))),
-		grpc.WithChainUnaryInterceptor(tellRun), grpc.WithChainStreamInterceptor(tellRunOfStream),
+		grpc.WithChainUnaryInterceptor(runUnaryInterceptor), grpc.WithChainStreamInterceptor(runStreamInterceptor),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
@@ -60,8 +60,8 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 	return conn, nil
 }
 
-// CheckTarget is nil for what DialWith can reach a server by, and else says what that may be. A
-// target that cannot be would show only when it is first called.
+// CheckTarget returns an error for a target that DialWith cannot use. Otherwise the mistake would only show at the first
+// call.
 func CheckTarget(target string) error {
 	if scheme, rest, ok := strings.Cut(target, ":"); ok && rest != "" && resolver.Get(scheme) != nil {
 		return nil // such as dns:///memory:7401
@@ -92,8 +92,8 @@ func Serving(conn grpc.ClientConnInterface, service string) func(context.Context
 	}
 }
 
-// maxConnectPause is how long after an outage a connection is at most tried again; the
-// library's own 2 minutes would make an outage far longer than it was.
+// maxConnectPause bounds the pause between attempts to connect. The library's default of 2 minutes would prolong
+// outages.
 const maxConnectPause = 2 * time.Second
 
 func connectBackoff() backoff.Config {

@@ -10,30 +10,29 @@ import (
 	"github.com/troupe-dev/troupe/internal/rate"
 )
 
-// frames are credentials whose connections end when their address takes back too many calls: the
-// library serves a stream that is reset at once like any other, and tells nobody of it
-// (guarantees S20).
-type frames struct {
+// resetCredentials are credentials whose connections end when their address resets too many streams. The gRPC library serves a
+// stream that is reset at once like any other, and does not report it (guarantees S20).
+type resetCredentials struct {
 	credentials.TransportCredentials
 	rates *rate.Limiter
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (f frames) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (f resetCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := f.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &framed{Conn: conn, rates: f.rates, skip: len(http2.ClientPreface)}, info, nil
+	return &resetConn{Conn: conn, rates: f.rates, skip: len(http2.ClientPreface)}, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (f frames) Clone() credentials.TransportCredentials {
-	return frames{f.TransportCredentials.Clone(), f.rates}
+func (f resetCredentials) Clone() credentials.TransportCredentials {
+	return resetCredentials{f.TransportCredentials.Clone(), f.rates}
 }
 
-// framed is a connection that looks at the frames it reads. One goroutine reads it.
-type framed struct {
+// resetConn is a connection that counts the RST_STREAM frames it reads. One goroutine reads it.
+type resetConn struct {
 	net.Conn
 	rates *rate.Limiter
 
@@ -47,7 +46,7 @@ const frameHead = 9 // bytes: three of length, type, flags, four of stream
 var errResets = errors.New("rpc: the address has reset too many streams")
 
 // Read implements net.Conn.
-func (c *framed) Read(p []byte) (int, error) {
+func (c *resetConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
 		if c.skip > 0 {

@@ -34,7 +34,7 @@ func TestFramed_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	require.NoError(t, f.WriteSettings())
 	require.NoError(t, f.WriteRSTStream(3, http2.ErrCodeNo))
 	for size := 1; size <= sent.Len(); size++ {
-		conn := &framed{Conn: &spoken{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skip: len(http2.ClientPreface)}
+		conn := &resetConn{Conn: &spoken{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skip: len(http2.ClientPreface)}
 		read := 0
 		for {
 			n, err := conn.Read(make([]byte, size))

@@ -15,14 +15,13 @@ var traceIDs = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 type runValue struct{}
 
-// InRun returns a context whose calls over connections of Dial say for which run they are made:
-// the servers log it with each call, so that what processes log of a run is found by one id
-// (contract OC-10). It goes over no other connection.
+// InRun returns a context whose calls over connections of Dial name their run. The servers log the run with each call,
+// so that one id finds the log lines of all processes (contract OC-10). Other connections do not send it.
 func InRun(ctx context.Context, rootTraceID string) context.Context {
 	return context.WithValue(ctx, runValue{}, rootTraceID)
 }
 
-// RunOf is the run for which a call came in, as its caller says; empty when it says none.
+// RunOf returns the run that the caller of an incoming call names (empty when it names none).
 func RunOf(ctx context.Context) string {
 	if ids := metadata.ValueFromIncomingContext(ctx, runKey); len(ids) > 0 && traceIDs.MatchString(ids[0]) {
 		return ids[0]
@@ -30,8 +29,8 @@ func RunOf(ctx context.Context) string {
 	return ""
 }
 
-// told adds the run and the tenant of a context to what its call sends.
-func told(ctx context.Context) context.Context {
+// withRunMetadata adds the run and the tenant of a context to the metadata of its calls.
+func withRunMetadata(ctx context.Context) context.Context {
 	if id, _ := ctx.Value(runValue{}).(string); id != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, runKey, id)
 	}
@@ -41,10 +40,10 @@ func told(ctx context.Context) context.Context {
 	return ctx
 }
 
-func tellRun(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return call(told(ctx), method, req, reply, conn, opts...)
+func runUnaryInterceptor(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return call(withRunMetadata(ctx), method, req, reply, conn, opts...)
 }
 
-func tellRunOfStream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, call grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return call(told(ctx), desc, conn, method, opts...)
+func runStreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, call grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return call(withRunMetadata(ctx), desc, conn, method, opts...)
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Scope says why a call of the context's principal must not touch what its request names; nil: it
-// may, and its handler runs under the context that is returned. Method is /package.Service/Method. Its
-// errors go to the caller.
+// Scope checks whether the principal of a context may touch what a request names. If so, the handler runs with the
+// returned context. Method is /package.Service/Method. The error goes to the caller.
 type Scope func(ctx context.Context, method string, req any) (context.Context, error)
 
-// scoped lets no request reach a handler that names what is not its caller's (guarantees S5).
-func scoped(scope Scope, log *audit.Log, violations *telemetry.Violations) link {
+// scopeInterceptor stops requests that name what their caller may not touch (guarantees S5).
+func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violations) interceptor {
 	look := func(ctx context.Context, method string, req any) (context.Context, error) {
 		if scope == nil {
 			return ctx, nil
@@ -24,12 +23,12 @@ func scoped(scope Scope, log *audit.Log, violations *telemetry.Violations) link 
 		scoped, err := scope(ctx, method, req)
 		if err != nil {
 			caller := identity.PrincipalOf(ctx)
-			refused(ctx, log, caller, method, req, err)
-			err = strayed(ctx, violations, caller, method, err)
+			auditDenial(ctx, log, caller, method, req, err)
+			err = outOfScope(ctx, violations, caller, method, err)
 		}
 		return scoped, err
 	}
-	return link{
+	return interceptor{
 		name: "scoped",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			ctx, err := look(ctx, info.FullMethod, req)
@@ -46,8 +45,7 @@ func scoped(scope Scope, log *audit.Log, violations *telemetry.Violations) link 
 	}
 }
 
-// scopedStream looks at the first message that comes. What comes behind it says nothing of what is
-// touched.
+// scopedStream checks the first message of a stream. Later messages do not name what the call touches.
 type scopedStream struct {
 	boundStream
 	look func(ctx context.Context, req any) (context.Context, error) // nil once it did

@@ -33,16 +33,16 @@ import (
 // Limits of every server (guarantees S9, 2.11). The library's own defaults are not fit
 // for an open port: unlimited streams, 16 MiB of headers, 120 s to connect.
 const (
-	MaxMessageBytes   = 4 << 20  // that a client may send
-	maxInnerBytes     = 16 << 20 // that processes of the mesh may send each other
+	MaxMessageBytes   = 4 << 20  // from a client
+	maxInnerBytes     = 16 << 20 // between processes of the mesh
 	maxHeaderBytes    = 16 << 10
 	maxStreamsPerConn = 256
 	connectionTimeout = 5 * time.Second
 	keepaliveTime     = 10 * time.Second // least that grpc-go allows on clients
 	keepaliveTimeout  = 3 * time.Second
 	keepaliveMinTime  = 5 * time.Second
-	proofAge          = 30 * time.Minute // after which who is connected has to prove itself anew, on a new connection
-	proofGrace        = 15 * time.Minute // that calls have to end on the old one; a step may take 10 minutes
+	proofAge          = 30 * time.Minute // after which a client has to prove its identity anew, on a new connection
+	proofGrace        = 15 * time.Minute // for calls on the old connection; a step may take 10 minutes
 )
 
 // Server is a gRPC server with health, and reflection where configured. Register the
@@ -58,40 +58,36 @@ type Server struct {
 	perPeer   int
 }
 
-// Config is what servers differ in.
+// Config has the settings of a server.
 type Config struct {
 	Reflection bool // serve gRPC reflection
-	Inner      bool // only processes of the mesh call it: larger messages are taken
+	Inner      bool // only processes of the mesh call it, so larger messages are accepted
 
-	// Identity is what a server inside the mesh proves, and asks of its callers; nil is plain
-	// text.
+	// Identity is what a server inside the mesh proves, and asks of its callers (nil means plain text).
 	Identity *identity.Source
-	// Authenticate says who sends a call, by more than its certificate. Nil: who the certificate
-	// proves, and without an Identity anybody.
+	// Authenticate returns the principal that sends a call (nil means Certified).
 	Authenticate Authenticate
-	// Scope says whether a call may touch what its request names, before its handler does. It is
-	// asked for each request, of a stream for the first, once that fits the rules of the .proto.
-	// Nil: every call may that may be made.
+	// Scope checks whether a call may touch what its request names. It runs for each valid request, and for the first
+	// one of a stream (nil means that every call may).
 	Scope Scope
-	// Barred says why a caller who may call the method may call nothing at the moment, as those of
-	// an agent that is quarantined (S18). It is asked for each call, with its full method. Nil: nobody
-	// is barred.
+	// Barred returns an error for a caller that may call nothing at the moment, such as the workers of a quarantined
+	// agent (S18). It runs for each call, with its full method (nil means that no caller is barred).
 	Barred func(caller identity.Principal, method string) error
-	// Usual reports whether a call that was refused is no news: a healthy mesh has such, and the log
-	// has them at level debug. Nil: all are told at info.
+	// Usual reports whether a rejected call is normal in a healthy mesh. Such calls are logged at level debug instead of
+	// info (nil means none).
 	Usual func(method string, err error) bool
-	// Instance is the name of the worker that serves, for the audit log: calls that start, pause or
-	// stop it do not name it. Empty: it is no worker.
+	// Instance is the name of the serving worker, for the audit log, because calls that start, pause or stop a worker do
+	// not name it (empty for other processes).
 	Instance string
-	// TLS is that of a server for clients, which has no Identity; nil is plain text.
+	// TLS has the credentials of a server for clients, which has no Identity (nil means plain text).
 	TLS credentials.TransportCredentials
 
-	// Rates is how often callers may call; nil is as often as they like.
+	// Rates limits how often callers may call (nil means no limit).
 	Rates *rate.Limiter
-	// PeerConnections is how many connections one address may have; 0 is any number.
+	// PeerConnections limits the connections of one address (0 means no limit).
 	PeerConnections int
 
-	age time.Duration // in place of that of keeping; for tests
+	age time.Duration // of a connection, for tests (0 means the default)
 }
 
 // NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
@@ -113,7 +109,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		creds = cfg.Identity.Server()
 	}
 	if cfg.Rates != nil {
-		creds = frames{creds, cfg.Rates}
+		creds = resetCredentials{creds, cfg.Rates}
 	}
 	opts := append(serverOptions(chain),
 		grpc.Creds(creds),
@@ -126,15 +122,15 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreamsPerConn),
 		grpc.ConnectionTimeout(connectionTimeout),
-		grpc.KeepaliveParams(keeping(cfg)),
+		grpc.KeepaliveParams(keepaliveParams(cfg)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
-		grpc.WaitForHandlers(true), // Stop returns when nobody works any more
-		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // behind the chain, which refuses what is nobody's (S2)
+		grpc.WaitForHandlers(true), // Stop returns when all handlers have returned
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // after the interceptors, which reject unknown methods (S2)
 			return failure.New(failure.AgentContract, "call", "this service does not serve the method")
 		}),
 	)
 	if cfg.Rates != nil {
-		opts = append(opts, grpc.InTapHandle(counted(cfg.Rates)))
+		opts = append(opts, grpc.InTapHandle(streamRateTap(cfg.Rates)))
 	}
 	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining, identity: cfg.Identity, telemetry: t, perPeer: cfg.PeerConnections}
 	s.SetServing(false)
@@ -145,10 +141,10 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// keeping is how connections are kept. One that proves something does not outlive its proof by
-// much: certificates end, and CAs are replaced. Certificates are renewed when two thirds of their
-// life are over, so that one that is as old as that is never the last of its connections.
-func keeping(cfg Config) keepalive.ServerParameters {
+// keepaliveParams returns how long connections live. A connection with a certificate does not outlive it by much, because
+// certificates expire and CAs are replaced. Certificates are renewed after two thirds of their life, so a connection is
+// always replaced by one with a newer certificate.
+func keepaliveParams(cfg Config) keepalive.ServerParameters {
 	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
 	if cfg.Identity != nil {
 		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, min(proofAge, cfg.Identity.Life()/4)), proofGrace
@@ -174,11 +170,11 @@ func (s *Server) Follow(board *probe.Board) {
 	board.OnChange(s.SetServing)
 }
 
-// conditionPanics is that of a server whose process does not panic all the time.
+// conditionPanics is the condition of a board that fails while the process panics too often.
 const conditionPanics = "panics"
 
-// calm tells the board whether there were too many panics lately.
-func (s *Server) calm(tooMany bool) {
+// setPanicCondition tells the board whether the process panicked too often lately.
+func (s *Server) setPanicCondition(tooMany bool) {
 	var err error
 	if tooMany {
 		err = errors.New("5 within a minute; the log has them")
@@ -186,19 +182,19 @@ func (s *Server) calm(tooMany bool) {
 	s.board.Set(conditionPanics, err)
 }
 
-// Part serves on the listener, and has the log say when the certificate ends. When it stops, health turns NOT_SERVING for good, calls in
-// flight may end within drain, and then they are cancelled.
+// Part serves on the listener and logs when the certificate is about to expire. When it stops, health becomes NOT_SERVING
+// for good. Calls in flight may finish within drain, and then they are cancelled.
 func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 	return process.Part{Name: "grpc " + lis.Addr().String(), Grace: drain + connectionTimeout, Run: func(ctx context.Context, ready func()) error {
-		if err := s.guarded(); err != nil {
+		if err := s.checkMethods(); err != nil {
 			return err
 		}
 		if s.board != nil {
-			defer s.telemetry.Panics.Follow(s.calm)()
+			defer s.telemetry.Panics.Follow(s.setPanicCondition)()
 		}
 		lis := lis
 		if s.perPeer > 0 {
-			lis = newPerPeer(lis, s.perPeer, s.telemetry.Log)
+			lis = newPeerLimiter(lis, s.perPeer, s.telemetry.Log)
 		}
 		watched, unwatch := context.WithCancel(ctx)
 		var watching sync.WaitGroup
@@ -229,9 +225,9 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 	}}
 }
 
-// guarded reports a method that is registered and has no row in the table of who may call what:
-// nobody could call it, and whoever added it should hear of that before anybody tries.
-func (s *Server) guarded() error {
+// checkMethods returns an error for a registered method without a row in the table of permissions. No caller could call
+// it, so the server does not start.
+func (s *Server) checkMethods() error {
 	for service, info := range s.GetServiceInfo() {
 		for _, m := range info.Methods {
 			if _, ok := authz.Roles("/" + service + "/" + m.Name); !ok {
@@ -242,8 +238,8 @@ func (s *Server) guarded() error {
 	return nil
 }
 
-// Listen opens a TCP port, with an error that says what to do when it is taken. It is closed
-// again, and the error returned, when one of those that permit it does not.
+// Listen opens a TCP port. Its error says what to do when the port is taken. If a permit function rejects the address,
+// Listen closes the port and returns that error.
 func Listen(flag, addr string, permit ...func(flag string, at net.Addr) error) (net.Listener, error) {
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -14,15 +14,15 @@ const tenantKey = "troupe-tenant"
 
 type tenantValue struct{}
 
-// ForTenant returns a context whose calls over connections of Dial say for which tenant they are
-// made. Servers inside the mesh believe the orchestrator; workers prove theirs.
+// ForTenant returns a context whose calls over connections of Dial name their tenant. Servers inside the mesh believe the
+// orchestrator. Workers prove their tenant.
 func ForTenant(ctx context.Context, tenant string) context.Context {
 	return context.WithValue(ctx, tenantValue{}, tenant)
 }
 
-// tenantTold is the tenant that the caller names, the default one when it names none. What is no
-// name of a tenant is refused: the call would be one for a tenant that its caller does not mean.
-func tenantTold(ctx context.Context) (string, error) {
+// tenantOf returns the tenant that the caller names, or the default one. An invalid name is rejected, because the call
+// would otherwise run for a tenant that the caller does not mean.
+func tenantOf(ctx context.Context) (string, error) {
 	said := metadata.ValueFromIncomingContext(ctx, tenantKey)
 	switch {
 	case len(said) == 0:

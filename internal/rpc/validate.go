@@ -12,9 +12,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// validated checks each request against the rules in the .proto before a handler sees it.
-func validated(v protovalidate.Validator) link {
-	return link{
+// validationInterceptor checks each request against the rules in the .proto before a handler sees it.
+func validationInterceptor(v protovalidate.Validator) interceptor {
+	return interceptor{
 		name: "validated",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := check(v, req); err != nil {
@@ -40,8 +40,8 @@ func (s *validatedStream) RecvMsg(m any) error {
 	return check(s.validator, m)
 }
 
-// Validate checks what another process answered against the rules in the .proto, as every
-// server does with its requests.
+// Validate checks a message from another process against the rules in the .proto, as every server does with its
+// requests.
 func Validate(m proto.Message) error { return check(protovalidate.GlobalValidator, m) }
 
 // check names every field that breaks a rule, with the rule.

@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// suspect refuses the calls of addresses that failed too often to prove who they are, before
-// anybody looks at what they show (guarantees S10).
-func suspect(rates *rate.Limiter) link {
-	return around("suspect", func(ctx context.Context, _ string, call func(context.Context) error) error {
+// suspectInterceptor rejects calls from addresses that failed authentication too often, before their proof is checked
+// (guarantees S10).
+func suspectInterceptor(rates *rate.Limiter) interceptor {
+	return wrapCalls("suspect", func(ctx context.Context, _ string, call func(context.Context) error) error {
 		from, ok := peer.FromContext(ctx)
 		if rates == nil || !ok {
 			return call(ctx)
@@ -32,9 +32,9 @@ func suspect(rates *rate.Limiter) link {
 	})
 }
 
-// counted refuses calls of an address that begins too many, before there is a goroutine for them:
-// who resets them at once, else, has the server work and waits for nothing (guarantees S20).
-func counted(rates *rate.Limiter) tap.ServerInHandle {
+// streamRateTap rejects calls of an address that begins too many, before they get a goroutine. Otherwise a client that
+// resets each stream at once would make the server work for nothing (guarantees S20).
+func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 	return func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 		from, ok := peer.FromContext(ctx)
 		if !ok {
@@ -44,11 +44,10 @@ func counted(rates *rate.Limiter) tap.ServerInHandle {
 	}
 }
 
-// paced refuses what a caller asks for too often. It comes after known, and asks who calls; those
-// that nobody asked for a proof are told apart by their addresses. What a caller may not call
-// counts as well.
-func paced(rates *rate.Limiter) link {
-	return around("paced", func(ctx context.Context, method string, call func(context.Context) error) error {
+// rateInterceptor limits how often a caller calls. Callers without an identity are told apart by their addresses. Calls
+// that the caller may not make count as well.
+func rateInterceptor(rates *rate.Limiter) interceptor {
+	return wrapCalls("paced", func(ctx context.Context, method string, call func(context.Context) error) error {
 		if rates != nil {
 			caller := identity.PrincipalOf(ctx)
 			if from, ok := peer.FromContext(ctx); ok && caller.Role == identity.Anybody {
@@ -64,9 +63,9 @@ func paced(rates *rate.Limiter) link {
 	})
 }
 
-// around is a link that does the same for calls of both shapes, and looks at no message.
-func around(name string, do func(ctx context.Context, method string, call func(context.Context) error) error) link {
-	return link{
+// wrapCalls returns an interceptor that does the same for calls of both shapes and reads no message.
+func wrapCalls(name string, do func(ctx context.Context, method string, call func(context.Context) error) error) interceptor {
+	return interceptor{
 		name: name,
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 			err = do(ctx, info.FullMethod, func(ctx context.Context) (err error) {

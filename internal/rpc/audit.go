@@ -14,11 +14,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// audited records the calls for which somebody has to answer, with who called and what came of
-// them (S19). All are unary. Those that work on the process itself name no object: it is the instance
-// that serves, which is of no tenant.
-func audited(log *audit.Log, instance string) link {
-	return link{
+// auditInterceptor records audited calls with their caller and their result (S19). All of them are unary. Calls that
+// work on the process itself name no object; the object is then the serving instance, which belongs to no tenant.
+func auditInterceptor(log *audit.Log, instance string) interceptor {
+	return interceptor{
 		name: "audited",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
 			kind, ok := authz.Audited(info.FullMethod)
@@ -29,7 +28,7 @@ func audited(log *audit.Log, instance string) link {
 			defer func() {
 				caller := identity.PrincipalOf(ctx)
 				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: outcome(err), Facts: map[string]string{"tenant": caller.Tenant}}
-				e.Object = named(req, e.Facts)
+				e.Object = objectOf(req, e.Facts)
 				if kind == audit.Lifecycle {
 					delete(e.Facts, "tenant")
 					e.Object = instance
@@ -46,10 +45,10 @@ func audited(log *audit.Log, instance string) link {
 	}
 }
 
-// errPanicked is what came of a handler that did not return.
+// errPanicked is the result of a handler that did not return.
 var errPanicked = errors.New("it panicked")
 
-// outcome is the mode of an error in words, and ok for none.
+// outcome returns the mode of an error in words, or "ok".
 func outcome(err error) string {
 	if err == nil {
 		return "ok"
@@ -60,12 +59,12 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// identifying are the fields of requests that say on what they work, the first that is there
-// being the object; the others are facts. A reason is the operator's, and no user said it.
+// identifying lists the fields that say what a request works on. The first field that is set is the object, the others
+// are facts. A reason comes from an operator and never from a user.
 var identifying = []protoreflect.Name{"instance_id", "agent", "session_id", "trace_id", "user_id", "reason"}
 
-// named is on what a request works.
-func named(req any, facts map[string]string) (object string) {
+// objectOf returns what a request works on, and adds the other fields to facts.
+func objectOf(req any, facts map[string]string) (object string) {
 	m, ok := req.(proto.Message)
 	if !ok {
 		return ""

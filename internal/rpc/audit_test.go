@@ -30,7 +30,7 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 	call := func(method string, req any, answer func() error) {
 		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})
 		defer func() { _ = recover() }() // the link recovered is outside of this one
-		_, _ = audited(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
+		_, _ = auditInterceptor(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
 	}
 	fine := func() error { return nil }
 	call(troupev1.OrchestratorService_DrainInstance_FullMethodName, &troupev1.DrainInstanceRequest{InstanceId: "r-1", Agent: "research", Reason: "an update"}, fine)

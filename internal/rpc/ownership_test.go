@@ -56,22 +56,22 @@ func TestOwned_NamesWhoProvedToBeTheActor(t *testing.T) {
 	handler := func(context.Context, any) (any, error) {
 		return nil, ownership.Violation("memory.UpdateState", "trace_id", ownership.Orchestrator, "somebody else")
 	}
-	_, err = owned(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, handler)
+	_, err = ownershipInterceptor(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, handler)
 	require.True(t, failure.Is(err, failure.StateViolation))
 	require.ErrorContains(t, err, `state "trace_id" is owned by orchestrator, but worker a attempted to modify it`)
 
 	other := failure.New(failure.NotFound, "test", "no")
-	_, err = owned(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, other })
+	_, err = ownershipInterceptor(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, other })
 	require.Equal(t, other, err)
 
 	caller := identity.Principal{Role: identity.Orchestrator}
 	refused := failure.New(failure.PolicySecurity, "call", "not yours")
-	err = trespass(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, refused)
+	err = violationOfWrite(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, refused)
 	require.True(t, failure.Is(err, failure.PolicySecurity))
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"key": "history", "owner": "memory", "actor": "orchestrator"}, e.Facts)
-	require.Equal(t, refused, trespass(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, refused), "it writes nothing")
+	require.Equal(t, refused, violationOfWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, refused), "it writes nothing")
 	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violated(t, reader))
 }
 
@@ -94,7 +94,7 @@ func TestStrayed_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 		tells  bool
 	}{{commit, failure.NotFound, false}, {commit, failure.PolicySecurity, true}, {commit, failure.Fenced, false}, {load, failure.NotFound, false}, {load, failure.PolicySecurity, false}} {
 		refusal := failure.New(c.mode, "memory", "no")
-		link := scoped(func(context.Context, string, any) (context.Context, error) { return nil, refusal }, tel.Audit, violations)
+		link := scopeInterceptor(func(context.Context, string, any) (context.Context, error) { return nil, refusal }, tel.Audit, violations)
 		_, err := link.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: c.method}, nil)
 		e, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)

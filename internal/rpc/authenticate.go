@@ -1,0 +1,117 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/authz"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+)
+
+// Authenticate returns the principal that sends the call of a context. Its errors go to the caller and have the mode
+// user_unauthenticated when no identity is proven. The audit log names the principal that it returns with an error.
+type Authenticate func(ctx context.Context) (identity.Principal, error)
+
+// authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers call identity.PrincipalOf.
+func authInterceptor(cfg Config, log *audit.Log) interceptor {
+	authenticate := cfg.Authenticate
+	if authenticate == nil {
+		authenticate = Certified
+	}
+	admit := func(ctx context.Context, method string) (context.Context, error) {
+		caller, err := authenticate(ctx)
+		if who, ok := ctx.Value(callerKey{}).(*identity.Principal); ok {
+			*who = caller
+		}
+		if err != nil {
+			auditDenial(ctx, log, caller, method, nil, err)
+			return nil, err
+		}
+		return identity.WithPrincipal(ctx, caller), nil
+	}
+	return interceptor{
+		name: "known",
+		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			ctx, err := admit(ctx, info.FullMethod)
+			if err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		},
+		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			ctx, err := admit(ss.Context(), info.FullMethod)
+			if err != nil {
+				return err
+			}
+			return next(srv, &boundStream{ss, ctx})
+		},
+	}
+}
+
+// withCaller returns the context of a call, and the place where authInterceptor stores the principal. The outer
+// interceptors read it for the log.
+func withCaller(ctx context.Context) (context.Context, *identity.Principal) {
+	who := &identity.Principal{}
+	return context.WithValue(ctx, callerKey{}, who), who
+}
+
+type callerKey struct{}
+
+// permissionInterceptor rejects methods that the table does not allow the caller (S2), and all calls of a barred caller
+// (S18). Only the first is an ownership violation, because a barred caller may call the method at other times. It runs
+// after rateInterceptor, so that denials are limited as calls are.
+func permissionInterceptor(cfg Config, log *audit.Log, violations *telemetry.Violations) interceptor {
+	return wrapCalls("permitted", func(ctx context.Context, method string, call func(context.Context) error) error {
+		caller := identity.PrincipalOf(ctx)
+		if err := authz.Permit(method, caller); err != nil {
+			auditDenial(ctx, log, caller, method, nil, err)
+			return violationOfWrite(ctx, violations, caller, method, err)
+		}
+		if cfg.Barred != nil {
+			if err := cfg.Barred(caller, method); err != nil {
+				auditDenial(ctx, log, caller, method, nil, err)
+				return err
+			}
+		}
+		return call(ctx)
+	})
+}
+
+// auditDenial records a rejected call with the address of the caller and, once the request was read, its object. It
+// leaves out the reason field, which only an operator may fill.
+func auditDenial(ctx context.Context, log *audit.Log, caller identity.Principal, method string, req any, err error) {
+	e := audit.Entry{
+		Kind: audit.Denied, Actor: caller.String(), Action: method, Result: outcome(err),
+		Facts: map[string]string{"tenant": caller.Tenant, "peer": peerAddress(ctx)},
+	}
+	e.Object = objectOf(req, e.Facts)
+	delete(e.Facts, "reason")
+	log.Record(e)
+}
+
+// peerAddress returns the address that a call comes from.
+func peerAddress(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// Certified returns the principal that the certificate of the connection proves, or anybody on a port without
+// certificates. It believes the tenant that an orchestrator names, or any caller of a port that asks for no proof. A
+// worker proves its tenant by the credential of a turn. Modes: user_invalid_input for an invalid name of a tenant.
+func Certified(ctx context.Context) (identity.Principal, error) {
+	tenant, err := tenantOf(ctx)
+	id, ok := identity.Caller(ctx)
+	switch {
+	case !ok:
+		id.Role = identity.Anybody
+	case id.Role != identity.Orchestrator:
+		tenant = identity.DefaultTenant
+	}
+	return identity.Principal{Role: id.Role, Name: id.Name, Tenant: tenant}, err
+}

@@ -1,0 +1,76 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/internal/authz"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// ownershipInterceptor names the actor of a rejected write to state of another owner. The actor is the proven caller, not
+// what the request says (contract SO-12).
+func ownershipInterceptor(violations *telemetry.Violations) interceptor {
+	return interceptor{
+		name: "owned",
+		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			resp, err := next(ctx, req)
+			return resp, withProvenActor(ctx, violations, identity.PrincipalOf(ctx), err)
+		},
+		stream: func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return withProvenActor(ss.Context(), violations, identity.PrincipalOf(ss.Context()), next(srv, ss))
+		},
+	}
+}
+
+// withProvenActor returns the error of a handler. It adds the actor to an ownership violation, and records it.
+func withProvenActor(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) error {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || e.Mode != failure.StateViolation || e.Facts[failure.FactKey] == "" {
+		return err
+	}
+	violation := ownership.Violation(e.Op, e.Facts[failure.FactKey], ownership.Owner(e.Facts[failure.FactOwner]), caller.String()).Because(err)
+	recordViolation(ctx, violations, caller, violation)
+	return violation
+}
+
+// violationOfWrite returns the error for a method that the table does not allow. If the method writes state, the error is
+// also an ownership violation.
+func violationOfWrite(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
+	key, owner, writes := authz.Writes(method)
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || !writes {
+		return err
+	}
+	e = e.WithOwner(key, string(owner), caller.String())
+	recordViolation(ctx, violations, caller, e)
+	return e
+}
+
+// outOfScope returns the error for a request that names what its caller may not touch. If the method writes, that is an
+// ownership violation, even where the caller only learns that nothing was found (S5).
+func outOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
+	if failure.Is(err, failure.PolicySecurity) {
+		return violationOfWrite(ctx, violations, caller, method, err)
+	}
+	if key, owner, writes := authz.Writes(method); writes && failure.Is(err, failure.NotFound) {
+		recordViolation(ctx, violations, caller, ownership.Violation("call", key, owner, caller.String()))
+	}
+	return err
+}
+
+func recordViolation(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) {
+	if of, ok := event.ViolationOf(err); ok {
+		facts := map[string]string{"tenant": caller.Tenant}
+		if run := RunOf(ctx); run != "" {
+			facts["root_trace_id"] = run
+		}
+		violations.Record(ctx, string(caller.Role), of, facts)
+	}
+}

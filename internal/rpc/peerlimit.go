@@ -1,0 +1,84 @@
+package rpc
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/rate"
+)
+
+// MaxPeerConnections is the default limit of connections from one address to a port for clients (guarantees S9). One
+// connection carries up to 256 calls at once.
+const MaxPeerConnections = 32
+
+// MaxInnerPeerConnections is the same limit for a port inside the mesh. A process has one connection to each other
+// process, and two while it reconnects. Many processes may share an address: on one machine, or behind a NAT or a
+// sidecar. The limit allows 500 of them. It still keeps a client without a certificate from taking all descriptors of the
+// process, because a handshake may take 5 s.
+const MaxInnerPeerConnections = 1024
+
+// peerLimiter is a listener that closes excess connections of an address before it reads anything from them. An IPv6 /64
+// counts as one address, because one machine has all of it.
+type peerLimiter struct {
+	net.Listener
+	limit int
+	log   *zap.Logger
+
+	mu   sync.Mutex
+	open map[netip.Prefix]int
+}
+
+func newPeerLimiter(lis net.Listener, limit int, log *zap.Logger) *peerLimiter {
+	return &peerLimiter{Listener: lis, limit: limit, log: log, open: map[netip.Prefix]int{}}
+}
+
+// Accept returns the next connection within the limit of its peer.
+func (l *peerLimiter) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		peer, ok := rate.Peer(conn.RemoteAddr())
+		if !ok {
+			return conn, nil
+		}
+		if l.take(peer) {
+			return &peerConn{Conn: conn, closed: sync.OnceFunc(func() { l.release(peer) })}, nil
+		}
+		l.log.Debug("connection refused: its address has as many as it may", zap.Stringer("peer", peer), zap.Int("limit", l.limit))
+		_ = conn.Close() // the client sees a closed connection
+	}
+}
+
+func (l *peerLimiter) take(peer netip.Prefix) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[peer] >= l.limit {
+		return false
+	}
+	l.open[peer]++
+	return true
+}
+
+func (l *peerLimiter) release(peer netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[peer]--; l.open[peer] == 0 {
+		delete(l.open, peer)
+	}
+}
+
+// peerConn is a connection that counts until it is closed.
+type peerConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *peerConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
