@@ -1,6 +1,6 @@
-// Package budget is what the trace of a turn may use, children included, and what of it is used:
-// model calls, tool calls, tokens, cost (contract OC-29, guarantee S17). It knows no store and no
-// wire: who owns a trace adds up what was used, and parts the rest among those who work for it.
+// Package budget limits what the trace of a turn may use, including its children: model calls, tool calls, tokens and cost
+// (contract OC-29, guarantee S17). The orchestrator that owns a trace adds up the usage and divides the rest among the
+// steps.
 package budget
 
 import (
@@ -8,21 +8,21 @@ import (
 	"strconv"
 )
 
-// Kind is one thing that is bounded, by the name that declarations have for it.
+// Kind is one kind of usage, with its name in declarations.
 type Kind string
 
-// The kinds. Depth is no amount: it bounds where a turn may lie.
+// The kinds. Depth is not an amount; it limits how deep remote turns may nest.
 const (
-	Iterations Kind = "iterations" // model calls of conversations, with their tool rounds
-	ModelCalls Kind = "modelCalls" // requests to models, those of handlers included
-	ToolCalls  Kind = "toolCalls"  // tools that are run
-	Tokens     Kind = "tokens"     // of input and output together
-	Cost       Kind = "cost"       // of models whose prices are known
+	Iterations Kind = "iterations" // model calls of a conversation, with their tool rounds
+	ModelCalls Kind = "modelCalls" // requests to models, including those of handlers
+	ToolCalls  Kind = "toolCalls"  // executions of tools
+	Tokens     Kind = "tokens"     // input and output together
+	Cost       Kind = "cost"       // of models with a known price
 	FanOut     Kind = "fanOut"     // remote turns that a turn begins itself
 	Depth      Kind = "depth"      // of remote turns below the first
 )
 
-// Kinds are those that are amounts, in the order in which they are told.
+// Kinds returns the kinds that are amounts, in the order in which they are reported.
 func Kinds() []Kind { return []Kind{Iterations, ModelCalls, ToolCalls, Tokens, Cost, FanOut} }
 
 // Units of amounts.
@@ -31,7 +31,7 @@ const (
 	Dollar    = 1_000_000     // one US dollar, in the unit of costs
 )
 
-// Amounts are how much of each kind. They are never negative.
+// Amounts holds an amount of each kind. Amounts are never negative.
 type Amounts struct {
 	Iterations int64 `json:"iterations,omitempty"`
 	ModelCalls int64 `json:"modelCalls,omitempty"`
@@ -41,7 +41,7 @@ type Amounts struct {
 	FanOut     int64 `json:"fanOut,omitempty"`
 }
 
-// at is where the amount of a kind is.
+// at returns the field of a kind.
 func (a *Amounts) at(k Kind) *int64 {
 	switch k {
 	case Iterations:
@@ -61,10 +61,10 @@ func (a *Amounts) at(k Kind) *int64 {
 	return new(int64)
 }
 
-// Of is the amount of a kind.
+// Of returns the amount of a kind.
 func (a Amounts) Of(k Kind) int64 { return *a.at(k) }
 
-// each makes amounts of those of both, kind by kind.
+// each combines two amounts kind by kind.
 func (a Amounts) each(b Amounts, of func(a, b int64) int64) (out Amounts) {
 	out.Iterations = of(a.Iterations, b.Iterations)
 	out.ModelCalls = of(a.ModelCalls, b.ModelCalls)
@@ -75,7 +75,7 @@ func (a Amounts) each(b Amounts, of func(a, b int64) int64) (out Amounts) {
 	return out
 }
 
-// Add is the sum.
+// Add returns the sum. It does not overflow: more than Unlimited is Unlimited.
 func (a Amounts) Add(b Amounts) Amounts {
 	return a.each(b, func(a, b int64) int64 {
 		if a >= Unlimited-b {
@@ -85,8 +85,7 @@ func (a Amounts) Add(b Amounts) Amounts {
 	})
 }
 
-// Less is what is left of the amounts when others are taken away: of a kind that nothing bounds
-// Unlimited, and never below 0.
+// Less returns the amounts minus others, at least 0. An unlimited amount stays Unlimited.
 func (a Amounts) Less(b Amounts) Amounts {
 	return a.each(b, func(a, b int64) int64 {
 		if a == Unlimited {
@@ -96,18 +95,18 @@ func (a Amounts) Less(b Amounts) Amounts {
 	})
 }
 
-// Most is the larger of both, kind by kind.
+// Most returns the larger amount of each kind.
 func (a Amounts) Most(b Amounts) Amounts {
 	return a.each(b, func(a, b int64) int64 { return max(a, b) })
 }
 
-// Least is the smaller of both, kind by kind.
+// Least returns the smaller amount of each kind.
 func (a Amounts) Least(b Amounts) Amounts {
 	return a.each(b, func(a, b int64) int64 { return min(a, b) })
 }
 
-// Parts are the amounts parted among n, as evenly as whole numbers allow: together they are no
-// more than the whole. What nothing bounds is not parted.
+// Parts divides the amounts into n parts, as evenly as whole numbers allow. Together the parts are no more than the whole.
+// An unlimited amount is Unlimited in each part.
 func (a Amounts) Parts(n int) []Amounts {
 	parts := make([]Amounts, n)
 	for i := range parts {
@@ -125,7 +124,7 @@ func (a Amounts) Parts(n int) []Amounts {
 	return parts
 }
 
-// Text is an amount of the kind for a person: a cost is in US dollars.
+// Text returns an amount of the kind for a person. A cost is in US dollars.
 func (k Kind) Text(amount int64) string {
 	if k == Cost {
 		return strconv.FormatFloat(float64(amount)/1e6, 'f', -1, 64)

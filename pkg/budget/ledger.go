@@ -7,10 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Ledger is what one who works for a trace may use, and has used. What is about to be used is
-// reserved before, and settled behind it with what it really was: as long as nothing uses more
-// than it reserved, no more than the limits is ever used. Safe for concurrent use. A nil Ledger
-// bounds nothing and counts nothing.
+// Ledger tracks what an attempt of a step may use, and has used. Code reserves amounts before a call and settles them
+// afterwards with the real usage. As long as no call uses more than it reserved, the limits are never exceeded. Safe
+// for concurrent use. A nil Ledger bounds nothing and counts nothing.
 type Ledger struct {
 	limits Limits
 	level  int
@@ -22,24 +21,23 @@ type Ledger struct {
 	warned   map[Kind]bool
 }
 
-// New returns a ledger of a turn that lies at a level: 0 for one that nobody's agent asked for.
+// New returns the ledger of a turn at a level. Level 0 is a turn that no other turn asked for.
 func New(limits Limits, level int) *Ledger {
 	return &Ledger{limits: limits, level: level, warned: map[Kind]bool{}}
 }
 
-// Reservation is what is about to be used.
+// Reservation is an amount reserved for a call.
 type Reservation struct {
-	// Beyond are the kinds of which the policy Warn lets more be used than the limit, each told
-	// once by a ledger.
+	// Beyond lists the kinds that exceed their limit under the policy Warn. A ledger reports each kind once.
 	Beyond []Kind
 
 	ledger *Ledger
 	held   Amounts
 }
 
-// Reserve takes amounts for what is about to happen; the caller settles. Mode: policy_budget, with
-// the facts budget, limit, used and asked, when a kind would go beyond its limit. Then nothing is
-// taken, and nothing is granted any more: a refusal ends all that shares the ledger.
+// Reserve reserves amounts for a call; the caller settles the reservation. Mode: policy_budget, with the facts budget,
+// limit, used and asked, when a kind would exceed its limit. Then nothing is reserved, and the ledger rejects all later
+// reservations, which ends everything that shares it.
 func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	if l == nil {
 		return Reservation{}, nil
@@ -63,7 +61,7 @@ func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	return r, nil
 }
 
-// beyond is called with the lock held when more is asked for than is left.
+// beyond returns the kinds of which more is asked than left, or the rejection. The caller holds the lock.
 func (l *Ledger) beyond(asked, left, taken Amounts) (first []Kind, err error) {
 	for _, k := range Kinds() {
 		switch {
@@ -78,7 +76,7 @@ func (l *Ledger) beyond(asked, left, taken Amounts) (first []Kind, err error) {
 	return first, nil
 }
 
-// Settle puts what was really used in the place of what was reserved. It is called once.
+// Settle replaces the reserved amounts by the used ones. Call it once.
 func (r Reservation) Settle(used Amounts) {
 	if r.ledger == nil {
 		return
@@ -89,10 +87,9 @@ func (r Reservation) Settle(used Amounts) {
 	r.ledger.used = r.ledger.used.Add(used)
 }
 
-// Child reserves what a remote turn may use that is one of so many beside each other: its share of
-// what is not used, as far as it is left, while it runs. Limits are those of the remote turn; with
-// the policy Warn they bound its depth alone. Modes: policy_budget when it would lie too deep,
-// there were too many, or nothing is left for it to work with.
+// Child reserves the share of a remote turn that is one of several siblings: an equal part of what is not used, as far as it
+// is left. It returns the limits of the remote turn; under the policy Warn they bound only its depth. Modes:
+// policy_budget when the turn would nest too deep, when there are too many, or when nothing is left for it.
 func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	open := Open()
 	if l == nil {
@@ -110,25 +107,25 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	if err != nil || l.limits.Policy == Warn {
 		return open, r, err
 	}
-	// What is 0 here refuses the first call of that kind there; of what every turn needs 1 was asked.
+	// A limit of 0 rejects the first call of that kind. Of the kinds that every turn needs, at least 1 is reserved.
 	open.Amounts = share.each(l.limits.Amounts, func(share, limit int64) int64 {
 		if limit == Unlimited {
 			return limit
 		}
 		return share
 	})
-	open.FanOut = Unlimited // those of a remote turn are its own
+	open.FanOut = Unlimited // the remote turn counts its own remote turns
 	return open, r, nil
 }
 
-// share is what one of n gets.
+// share returns the amounts for one of n siblings.
 func (l *Ledger) share(n int) Amounts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left, unused := l.limits.Less(l.used.Add(l.reserved)), l.limits.Less(l.used)
 	share := left.each(unused, func(left, unused int64) int64 {
 		if left == Unlimited {
-			return 0 // nothing of it is reserved
+			return 0 // unlimited amounts need no reservation
 		}
 		return min(left, unused/int64(max(1, n)))
 	})
@@ -138,7 +135,7 @@ func (l *Ledger) share(n int) Amounts {
 	return share
 }
 
-// refuse notes a refusal, unless there was one before.
+// refuse stores the first rejection and returns it.
 func (l *Ledger) refuse(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +145,7 @@ func (l *Ledger) refuse(err error) error {
 	return l.refused
 }
 
-// Level is how deep the turn lies; 0 also for a nil Ledger.
+// Level returns how deep the turn is nested (0 for a nil Ledger).
 func (l *Ledger) Level() int {
 	if l == nil {
 		return 0
@@ -156,7 +153,7 @@ func (l *Ledger) Level() int {
 	return l.level
 }
 
-// Used is what was settled.
+// Used returns the settled amounts.
 func (l *Ledger) Used() Amounts {
 	if l == nil {
 		return Amounts{}
@@ -166,7 +163,7 @@ func (l *Ledger) Used() Amounts {
 	return l.used
 }
 
-// Refusal is why nothing is granted any more; nil while something is.
+// Refusal returns the rejection after which the ledger grants nothing (nil before).
 func (l *Ledger) Refusal() error {
 	if l == nil {
 		return nil
@@ -176,7 +173,7 @@ func (l *Ledger) Refusal() error {
 	return l.refused
 }
 
-// Refuse is the refusal of what would go beyond a limit: the BudgetError of OC-29.
+// Refuse returns the error for a reservation that would exceed a limit: the BudgetError of OC-29.
 func Refuse(k Kind, limit, used, asked int64) error {
 	message := fmt.Sprintf("limits.%s: %s of %s are used, and %s more would go beyond; raise limits.%s of the workflow, or ask for a smaller thing",
 		k, k.Text(used), k.Text(limit), k.Text(asked), k)

@@ -2,17 +2,17 @@ package budget
 
 import "cmp"
 
-// Policy says what becomes of a call that would go beyond a limit.
+// Policy says what happens to a call that would exceed a limit.
 type Policy string
 
 // The policies.
 const (
-	Block Policy = "block" // it is not made, and the step fails with policy_budget
-	Warn  Policy = "warn"  // it is made, and a warning is told
+	Block Policy = "block" // the call is not made, and the step fails with policy_budget
+	Warn  Policy = "warn"  // the call is made, and a warning is published
 )
 
-// Defaults of what a trace may use: calls, tokens and cost are those of OC-29, depth and fan-out
-// those of S17. Iterations and model calls are what 20 steps of 10 iterations take.
+// Default limits of a trace. Calls, tokens and cost come from OC-29, depth and fan-out from S17. Iterations and model calls
+// suffice for 20 steps of 10 iterations.
 const (
 	DefaultIterations = 200
 	DefaultModelCalls = 200
@@ -23,14 +23,14 @@ const (
 	DefaultDepth      = 4
 )
 
-// Limits are what a trace may use. Depth and FanOut are bounded whatever the policy is.
+// Limits bounds what a trace may use. Depth and FanOut block under every policy.
 type Limits struct {
 	Amounts
 	Depth  int    `json:"depth"`
-	Policy Policy `json:"policy,omitempty"` // empty: Block
+	Policy Policy `json:"policy,omitempty"` // (empty means Block)
 }
 
-// Default are the limits of a trace that nobody named any for.
+// Default returns the limits of a trace that specifies none.
 func Default() Limits {
 	return Limits{
 		Amounts: Amounts{
@@ -41,7 +41,7 @@ func Default() Limits {
 	}
 }
 
-// Open are limits that bound nothing, and say nothing of the policy.
+// Open returns limits that bound nothing and have no policy.
 func Open() Limits {
 	var l Limits
 	for _, k := range Kinds() {
@@ -51,7 +51,7 @@ func Open() Limits {
 	return l
 }
 
-// Of is the limit of a kind.
+// Of returns the limit of a kind.
 func (l Limits) Of(k Kind) int64 {
 	if k == Depth {
 		return int64(l.Depth)
@@ -59,7 +59,7 @@ func (l Limits) Of(k Kind) int64 {
 	return l.Amounts.Of(k)
 }
 
-// Lower are the limits, or others where those are lower. Of the policies the stricter one stays.
+// Lower returns the lower limit of each kind, and the stricter policy.
 func (l Limits) Lower(by Limits) Limits {
 	policy := cmp.Or(l.Policy, Block)
 	if by.Policy == Block {
@@ -68,7 +68,7 @@ func (l Limits) Lower(by Limits) Limits {
 	return Limits{Amounts: l.Least(by.Amounts), Depth: min(l.Depth, by.Depth), Policy: policy}
 }
 
-// Reached are the kinds of which the given part is used, such as 0.8, in their order.
+// Reached returns the kinds of which at least the given part is used, such as 0.8.
 func (l Limits) Reached(used Amounts, part float64) []Kind {
 	var all []Kind
 	for _, k := range Kinds() {

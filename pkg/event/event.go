@@ -1,6 +1,5 @@
-// Package event is what happens while an agent works, in the order in which it happens: the
-// entries of its trace and what a client is shown meanwhile. The mesh numbers and stores
-// those that are for clients; this package knows nothing of that.
+// Package event describes what happens while an agent works, in order: the entries of its trace, and what a client sees
+// meanwhile. The mesh numbers and stores the events for clients.
 package event
 
 import (
@@ -14,28 +13,28 @@ type Event struct {
 	Step       int    // in the turn, from 1
 	Sequence   int    // in the step, from 1; an attempt after another begins at 1 again
 	Time       time.Time
-	Author     string // the agent that it is from
-	Branch     string // the agents above it in a flow and itself, "a.b"; empty for an agent that runs alone
+	Author     string // the agent that reports it
+	Branch     string // the path of the agent in its flow, such as "a.b" (empty for an agent that runs alone)
 	Payload
 }
 
-// ID is unique among the events of a session.
+// ID returns an id that is unique among the events of a session.
 func (e Event) ID() string {
 	return e.Invocation + "/" + strconv.Itoa(e.Step) + "/" + strconv.Itoa(e.Sequence)
 }
 
-// Payload is what happened.
+// Payload says what happened.
 type Payload interface {
-	// Kind is the name that stands in traces and logs (CO-43 to CO-48). Kinds that begin
+	// Kind returns the name in traces and logs (CO-43 to CO-48). Kinds that begin
 	// with "internal:" are not for clients (LP-24).
 	Kind() string
 }
 
-// Internal begins the kinds of events that are not for clients.
+// Internal is the prefix of the kinds that are not for clients.
 const Internal = "internal:"
 
-// Final reports whether an event is part of the answer: text that an agent says. One that
-// only changes state is not (AD-14).
+// Final reports whether an event is part of the answer: it has text of the agent. An event that only changes state is not
+// (AD-14).
 func (e Event) Final() bool {
 	switch p := e.Payload.(type) {
 	case Message:

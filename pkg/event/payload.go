@@ -17,18 +17,18 @@ type UserInput struct {
 	Prompt string
 }
 
-// TextDelta is a piece of text as the model says it. It is not stored.
+// TextDelta is a piece of text as the model produces it. It is not stored.
 type TextDelta struct{ Text string }
 
 // ModelCall is one finished call of a model (CO-44).
 type ModelCall struct {
 	Model     string
-	Iteration int // within the step, from 1; 0 for a call that a handler made
+	Iteration int // within the step, from 1 (0 for a call of a handler)
 	ToolCalls int // how many tools the model asked for
 	Usage     execution.Usage
 	Duration  time.Duration
-	Replayed  bool   // it was made and told by an attempt before this one
-	Finish    Finish // why the model stopped; empty when it did not say, or is replayed
+	Replayed  bool   // an earlier attempt made the call and reported it
+	Finish    Finish // why the model stopped (empty when unknown or replayed)
 }
 
 // Finish says why a model stopped (LP-29).
@@ -36,13 +36,13 @@ type Finish string
 
 // The reasons.
 const (
-	FinishStop   Finish = "stop"           // it said all
-	FinishLength Finish = "length"         // it reached the limit of what it may say
+	FinishStop   Finish = "stop"           // it had nothing more to say
+	FinishLength Finish = "length"         // it reached its limit of output tokens
 	FinishCalls  Finish = "tool_calls"     // it waits for the results of its calls
-	FinishFilter Finish = "content_filter" // it declined, or a filter of its provider stopped it
+	FinishFilter Finish = "content_filter" // it declined, or a filter of the provider stopped it
 )
 
-// ToolStarted says that a tool begins to run.
+// ToolStarted reports that a tool begins to run.
 type ToolStarted struct {
 	CallID    string
 	Tool      string
@@ -52,55 +52,54 @@ type ToolStarted struct {
 // ToolStatus says how a tool call ended.
 type ToolStatus string
 
-// The ways in which a tool call can end (CO-45, CO-47), and the one that a lost worker adds.
+// The statuses of a tool call (CO-45, CO-47). The last one is for calls of a lost worker.
 const (
 	ToolSuccess        ToolStatus = "success"
 	ToolError          ToolStatus = "error"
 	ToolNotFound       ToolStatus = "not_found"
-	ToolInterrupted    ToolStatus = "interrupted"     // the turn was stopped before it ended, or before it began
-	ToolAsked          ToolStatus = "input_required"  // the tool asks the user; the turn ends with the question
-	ToolWaiting        ToolStatus = "waiting"         // it waits for somebody outside of the turn; it has not run, and has no ToolFinished
-	ToolUnknownOutcome ToolStatus = "unknown_outcome" // it may run once, and nobody knows whether it did
+	ToolInterrupted    ToolStatus = "interrupted"     // the turn was stopped before the tool finished or began
+	ToolAsked          ToolStatus = "input_required"  // the tool asks the user, and the turn ends with the question
+	ToolWaiting        ToolStatus = "waiting"         // it waits for an answer from outside the turn; it has not run, and has no ToolFinished
+	ToolUnknownOutcome ToolStatus = "unknown_outcome" // in doubt: the tool may run at most once, and may have run
 )
 
-// MaxSummary is the length of ToolFinished.Summary in characters (CO-47).
+// MaxSummary is the maximum length of ToolFinished.Summary in characters (CO-47).
 const MaxSummary = 240
 
-// ToolFinished says how a tool call ended (CO-45). There is exactly one per ToolStarted, and
-// one without a start for each that an attempt before this one told.
+// ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one. A call that an earlier attempt
+// reported has one without a ToolStarted.
 type ToolFinished struct {
 	CallID    string
 	Tool      string
 	Arguments string // a JSON object, as the tool got it
 	Iteration int
 	Status    ToolStatus
-	Result    string // what the tool gave; what was wrong if the status is not success
-	Summary   string // of the result, or the error
-	ErrorType string // failure mode of an error; empty when its cause has none
+	Result    string // the result, or the error if the status is not success
+	Summary   string // of the result or the error
+	ErrorType string // failure mode of an error (empty when it has none)
 	Duration  time.Duration
-	Replayed  bool // it ran and was told in an attempt before this one
+	Replayed  bool // an earlier attempt ran the tool and reported it
 }
 
-// ToolProgress says how far a tool call is that runs (LP-29). It is not stored.
+// ToolProgress reports the progress of a running tool call (LP-29). It is not stored.
 type ToolProgress struct {
 	CallID   string
 	Tool     string
 	Message  string   // at most MaxSummary characters; may be empty
-	Fraction *float64 // that is done, 0 to 1; nil when the tool does not know
+	Fraction *float64 // the completed part, 0 to 1 (nil when unknown)
 }
 
-// SubtaskStarted says that a turn of its own began: an agent of the mesh works for this one
-// (LP-29).
+// SubtaskStarted reports that a remote turn began, in which another agent of the mesh works for this one (LP-29).
 type SubtaskStarted struct {
 	Target  string // agent or workflow
 	Session string
-	Request string // its id, under which it can be asked for again
+	Request string // id of the request, with which it can be repeated
 	Trace   string
 	Turn    string // its id
-	CallID  string // of the tool call that it is for; empty when the agent is no tool
+	CallID  string // of the tool call (empty when the agent is not called as a tool)
 }
 
-// Passing reports whether an event is only for who listens now: it is in no trace.
+// Passing reports whether an event is only for current listeners and not stored in the trace.
 func Passing(p Payload) bool {
 	switch p.(type) {
 	case TextDelta, ToolProgress:
@@ -110,29 +109,29 @@ func Passing(p Payload) bool {
 	}
 }
 
-// ToolPending says that a tool call waits for somebody outside of the turn, and the turn will
-// end with it. There is neither a ToolStarted nor a ToolFinished until it is answered.
+// ToolPending reports that a tool call waits for an answer from outside the turn, which ends the turn. There is neither a
+// ToolStarted nor a ToolFinished until it is answered.
 type ToolPending struct{ execution.Pending }
 
-// Appended is a message that the agent's own copy of the conversation got (CO-28, CO-33).
+// Appended is a message that was added to the agent's copy of the conversation (CO-28, CO-33).
 type Appended struct{ Message conversation.Message }
 
-// Message is what an agent says or changes beside the model's words: the reply of a callback
-// (AD-4, AD-12), changes of state and artifacts that handlers and tools made (AD-6).
+// Message is what an agent says or changes besides the output of its model: the reply of a callback (AD-4, AD-12), and
+// changes of state and artifacts by handlers and tools (AD-6).
 type Message struct {
 	Text      string
 	State     map[string]json.RawMessage // an empty value removes the key
 	Artifacts map[string]int             // versions by name
-	Escalate  bool                       // the rounds that the agent runs in are to end (AD-22); for who yields events itself
+	Escalate  bool                       // stops the nearest enclosing Repeat after this agent (AD-22); for agents that yield their own events
 }
 
-// Thinking is what an agent thinks aloud (CO-48).
+// Thinking is a plan or a reflection of an agent (CO-48).
 type Thinking struct {
 	Topic Topic
 	Text  string
 }
 
-// Topic says what the thought is about.
+// Topic is the kind of a thought.
 type Topic string
 
 // The topics.
@@ -141,23 +140,23 @@ const (
 	Reflection Topic = "reflection"
 )
 
-// Warning is something a person should know; the turn goes on.
+// Warning is something that a person should know. The turn continues.
 type Warning struct {
 	Reason  string // UPPER_SNAKE, for programs
 	Message string // one sentence, for a person
-	Tool    string // of which the guard of tools warns; empty in all other warnings
+	Tool    string // the tool that the guard warns of (empty in all other warnings)
 }
 
-// OwnershipViolation says that somebody tried to write state of another owner (SO-6, SO-7). It
-// changed nothing, and the turn goes on unless who tried ends it.
+// OwnershipViolation reports a rejected write to state of another owner (SO-6, SO-7). It changed nothing, and the turn
+// continues unless the writer ends it.
 type OwnershipViolation struct {
 	Key       string
 	Owner     ownership.Owner
-	Actor     string // who tried, as who refused knows it
-	Operation string // that was refused, such as "ownership.set"
+	Actor     string // who attempted the write
+	Operation string // the rejected operation, such as "ownership.set"
 }
 
-// ViolationOf is what an error says of a write to state of another; false when it is none.
+// ViolationOf returns the ownership violation that an error reports. It is false for other errors.
 func ViolationOf(err error) (OwnershipViolation, bool) {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !e.IsViolation() {

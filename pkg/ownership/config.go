@@ -11,66 +11,65 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config is the configuration of an agent as one of its instances has it in RAM: of the SHARED
-// tier, read by all, and written by the agent that declared itself its owner (SO-11). Changes
-// are this instance's alone until they are saved, which happens when the agent shuts down, and
-// when Save is called. Safe for concurrent use.
+// Config is the configuration of an agent in the RAM of one instance. It belongs to the SHARED tier: all may read it, and
+// the agent that declared itself its owner writes it (SO-11). Changes stay in this instance until Save is called or
+// the agent shuts down. Safe for concurrent use.
 type Config struct {
 	*configured
-	refused func(*failure.Error) // nil: nobody is told
+	refused func(*failure.Error) // called with each rejected write (may be nil)
 }
 
-// configured is what all views of a configuration share.
+// configured is shared by all views of a configuration.
 type configured struct {
 	agent    string
 	protocol Protocol
-	saving   sync.Mutex // held by the one Save or Reload that runs
+	saving   sync.Mutex // held during a Save or Reload
 
 	mu      sync.RWMutex
 	store   ConfigStore
-	version int64 // that the changes were made to
+	version int64 // the version to which the changes apply
 	stored  map[string]json.RawMessage
 	changes map[string]json.RawMessage // an empty value removes
 }
 
-// ConfigStore is where configurations last.
+// ConfigStore keeps configurations.
 type ConfigStore interface {
-	// Load returns that of an agent, with its version.
+	// Load returns the configuration of an agent with its version.
 	Load(ctx context.Context, agent string) (version int64, values map[string]json.RawMessage, err error)
-	// Save makes changes to a version of the agent's own, and returns what they led to. Modes: revision_mismatch
-	// when others changed it meanwhile and the protocol does not settle that.
+	// Save applies changes to a version of the agent's own configuration and returns the result. Modes:
+	// revision_mismatch when others changed it meanwhile and the protocol does not merge.
 	Save(ctx context.Context, base int64, changes map[string]json.RawMessage) (version int64, values map[string]json.RawMessage, err error)
 }
 
-// NewConfig returns the configuration of an agent, which is empty until Reload. Without a
-// protocol the agent does not own one, and can read it only.
+// NewConfig returns the configuration of an agent, which is empty until Reload. An agent without a protocol does not own
+// its configuration and can only read it.
 func NewConfig(agent string, p Protocol) *Config {
 	return &Config{configured: &configured{agent: agent, protocol: p}}
 }
 
-// Telling returns the same configuration for somebody who is told of each write that is refused.
+// Telling returns a view of the configuration that calls refused with each rejected write.
 func (c *Config) Telling(refused func(*failure.Error)) *Config {
 	return &Config{configured: c.configured, refused: refused}
 }
 
-// Protocol is the one that the agent declared; empty when it owns no configuration.
+// Protocol returns the protocol that the agent declared (empty when it owns no configuration).
 func (c *Config) Protocol() Protocol { return c.protocol }
 
-// Keep sets where the configuration lasts; nil: nowhere.
+// Keep sets the store of the configuration (nil means none).
 func (c *Config) Keep(store ConfigStore) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store = store
 }
 
-// Version is the stored one that this instance knows; 0: none.
+// Version returns the stored version that this instance has read (0 means none).
 func (c *Config) Version() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.version
 }
 
-// Get returns the JSON of a key, and whether there is one.
+// Get returns the JSON of a key, and whether it is set.
 func (c *Config) Get(key string) (json.RawMessage, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -81,7 +80,7 @@ func (c *Config) Get(key string) (json.RawMessage, bool) {
 	return bytes.Clone(value), len(value) > 0
 }
 
-// Keys are those that are set, sorted.
+// Keys returns the keys that are set, sorted.
 func (c *Config) Keys() []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -94,8 +93,8 @@ func (c *Config) Keys() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Set sets a key, value as JSON. Modes: state_violation for an agent that does not own its
-// configuration, user_invalid_input for a value that is no JSON.
+// Set sets a key to a value, which must encode as JSON. Modes: state_violation for an agent that does not own its
+// configuration, user_invalid_input for a value that does not encode.
 func (c *Config) Set(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -124,8 +123,7 @@ func (c *Config) change(op, key string, value json.RawMessage) error {
 	return nil
 }
 
-// Reload reads the configuration anew and drops changes that were not saved. Modes: agent_state
-// without a memory service.
+// Reload reads the configuration again and drops unsaved changes. Modes: agent_state without a memory service.
 func (c *Config) Reload(ctx context.Context) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -143,8 +141,7 @@ func (c *Config) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Of returns the configuration of another agent, as it was stored last. Modes: agent_state without
-// a memory service.
+// Of returns the stored configuration of another agent. Modes: agent_state without a memory service.
 func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
 	store, err := c.kept()
 	if err != nil {
@@ -154,9 +151,9 @@ func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessa
 	return values, err
 }
 
-// Save stores the changes of this instance, all or none, and takes over what others changed.
-// Modes: revision_mismatch when others changed it and the protocol does not settle that: the
-// changes are still there, and Reload drops them; agent_state without a memory service.
+// Save stores the changes of this instance, all or none, and reads the changes of others. Modes: revision_mismatch when
+// others changed the configuration and the protocol does not merge; the changes then stay until Reload. agent_state
+// without a memory service.
 func (c *Config) Save(ctx context.Context) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -177,7 +174,7 @@ func (c *Config) Save(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version, c.stored = version, values
-	maps.DeleteFunc(c.changes, func(key string, value json.RawMessage) bool { // but those that were made meanwhile
+	maps.DeleteFunc(c.changes, func(key string, value json.RawMessage) bool { // except changes made meanwhile
 		saved, ok := changes[key]
 		return ok && bytes.Equal(saved, value)
 	})
@@ -188,7 +185,7 @@ func (c *Config) kept() (ConfigStore, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.store == nil {
-		return nil, failure.New(failure.AgentState, "config", "the configuration lasts nowhere: the agent runs without a memory service")
+		return nil, failure.New(failure.AgentState, "config", "the configuration cannot be stored: the agent runs without a memory service")
 	}
 	return c.store, nil
 }

@@ -5,7 +5,7 @@ package ownership
 
 import "strings"
 
-// Owner is a tier.
+// Owner is a tier of state.
 type Owner string
 
 // The owners (SO-1).
@@ -13,10 +13,10 @@ const (
 	Agent        Owner = "agent"        // RAM of the worker, from its startup to its shutdown
 	Memory       Owner = "memory"       // durable, across requests
 	Orchestrator Owner = "orchestrator" // of one trace
-	Shared       Owner = "shared"       // two owners, under a protocol of their own
+	Shared       Owner = "shared"       // two owners, under a protocol
 )
 
-// names are the keys that a rule names one by one (SO-2, SO-3).
+// names maps single keys to their owners (SO-2, SO-3).
 var names = map[string]Owner{
 	"history": Memory, "user_history": Memory, "embeddings": Memory, "facts": Memory,
 	"learned_facts": Memory, "preferences": Memory, "memory": Memory,
@@ -25,19 +25,16 @@ var names = map[string]Owner{
 	"config": Shared,
 }
 
-// prefixes are the rules for families of keys. They come first, so that "_trace_id" is an
-// agent's own (SO-4).
+// prefixes are the rules for families of keys. They apply first, so the agent owns "_trace_id" (SO-4).
 var prefixes = []struct {
 	prefix string
 	owner  Owner
 }{{"_", Agent}, {"temp:", Agent}, {"app:", Memory}, {"user:", Memory}}
 
-// Of returns who owns a key, and whether a rule names it. A key that no rule names is the
-// agent's (SO-5).
+// Of returns the owner of a key, and whether a rule names the key. The agent owns keys without a rule (SO-5).
 func Of(key string) (owner Owner, declared bool) { return of(key, nil) }
 
-// of is Of where more keys may be declared: rules for families come first, and then what was
-// declared.
+// of is Of with additional declared keys. Rules for families come first, then the declared keys.
 func of(key string, more map[string]Owner) (owner Owner, declared bool) {
 	for _, p := range prefixes {
 		if strings.HasPrefix(key, p.prefix) {

@@ -1,17 +1,17 @@
 package ownership
 
-// Protocol says what becomes of a change of SHARED configuration that others changed meanwhile
-// (SO-11). It is never that whoever writes last is right.
+// Protocol says what happens to a change of SHARED configuration that others changed meanwhile (SO-11). There is no
+// protocol in which the last writer wins.
 type Protocol string
 
 // The protocols.
 const (
-	// Reject refuses the change.
+	// Reject rejects the change.
 	Reject Protocol = "reject"
-	// Merge makes it when nobody else changed the same keys, and else refuses it. It is used
-	// where the last writer and this one both said so.
+	// Merge applies the change if no other writer changed the same keys, and rejects it otherwise. It needs to be the
+	// protocol of the previous writer as well.
 	Merge Protocol = "merge"
 )
 
-// Known reports whether there is such a protocol.
+// Known reports whether p is one of the protocols.
 func (p Protocol) Known() bool { return p == Reject || p == Merge }

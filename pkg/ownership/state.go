@@ -8,22 +8,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Violation is what a write is refused with that is not the actor's to make (SO-6, SO-7). It
-// changed nothing.
+// Violation returns the error for a write to state of another owner (SO-6, SO-7). Such a write changes nothing.
 func Violation(op, key string, owner Owner, actor string) *failure.Error {
 	return failure.Newf(failure.StateViolation, op, "state %q is owned by %s, but %s attempted to modify it", key, owner, actor).
 		WithOwner(key, string(owner), actor)
 }
 
-// AgentState is the AGENT tier of one worker: what an agent keeps in RAM from its start to
-// its end (SO-9). It holds any Go values, and hands them out as they are: what is changed
-// in place must be safe for that. Safe for concurrent use.
+// AgentState is the AGENT tier of one worker: what an agent keeps in RAM from its startup to its shutdown (SO-9). It holds
+// any Go values and does not copy them, so values that are changed in place must be safe for that. Safe for
+// concurrent use.
 type AgentState struct {
 	*agentKeys
-	refused func(*failure.Error) // nil: nobody is told
+	refused func(*failure.Error) // called with each rejected write (may be nil)
 }
 
-// agentKeys are the keys, and whose they are.
+// agentKeys holds the values and the declared owners of keys.
 type agentKeys struct {
 	actor    string
 	declared map[string]Owner
@@ -34,20 +33,19 @@ type agentKeys struct {
 	seen   map[string]bool
 }
 
-// NewAgentState returns an empty state of the agent actor. The agent may declare more keys,
-// which come before all rules but those of prefixes (SO-5). The first write to a key that
-// nobody declared calls unknown, if it is not nil.
+// NewAgentState returns the empty state of an agent, the actor. The agent may declare more keys, which come before all rules
+// but those for prefixes (SO-5). The first write to an undeclared key calls unknown, if it is not nil.
 func NewAgentState(actor string, declared map[string]Owner, unknown func(key string)) *AgentState {
 	return &AgentState{agentKeys: &agentKeys{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, seen: map[string]bool{}}}
 }
 
-// Telling returns the same state for somebody who is told of each write that is refused, also of
-// those whose error nobody looks at. refused may be called from any goroutine.
+// Telling returns a view of the state that calls refused with each rejected write, even if the writer ignores the error.
+// It may call refused from any goroutine.
 func (s *AgentState) Telling(refused func(*failure.Error)) *AgentState {
 	return &AgentState{agentKeys: s.agentKeys, refused: refused}
 }
 
-// Get returns the value of a key and whether there is one.
+// Get returns the value of a key, and whether it is set.
 func (s *AgentState) Get(key string) (any, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -55,8 +53,7 @@ func (s *AgentState) Get(key string) (any, bool) {
 	return v, ok
 }
 
-// Set sets a key that is the agent's own. Modes: state_violation for the keys of other
-// tiers.
+// Set sets a key of the agent. Modes: state_violation for a key of another tier.
 func (s *AgentState) Set(key string, value any) error {
 	known, err := s.owns("set", key)
 	if err != nil {
@@ -75,7 +72,7 @@ func (s *AgentState) Set(key string, value any) error {
 	return nil
 }
 
-// Delete removes a key that is the agent's own. Modes: state_violation.
+// Delete removes a key of the agent. Modes: state_violation.
 func (s *AgentState) Delete(key string) error {
 	if _, err := s.owns("delete", key); err != nil {
 		return err
@@ -86,14 +83,14 @@ func (s *AgentState) Delete(key string) error {
 	return nil
 }
 
-// Keys are those that are set, sorted.
+// Keys returns the keys that are set, sorted.
 func (s *AgentState) Keys() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Sorted(maps.Keys(s.values))
 }
 
-// Clear forgets everything: the agent has ended (SO-9).
+// Clear removes all values when the agent shuts down (SO-9).
 func (s *AgentState) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +98,7 @@ func (s *AgentState) Clear() {
 	clear(s.seen)
 }
 
-// Owner is who owns a key, for this agent.
+// Owner returns the owner of a key for this agent, and whether a rule names the key.
 func (s *AgentState) Owner(key string) (owner Owner, declared bool) { return of(key, s.declared) }
 
 func (s *AgentState) owns(verb, key string) (declared bool, err error) {
@@ -116,18 +113,17 @@ func (s *AgentState) owns(verb, key string) (declared bool, err error) {
 	return declared, nil
 }
 
-// TraceView is the ORCHESTRATOR tier as an agent sees it: what it was told of the trace. It
-// cannot be written, because there is no method for it.
+// TraceView is the ORCHESTRATOR tier as an agent sees it. It has no method to write.
 type TraceView struct{ values map[string]string }
 
-// NewTraceView returns a view of values that do not change any more.
+// NewTraceView returns a view of a copy of values.
 func NewTraceView(values map[string]string) TraceView { return TraceView{maps.Clone(values)} }
 
-// Get returns the value of a key and whether there is one.
+// Get returns the value of a key, and whether it is set.
 func (t TraceView) Get(key string) (string, bool) {
 	v, ok := t.values[key]
 	return v, ok
 }
 
-// Keys are those that there are, sorted.
+// Keys returns all keys, sorted.
 func (t TraceView) Keys() []string { return slices.Sorted(maps.Keys(t.values)) }

@@ -1,5 +1,5 @@
-// Package secret is a text that does not get out by accident: whoever prints, logs or
-// encodes it gets a placeholder (guarantee S8).
+// Package secret keeps texts from leaking by accident: printing, logging or encoding a secret gives a placeholder
+// (guarantee S8).
 package secret
 
 import (
@@ -59,9 +59,8 @@ func (v Value) Reveal() string {
 	return string(h.text)
 }
 
-// Wipe overwrites the text, for all copies of the Value. It is for who made the Value, once nobody
-// needs it any more. Copies that were revealed are garbage then: Go frees them, and overwrites them
-// when it uses their memory again.
+// Wipe overwrites the text in all copies of the Value. The maker of the Value calls it when the secret is no longer needed. It
+// does not reach texts that Reveal returned, which Go frees as garbage.
 func (v Value) Wipe() {
 	if v.at == nil {
 		return
