@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// defaultDecisions is how many decisions a list holds when the caller names no number.
+// defaultDecisions is the page size when the caller names none.
 const defaultDecisions = 20
 
 // ListDecisions implements troupev1.OrchestratorServiceServer.

@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// filesOf are the files of an input, with the media types that their content tells where the
-// caller named none. What they say of being stored is nobody's to say.
+// filesOf returns the files of an input. A file without a media type gets the one that its content
+// suggests. Version and size are set by the store, so what the caller says about them is ignored.
 func filesOf(parts []*troupev1.Part) ([]conversation.Attachment, error) {
 	files := wire.PartsFromProto(parts)
 	for i, f := range files {

@@ -5,9 +5,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// labelled bounds all labels of a turn together; each of them is bounded by the .proto. They are
-// stored with the trace, and sent with each step.
-func labelled(metadata map[string]string) error {
+// checkLabels checks the size of all labels of a turn together. The .proto bounds each of them. They are
+// stored with the trace and sent with each step.
+func checkLabels(metadata map[string]string) error {
 	size := 0
 	for name, value := range metadata {
 		size += len(name) + len(value)

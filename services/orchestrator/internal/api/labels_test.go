@@ -11,9 +11,9 @@ import (
 )
 
 func TestLabelled_BoundsAllLabelsTogether(t *testing.T) {
-	require.NoError(t, labelled(nil))
-	require.NoError(t, labelled(map[string]string{"ab": strings.Repeat("x", memory.MaxMetadataBytes-2)}))
-	err := labelled(map[string]string{"ab": strings.Repeat("x", memory.MaxMetadataBytes-1)})
+	require.NoError(t, checkLabels(nil))
+	require.NoError(t, checkLabels(map[string]string{"ab": strings.Repeat("x", memory.MaxMetadataBytes-2)}))
+	err := checkLabels(map[string]string{"ab": strings.Repeat("x", memory.MaxMetadataBytes-1)})
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
 	require.ErrorContains(t, err, "metadata: its names and values are 16385 bytes, and may be 16384")
 }

@@ -1,5 +1,4 @@
-// Package api serves the orchestrator's gRPC services: it turns requests into calls of the
-// packages beside it, and nothing else.
+// Package api serves the OrchestratorService. It only turns requests into calls of other packages.
 package api
 
 import (
@@ -24,8 +23,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// tenant is whose objects a call may touch. It is that of the caller, and in every name by which
-// something is looked up: what is another's is not there (guarantees S5).
+// tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
+// belongs to another tenant (guarantees S5).
 func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
 
 // Orchestrator implements troupev1.OrchestratorServiceServer.
@@ -41,7 +40,7 @@ type Orchestrator struct {
 	streams streams
 }
 
-// Close waits for what calls have left behind. The server has stopped before.
+// Close waits for senders that ended calls left behind. The server has stopped before.
 func (o *Orchestrator) Close() error {
 	o.streams.senders.Wait()
 	return nil
@@ -53,13 +52,13 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	if err != nil {
 		return err
 	}
-	if err := labelled(req.GetMetadata()); err != nil {
+	if err := checkLabels(req.GetMetadata()); err != nil {
 		return err
 	}
 	ask := request.Request{
 		Tenant: tenant(stream.Context()), Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), Above: above(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
+		Auth: wire.AuthFromProto(req.GetAuth()), Above: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
 		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
@@ -70,22 +69,22 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		ask.Budget = &limits
 	}
 	clear(req.GetAuth().GetCredentials())
-	req.Auth = nil // the plain text of it is nobody's any more
+	req.Auth = nil // the plaintext credentials are dropped here
 	return o.streams.send(o.Runner.Orchestrate(stream.Context(), ask), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
 	})
 }
 
-// above is the trace of the turn that waits for the one that is asked for. A worker that does not say
-// so asks within the turn of its credential, which is the parent (package scope).
-func above(ctx context.Context, req *troupev1.OrchestrateRequest) string {
+// parentTrace returns the trace of the turn that waits for the requested one. A worker that names none
+// asks within the turn of its credential (package scope).
+func parentTrace(ctx context.Context, req *troupev1.OrchestrateRequest) string {
 	if said := turncred.ParentTrace(ctx); said != "" || identity.PrincipalOf(ctx).Role != identity.Worker {
 		return said
 	}
 	return req.GetParent().GetTraceId()
 }
 
-// onBusy are the policies of the wire; one that is not set is Reject.
+// onBusy maps the policies of the wire. The default is Reject.
 var onBusy = map[troupev1.OnBusy]request.OnBusy{
 	troupev1.OnBusy_ON_BUSY_REJECT:    request.Reject,
 	troupev1.OnBusy_ON_BUSY_ENQUEUE:   request.Enqueue,
@@ -124,7 +123,7 @@ func (o *Orchestrator) CancelTrace(ctx context.Context, req *troupev1.CancelTrac
 	return &troupev1.CancelTraceResponse{Trace: t}, err
 }
 
-// defaultTraces is how many traces a list holds when the caller names no number.
+// defaultTraces is the page size when the caller names none.
 const defaultTraces = 20
 
 // ListTraces implements troupev1.OrchestratorServiceServer.
@@ -161,7 +160,7 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 		}
 	}
 	for _, d := range o.Roster.Desired().Quarantines() {
-		named(d.Key.Agent) // also one that nobody has
+		named(d.Key.Agent) // also an agent without instances and workflows
 	}
 	resp := &troupev1.ListAgentsResponse{}
 	for _, a := range agents {
@@ -191,8 +190,8 @@ func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInst
 	return resp, nil
 }
 
-// sessionOf is the caller's session, or a new one; empty for a turn that goes on with one that
-// failed, whose session its trace tells.
+// sessionOf returns the session of the caller, or a new one. It is empty for a turn that continues a
+// failed one: the trace of that names the session.
 func sessionOf(req *troupev1.OrchestrateRequest) string {
 	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
 		return req.GetSessionId()
@@ -200,7 +199,7 @@ func sessionOf(req *troupev1.OrchestrateRequest) string {
 	return orNew(req.GetSessionId())
 }
 
-// orNew is the caller's id, or a new one, sortable by time.
+// orNew returns the id of the caller, or a new one that sorts by time.
 func orNew(id string) string {
 	if id != "" {
 		return id

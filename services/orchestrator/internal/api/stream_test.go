@@ -95,7 +95,7 @@ func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (l
 	}
 }
 
-// A client that takes nothing while there is much to take is told where to go on; nothing
+// A client that takes nothing while there is much to take learns where to resume; nothing
 // of its call is left.
 func TestStreams_EndThatOfASlowClient(t *testing.T) {
 	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
@@ -125,7 +125,7 @@ func TestStreams_EndThatOfASlowClient(t *testing.T) {
 	}
 }
 
-// However much there is, whoever keeps reading gets all of it.
+// However much there is, a client that keeps reading gets all of it.
 func TestStreams_SendAllToWhoKeepsReading(t *testing.T) {
 	stream := watch(t, patience, numbered(2000, 2000))
 	last, err := rest(t, stream)

@@ -22,7 +22,7 @@ func (o *Orchestrator) ListWorkflows(context.Context, *troupev1.ListWorkflowsReq
 func (o *Orchestrator) GetWorkflow(_ context.Context, req *troupev1.GetWorkflowRequest) (*troupev1.GetWorkflowResponse, error) {
 	flow, ok := o.Workflows.Find(req.GetName())
 	if !ok {
-		return nil, failure.Newf(failure.NotFound, "orchestrator.GetWorkflow", "%s", o.Workflows.Missing(req.GetName()))
+		return nil, failure.Newf(failure.NotFound, "orchestrator.GetWorkflow", "%s", o.Workflows.NotFoundText(req.GetName()))
 	}
 	shown := o.workflow(flow)
 	for _, name := range flow.Reachable() {

@@ -24,7 +24,7 @@ func failed(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) e
 	}}))
 }
 
-// The caller is told which instance did not bring the step to an end, and why; a step that
+// The caller learns which instance did not bring the step to an end, and why; a step that
 // failed by itself is a result.
 func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -240,7 +240,7 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 	t.Run("it is remembered", func(t *testing.T) {
 		_, address := serve(t, answer)
 		r := newRig(t, patience, known[0], instance("up", address, 4))
-		for range 2 { // the first of which comes to the mute one, whoever's turn it is
+		for range 2 { // the first of which comes to the mute one
 			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			require.NoError(t, err)
 		}

@@ -28,7 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// hospital is a rig in a synctest bubble: its clock is not that of the machine. Each worker does
+// hospital is a rig in a synctest bubble: it has a clock of its own. Each worker does
 // what its patient says.
 type hospital struct {
 	*rig

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// choosing returns a handler that keeps the decision, of which it is told before the start.
+// choosing returns a handler that keeps the decision, which it gets before the start.
 func choosing(t *testing.T, d *selection.Decision) (Handler, *heard) {
 	t.Helper()
 	h := &heard{}
@@ -84,7 +84,7 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 		require.Equal(t, "4", took(selection.Policy{Strategy: selection.Priority, Priorities: map[string]int{"v2": 1}}, "s"))
 		spread[took(selection.Policy{}, "s-1")]++
 	}
-	require.Equal(t, map[string]int{"1": 2, "2": 2, "3": 2, "4": 2}, spread, "other strategies take nobody's turn")
+	require.Equal(t, map[string]int{"1": 2, "2": 2, "3": 2, "4": 2}, spread, "other strategies use up no turn")
 
 	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: "9"}).Execute(t.Context(), request(), nil, new(heard).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)

@@ -56,7 +56,7 @@ func TestDispatcher_DropsWhatItDoesNotKnow(t *testing.T) {
 	require.Less(t, proto.Size(result), 100)
 }
 
-// A failure that a worker tells at length is that of the step, within the rules: it goes into lists, and
+// A long failure of a worker is cut to the limits and is the failure of the step: it goes into lists, and
 // to clients.
 func TestDispatcher_CutsTheFailureOfAStep(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {

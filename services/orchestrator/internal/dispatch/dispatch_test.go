@@ -308,7 +308,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	}
 }
 
-// When the turn has no use for the step any more, the worker is told.
+// When the turn does not need the step any more, the worker is cancelled.
 func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {

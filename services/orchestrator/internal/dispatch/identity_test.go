@@ -29,9 +29,9 @@ func (s *stated) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1
 	return &troupev1.GetStateResponse{Status: s.status}, nil
 }
 
-// Whoever is registered as an agent has to prove it. A worker that proves to be of another one,
-// or of none, is not asked, and the step says why; a connection that proved to be one agent's
-// is used for that one alone (guarantees S16).
+// A worker must prove that it belongs to the agent it is registered for. If it does not, it gets no
+// step, and the error says why. A connection that is proven for one agent is used for no other one
+// (guarantees S16).
 func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role identity.Role, agent string) *identity.Source {
@@ -71,7 +71,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 		require.Equal(t, instances.Unreachable, r.pool.CheckHealth(t.Context(), in))
 	}
 	_, _, err := r.pool.Get(t.Context(), registry.Instance{Agent: "b", ID: "1", Address: honest})
-	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is that of another agent: %v", err)
+	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is of another agent: %v", err)
 	require.ErrorContains(t, err, "it is spiffe://dev.troupe/worker/a there, and not spiffe://dev.troupe/worker/b")
 
 	_, err = r.Execute(t.Context(), request(), nil, new(heard).handler())

@@ -36,7 +36,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 	require.Len(t, r.routes("synthesis"), 1)
 	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Want)
 
-	paused := registry.Desire{Key: registry.Key{Agent: "research", ID: "b"}, Want: registry.Pause} // by somebody, before
+	paused := registry.Desire{Key: registry.Key{Agent: "research", ID: "b"}, Want: registry.Pause} // recorded before
 	require.NoError(t, r.registry.Want(t.Context(), paused))
 	await(t, "the roster knows it", func() bool { return r.instances.Desired().Get(paused.Key).Want == registry.Pause })
 	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
@@ -50,7 +50,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
-// What one orchestrator is told holds at all: each has a roster of its own, and hears it from the
+// A quarantine at one orchestrator holds at all: each has a cache of its own, and hears it from the
 // registry.
 func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 	r := newRig(t)
@@ -116,7 +116,7 @@ func (u *unread) WatchDesires(ctx context.Context, apply func(map[registry.Key]r
 	return u.Registry.WatchDesires(ctx, apply)
 }
 
-// An agent that has no instance yet can be shut out, and one that comes is told to pause.
+// An agent that has no instance yet can be quarantined, and an instance that comes is paused.
 func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "synthesis", "c")

@@ -14,9 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// decide makes the decisions of the turn again, from the history with which it began and the
-// results of its steps, by the workflow as it is now. It returns how many were the same up to the
-// first that is not.
+// decide makes the decisions of the turn again, from the history with which it began, the results of its
+// steps and the current workflow. It returns how many are the same before the first that differs.
 func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, _ *troupev1.Difference) {
 	flow, ok := r.Workflows.Find(was.record.GetTarget())
 	if !ok {
@@ -31,8 +30,8 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 			if last = task.Number; then == nil && (!was.answered() || was.inherits(last)) {
 				return same, nil // it was cut off, or the turn before this one did the step
 			}
-			if !alike(then, now) {
-				return same, elsewhere(last, shown(then), shown(now))
+			if !isSameDecision(then, now) {
+				return same, routingDifference(last, describeDecision(then), describeDecision(now))
 			}
 			same++
 			if result := was.results[last]; result != nil {
@@ -46,12 +45,12 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 	}
 	further := was.decisions[last+1]
 	switch {
-	case errors.Is(err, errElsewhere):
+	case errors.Is(err, errRoutingDiffers):
 		return same, nil
 	case err != nil && was.answered():
-		return same, elsewhere(0, shown(further), "the turn fails: "+err.Error())
+		return same, routingDifference(0, describeDecision(further), "the turn fails: "+err.Error())
 	case err == nil && further != nil:
-		return same, elsewhere(0, shown(further), "the turn ends")
+		return same, routingDifference(0, describeDecision(further), "the turn ends")
 	default:
 		return same, nil
 	}
@@ -75,7 +74,7 @@ func (p *past) inherits(number int) bool {
 	return false
 }
 
-var errElsewhere = errors.New("the choice was made in another trace")
+var errRoutingDiffers = errors.New("the choice was made in another trace")
 
 // chooser follows the choices of the trace: they were made of how things were at their moment, and
 // what they were made of leads to them again wherever it is replayed (package choice).
@@ -83,7 +82,7 @@ func (p *past) chooser(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		told := p.choices[number]
 		if told == nil {
-			return routing.Decision{}, errElsewhere
+			return routing.Decision{}, errRoutingDiffers
 		}
 		return routing.DecisionFromRecord(flow, step, told)
 	}
@@ -95,13 +94,13 @@ func (p *past) answered() bool {
 	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 }
 
-// alike reports whether two decisions are the same: who works next, and by what right.
-func alike(a, b *troupev1.RoutingDecision) bool {
+// isSameDecision reports whether two decisions are the same: who works next, and by what right.
+func isSameDecision(a, b *troupev1.RoutingDecision) bool {
 	return a.GetStep() == b.GetStep() && a.GetTarget() == b.GetTarget() && a.GetStrategy() == b.GetStrategy()
 }
 
-// shown is a decision for a person.
-func shown(d *troupev1.RoutingDecision) string {
+// describeDecision is a decision for a person.
+func describeDecision(d *troupev1.RoutingDecision) string {
 	if d == nil {
 		return "the turn ends"
 	}
@@ -109,7 +108,7 @@ func shown(d *troupev1.RoutingDecision) string {
 	return fmt.Sprintf("%s by agent %s (%s): %s", d.GetStep(), d.GetTarget(), strategy, d.GetReason())
 }
 
-func elsewhere(number int, was, now string) *troupev1.Difference {
+func routingDifference(number int, was, now string) *troupev1.Difference {
 	subject := "the end of the turn"
 	if number > 0 {
 		subject = fmt.Sprintf("the way to step %d", number)

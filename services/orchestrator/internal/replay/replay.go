@@ -1,5 +1,5 @@
-// Package replay runs the steps of a trace again that has ended, over what was recorded of them,
-// and makes its decisions again (ADR 0027). It touches neither the session nor the trace.
+// Package replay runs the steps of an ended trace again, from their recordings, and makes its decisions
+// again (ADR 0027). It changes neither the session nor the trace.
 package replay
 
 import (
@@ -39,15 +39,15 @@ type Replayer struct {
 	Pool      *connection.Pool
 	Workflows *workflow.Set
 
-	// Credentials are what workers show to the memory service. Nil: the mesh has no identities.
+	// Credentials issues what workers show to the memory service (nil when the mesh has no identities).
 	Credentials *turncred.Authority
 }
 
-// Request is what to run again.
+// Request says what to run again.
 type Request struct {
 	Ref      trace.Ref
-	Step     int    // only this one; 0: all, and the decisions
-	Instance string // that alone runs the steps of its agent; empty: any
+	Step     int    // the only step to run (0 means all steps and the decisions)
+	Instance string // that runs all steps of its agent (empty means any)
 }
 
 // Trace runs steps of a trace again, up to the first that differs. Modes: not_found when there is
@@ -65,15 +65,15 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		}
 		numbers = []int{req.Step}
 	}
-	only, err := r.named(req.Instance, was, numbers)
+	only, err := r.agentsOf(req.Instance, was, numbers)
 	if err != nil {
 		return nil, err
 	}
 	resp := &troupev1.ReplayTraceResponse{}
-	var began []conversation.Message // with which the turn did
+	var began []conversation.Message // the history with which the turn began
 	ran := false
 	for _, number := range numbers {
-		given, why, err := r.given(ctx, was, number)
+		given, why, err := r.loadInput(ctx, was, number)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		if slices.Contains(only, given.step.GetAgent()) {
 			instance = req.Instance
 		}
-		if err := r.credit(ctx, was, given.step); err != nil {
+		if err := r.addCredential(ctx, was, given.step); err != nil {
 			return nil, err
 		}
 		done, err := r.step(ctx, given.step, was.results[number], instance)
@@ -101,7 +101,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		}
 	}
 	if !ran {
-		return nil, nothing(resp.GetSteps())
+		return nil, notRecorded(resp.GetSteps())
 	}
 	if req.Step == 0 {
 		resp.Decisions, resp.Routing = r.decide(was, began)
@@ -109,9 +109,9 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 	return resp, nil
 }
 
-// named says of which agents of the steps the instance is one: it runs their steps, and any instance
-// those of others.
-func (r *Replayer) named(instance string, was *past, numbers []int) (agents []string, _ error) {
+// agentsOf returns the agents of the steps that have an instance with this name. It runs their steps, and
+// any instance runs the others.
+func (r *Replayer) agentsOf(instance string, was *past, numbers []int) (agents []string, _ error) {
 	if instance == "" || len(numbers) == 0 {
 		return nil, nil
 	}
@@ -133,8 +133,8 @@ func (r *Replayer) named(instance string, was *past, numbers []int) (agents []st
 	return agents, nil
 }
 
-// nothing is the error of a trace of which no step can be run again.
-func nothing(steps []*troupev1.StepReplay) error {
+// notRecorded is the error of a trace of which no step can be run again.
+func notRecorded(steps []*troupev1.StepReplay) error {
 	why := "no step of it has ended"
 	if len(steps) > 0 {
 		why = steps[0].GetSkipped()
@@ -190,8 +190,8 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 	}
 }
 
-// credit lets a worker read what the step could read. It is good for no write.
-func (r *Replayer) credit(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (err error) {
+// addCredential lets a worker read what the step could read. It is good for no write.
+func (r *Replayer) addCredential(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := ctx.Deadline()
 	step.Tenant = was.ref.Tenant
 	step.Credential, err = r.Credentials.Issue(turncred.Turn{

@@ -64,7 +64,7 @@ func TestReplayer_DecidesTheSame(t *testing.T) {
 	require.EqualValues(t, 3, same)
 }
 
-// Of a turn that goes on with an earlier one the trace has no decisions about what that did.
+// Of a turn that continues an earlier one the trace has no decisions about what that did.
 func TestReplayer_StopsWhereAnotherTraceDecided(t *testing.T) {
 	r, was := researched(t)
 	delete(was.decisions, 1)
@@ -150,7 +150,7 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT, Author: "research"}},
 		Prior:   []*troupev1.StepResult{{Step: 1}, {Step: 2}},
 	})
-	given, why, err := r.given(t.Context(), was, 3)
+	given, why, err := r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Empty(t, why)
 	require.Equal(t, "tool page", given.step.GetHistory()[0].GetUntrusted(), "what the window stood behind")
@@ -162,13 +162,13 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 
 	_, err = store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
 	require.NoError(t, err)
-	_, why, err = r.given(t.Context(), was, 3)
+	_, why, err = r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Contains(t, why, "not kept any more", "what it was about is gone")
 
 	_, err = store.DeleteSession(t.Context(), ref)
 	require.NoError(t, err)
-	_, why, err = r.given(t.Context(), was, 3)
+	_, why, err = r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Equal(t, "its session was deleted, and what was recorded with it", why)
 }
@@ -188,7 +188,7 @@ func TestReplayer_TakesASilentStepForNoMessage(t *testing.T) {
 func TestReplayer_SaysWhichMessageIsGone(t *testing.T) {
 	r, was := researched(t)
 	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{History: []*troupev1.Message{{Sequence: 99, Role: troupev1.Role_ROLE_USER}}})
-	_, why, err := r.given(t.Context(), was, 3)
+	_, why, err := r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Equal(t, "message 99 of its history is not in the session any more, which was compacted or cleared since", why)
 }
@@ -196,15 +196,15 @@ func TestReplayer_SaysWhichMessageIsGone(t *testing.T) {
 func TestReplayer_SaysWhyAStepIsNotRecorded(t *testing.T) {
 	r, was := researched(t)
 	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{})
-	_, why, err := r.given(t.Context(), was, 2)
+	_, why, err := r.loadInput(t.Context(), was, 2)
 	require.NoError(t, err)
 	require.Contains(t, why, "--keep-journals")
 	was.results[2].Pending = []*troupev1.PendingCall{{Id: "1-2-1"}}
-	_, why, err = r.given(t.Context(), was, 2)
+	_, why, err = r.loadInput(t.Context(), was, 2)
 	require.NoError(t, err)
 	require.Contains(t, why, "replay the trace of that")
 	was.results[2] = &troupev1.StepResult{Step: 2, Agent: "research", Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API}}
-	_, why, err = r.given(t.Context(), was, 2)
+	_, why, err = r.loadInput(t.Context(), was, 2)
 	require.NoError(t, err)
 	require.Contains(t, why, "the turn that resumed this one")
 }

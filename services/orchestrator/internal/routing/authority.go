@@ -11,30 +11,29 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Authority is the only place where it is decided who has a task, at which instance, and with which
-// tools (contract OC-13). Agents, planners, tools and models ask; they decide nothing. Where a
-// workflow leaves no choice, or an agent asked for one, a Course follows the workflow.
+// Authority decides which agent gets a task, at which instance, and with which tools. Nothing else
+// does (contract OC-13): agents, planners, tools and models ask and decide nothing. Where a workflow
+// leaves no choice, or an agent asked for a route, package cursor follows the workflow.
 //
-// Packages choice and selection decide, as pure functions of their input, which the decision carries.
-// The authority keeps what the input of the next one needs: how many there were before. Safe for
-// concurrent use.
+// Packages choice and selection make the decisions, as pure functions of an input that the decision
+// carries. The authority keeps the counters that the next input needs. Safe for concurrent use.
 type Authority struct {
 	mu       sync.Mutex
 	counters map[string]uint64
 }
 
-// NewAuthority returns an authority that has decided nothing yet.
+// NewAuthority returns an authority whose counters are 0.
 func NewAuthority() *Authority { return &Authority{counters: map[string]uint64{}} }
 
-// Agent chooses among the routes of a step that has no agent. Standing says how an agent is at this
-// moment, so the decision is to be stored before anything is done by it. Decisions of one step take
-// turns. Without a target it fails with no_worker (OC-6).
-func (a *Authority) Agent(flow *workflow.Workflow, step workflow.Step, ask selection.Request, standing func(agent string) choice.Candidate) (choice.Decision, error) {
+// Agent chooses among the routes of a step that has no agent. candidate returns the state of an agent
+// at this moment, so the decision must be stored before anything is done by it. Concurrent decisions
+// for one step get different counters. It fails with no_worker when no route is available (OC-6).
+func (a *Authority) Agent(flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Agent, Strategy: step.Choose.Strategy, Names: step.Choose.Names}
 	in.Task, in.Constraints = step.Name, union(step.Choose.Needs, ask.Constraints)
 	in.Counter = a.nextCounter(flow.Name + "/" + step.Name)
 	for _, route := range step.Routes {
-		c := standing(flow.Steps[route].Agent)
+		c := candidate(flow.Steps[route].Agent)
 		c.ID, c.Priority = route, step.Choose.Priorities[route]
 		in.Candidates = append(in.Candidates, c)
 	}
@@ -45,11 +44,11 @@ func (a *Authority) Agent(flow *workflow.Workflow, step workflow.Step, ask selec
 	return d, nil
 }
 
-// Instance says which instance of an agent gets a step. The counter is the caller's: to ask again
-// for a step that was refused is not the next one's turn.
+// Instance decides which instance of an agent gets a step. The caller counts the steps: asking again
+// for a step that was rejected must not use up the turn of the next step.
 func (*Authority) Instance(in selection.Input) selection.Decision { return selection.Decide(in) }
 
-// Tool says which tools of its agent a step may use, those that fit best first. It fails with
+// Tool decides which tools of its agent a step may use, those that fit best first. It fails with
 // agent_contract when none is left.
 func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []registry.Tool) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Tool, Strategy: step.Tools.Strategy, Names: step.Tools.Names}
@@ -68,16 +67,16 @@ func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []regist
 	return d, nil
 }
 
-// nextCounter numbers the decisions for a place, from 0.
-func (a *Authority) nextCounter(place string) uint64 {
+// nextCounter numbers the decisions of a step, from 0.
+func (a *Authority) nextCounter(step string) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := a.counters[place]
-	a.counters[place]++
+	n := a.counters[step]
+	a.counters[step]++
 	return n
 }
 
-// union is two lists as one, each word once.
+// union returns the words of both lists, each once.
 func union(a, b []string) []string {
 	all := slices.Clone(a)
 	for _, word := range b {

@@ -103,7 +103,7 @@ func dotted(e ast.Expr) string {
 	return ""
 }
 
-// It has three calls: for agents, for workers, which are instances, and for tools. Each is told the same of the turn, and
+// It has three calls: for agents, for workers, which are instances, and for tools. Each gets the same input about the turn, and
 // of candidates the same is known.
 //
 // Req: OC-13, OC-14
@@ -206,7 +206,7 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 	none, err := a.Tool(step, selection.Request{}, nil)
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.Equal(t, "agent x has no tools; give it some, or remove tools from step s", failure.Plain(err))
-	require.Equal(t, "there is no tool to choose", none.Reason, "which is told of the decision")
+	require.Equal(t, "there is no tool to choose", none.Reason, "which the decision records")
 }
 
 // Req: OC-17
@@ -229,7 +229,7 @@ func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
 	require.Equal(t, map[string]int{"billing": 80, "support": 80, "law": 80}, had)
 }
 
-// A choice that was told is followed, whoever would be chosen now; unless the workflow has changed.
+// A recorded choice is followed, no matter what would be chosen now, unless the workflow has changed.
 func TestChosen_IsWhatWasTold(t *testing.T) {
 	flow := office(t, "choose: {strategy: load_balanced}")
 	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}

@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// noTarget is the target of a decision by which nobody was chosen (OC-6).
+// noTarget is the recorded target of a decision without one (OC-6).
 const noTarget = "none"
 
-// strategies by which the orchestrator chooses, as they are recorded.
+// strategies maps the strategies of agents and tools to their records.
 var strategies = map[selection.Strategy]troupev1.RoutingStrategy{
 	selection.Capability:   troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
 	selection.RoundRobin:   troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN,
@@ -25,11 +25,12 @@ var strategies = map[selection.Strategy]troupev1.RoutingStrategy{
 	selection.Manual:       troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL,
 }
 
-// StrategyToProto is a strategy of agents and tools as it is recorded.
+// StrategyToProto returns the record of a strategy for agents and tools.
 func StrategyToProto(s selection.Strategy) troupev1.RoutingStrategy { return strategies[s] }
 
-// RecordChoice is a choice among agents or tools as it is told and stored. It has all of its input that
-// is not told with the turn. Number is which one of the turn it is, if an owner has to find it.
+// RecordChoice returns a choice among agents or tools as it is published and stored. It holds the parts
+// of its input that the turn does not. number counts the choices of the turn, so that a later owner
+// finds this one (0 when none has to).
 func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
 	in := d.Input
 	name := func(id string) string { return in.Find(id).Name }
@@ -66,7 +67,7 @@ func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.R
 	return r
 }
 
-// choiceType is what a decision is about.
+// choiceType returns the type of a choice.
 func choiceType(d choice.Decision) troupev1.DecisionType {
 	switch {
 	case d.StandIn:
@@ -78,8 +79,8 @@ func choiceType(d choice.Decision) troupev1.DecisionType {
 	}
 }
 
-// DecisionFromRecord is a choice of a turn as it was recorded, which is followed again and never made again. It
-// fails with nondeterminism when the workflow does not lead there any more.
+// DecisionFromRecord returns the decision that a turn recorded. It is followed again and never made again.
+// It fails with nondeterminism when the workflow does not lead to the recorded step any more.
 func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {
 	step, ok := flow.Steps[r.GetStep()]
 	if !ok || !slices.Contains(from.Routes, r.GetStep()) || step.Agent != r.GetTarget() {

@@ -71,7 +71,7 @@ func drawn(r *rand.Rand) choice.Input {
 	return in
 }
 
-// Whoever replays what is stored of a choice makes the same one, and every one says who, why, who
+// A stored choice leads to the same choice when it is replayed, and every one says who, why, who
 // else and who not (contract OC-12, OC-15, OC-18, C-15).
 func TestRecord_GivesTheSameDecision(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))

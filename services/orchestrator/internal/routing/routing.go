@@ -1,6 +1,9 @@
-// Package routing decides who works next. It is the only place that does (contract OC-13):
-// agents ask, workflows allow. A decision is a pure function of its input, so that the
-// same input gives the same decision, and every decision has a reason.
+// Package routing decides which step comes next, and who runs it. Nothing else does (contract OC-13):
+// agents ask, and workflows allow. A decision is a pure function of its input and has a reason, so the
+// same input always gives the same decision.
+//
+// Its packages: cursor follows a turn through its workflow, choice decides among agents and tools,
+// selection among instances; instances caches the registry, and desired what operators want.
 package routing
 
 import (
@@ -15,19 +18,19 @@ import (
 // Op is the operation of errors that say why there is no next step (OC-6).
 const Op = "routing"
 
-// Decision says which step comes next, and why. Step is empty when the turn is over.
+// Decision says which step comes next, and why. Step is zero when the turn ends.
 type Decision struct {
 	Step         workflow.Step
 	Reason       string // one sentence for a person
 	Strategy     troupev1.RoutingStrategy
-	Alternatives []string // agents that were allowed too
+	Alternatives []string // other agents that were allowed
 	Confidence   float64
-	Fallback     string        // the agent that would have come for want of a choice; empty: none, or it is the target
-	Duration     time.Duration // to decide. A course leaves it to its caller, for it has no clock.
-	// Choice is which one of the choices of the turn it is, from 1; 0 when nothing was chosen by
-	// strategy. Then the decision is a function of the workflow and the results alone.
+	Fallback     string        // agent of the step's default (empty when there is none, or it is the target)
+	Duration     time.Duration // how long the decision took; the caller of a cursor sets it, because a cursor has no clock
+	// Choice numbers the choices of the turn, from 1 (0 when no strategy chose, so that the decision
+	// depends on the workflow and the results alone).
 	Choice int
-	// Recorded is such a choice as it is recorded.
+	// Recorded is the record of a choice (nil when no strategy chose).
 	Recorded *troupev1.RoutingDecision
 }
 

@@ -2,12 +2,12 @@ package workflow
 
 import "slices"
 
-// branch is one way between a fork and its join.
+// branch is one branch of a fork.
 type branch struct {
-	fork    Step
-	head    string
-	around  *branch // the branch in which the fork is; nil: in none
-	arrives bool    // a step of it leads to the join
+	fork        Step
+	head        string
+	outer       *branch // the branch that contains the fork (nil when there is none)
+	reachesJoin bool    // a step of the branch leads to the join
 }
 
 func (b *branch) String() string {
@@ -17,15 +17,14 @@ func (b *branch) String() string {
 	return "the branch " + b.head + " of " + b.fork.Name
 }
 
-// branches finds out in which branch each step is, and notes it in the workflow. Nothing but
-// the join leads out of a branch, and nothing but its fork into it: at any moment there is one
-// step at most that runs in a branch.
+// branches finds the branch of each step and records it in the workflow. A branch may be left only to
+// the join and entered only from its fork. So at most one step of a branch runs at any time.
 func (c *checker) branches(w *Workflow) {
 	in := map[string]*branch{}
 	var visit func(from, name string, b *branch)
 	visit = func(from, name string, b *branch) {
 		if b != nil && name == b.fork.Join {
-			b.arrives = true
+			b.reachesJoin = true
 			return
 		}
 		if before, known := in[name]; known {
@@ -34,20 +33,20 @@ func (c *checker) branches(w *Workflow) {
 				if inner == nil {
 					inner, other = b, before
 				}
-				c.wrong([]any{"steps", from}, "step %s leads to %s, which belongs to %s and is reached from %s too", from, name, inner, other)
+				c.addProblem([]any{"steps", from}, "step %s leads to %s, which belongs to %s and is reached from %s too", from, name, inner, other)
 			}
 			return
 		}
 		in[name] = b
 		step := w.Steps[name]
 		if b != nil && step.End {
-			c.wrong([]any{"steps", name, "end"}, "step %s: ends the turn inside %s; lead it to the join %s", name, b, b.fork.Join)
+			c.addProblem([]any{"steps", name, "end"}, "step %s: ends the turn inside %s; lead it to the join %s", name, b, b.fork.Join)
 		}
 		for i, head := range step.Parallel {
-			way := &branch{fork: step, head: head, around: b}
+			way := &branch{fork: step, head: head, outer: b}
 			visit(name, head, way)
-			if !way.arrives && len(c.problems) == 0 {
-				c.wrong([]any{"steps", name, "parallel", i}, "step %s: the branch %s never reaches the join %s", name, head, step.Join)
+			if !way.reachesJoin && len(c.problems) == 0 {
+				c.addProblem([]any{"steps", name, "parallel", i}, "step %s: the branch %s never reaches the join %s", name, head, step.Join)
 			}
 		}
 		for _, next := range step.successors() {

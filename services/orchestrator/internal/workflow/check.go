@@ -11,14 +11,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// checker gathers what is wrong with a declaration.
+// checker collects the problems of a declaration.
 type checker struct {
 	document manifest.Document
 	spec     declaration
 	problems []*manifest.Error
 }
 
-// err is all that is wrong, in the order of the lines; nil: nothing is.
+// err returns all problems in the order of the lines (nil when there are none).
 func (c *checker) err() error {
 	slices.SortStableFunc(c.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 	all := make([]error, len(c.problems))
@@ -28,7 +28,7 @@ func (c *checker) err() error {
 	return errors.Join(all...)
 }
 
-func (c *checker) wrong(at []any, format string, args ...any) {
+func (c *checker) addProblem(at []any, format string, args ...any) {
 	c.problems = append(c.problems, c.document.At(at...).Errorf(format, args...))
 }
 
@@ -36,9 +36,9 @@ func (c *checker) wrong(at []any, format string, args ...any) {
 func (c *checker) target(at []any, field, name string) {
 	switch _, ok := c.spec.Steps[name]; {
 	case name == "":
-		c.wrong(at, "%s: names no step; want one of %s", field, c.names())
+		c.addProblem(at, "%s: names no step; want one of %s", field, c.names())
 	case !ok:
-		c.wrong(at, "%s: unknown step %q; want one of %s", field, name, c.names())
+		c.addProblem(at, "%s: unknown step %q; want one of %s", field, name, c.names())
 	}
 }
 
@@ -46,10 +46,10 @@ func (c *checker) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(c.spec.Steps)), ", ")
 }
 
-// within checks a number that begins with 1.
-func (c *checker) within(at []any, field string, value, most int) {
+// checkRange checks that a number is between 1 and a limit.
+func (c *checker) checkRange(at []any, field string, value, most int) {
 	if value < 1 || value > most {
-		c.wrong(at, "%s: %d is not between 1 and %d", field, value, most)
+		c.addProblem(at, "%s: %d is not between 1 and %d", field, value, most)
 	}
 }
 
@@ -58,13 +58,13 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	at := func(keys ...any) []any { return append([]any{"steps", name}, keys...) }
 	switch {
 	case strings.Contains(name, "/"):
-		c.wrong(at(), "step %s: a name has no slash; those of steps of workflows inside have", name)
+		c.addProblem(at(), "step %s: a name has no slash; those of steps of workflows inside have", name)
 	case s.Workflow != "":
-		c.part(at, name, s)
+		c.nested(at, name, s)
 	case s.Agent == "" && len(s.Parallel) == 0 && len(s.Routes) == 0:
-		c.wrong(at(), "step %s: agent is missing", name)
+		c.addProblem(at(), "step %s: agent is missing", name)
 	case s.Agent != "" && len(agents) > 0 && !agents[s.Agent]:
-		c.wrong(at("agent"), "step %s: unknown agent %q; declared are %s", name, s.Agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
+		c.addProblem(at("agent"), "step %s: unknown agent %q; declared are %s", name, s.Agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
 	}
 	ways := 0
 	for _, set := range []bool{s.Next != "", len(s.Routes) > 0, s.End, len(s.Parallel) > 0} {
@@ -73,7 +73,7 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 		}
 	}
 	if ways != 1 {
-		c.wrong(at(), "step %s: want exactly one of next, routes, parallel and end, got %d", name, ways)
+		c.addProblem(at(), "step %s: want exactly one of next, routes, parallel and end, got %d", name, ways)
 	}
 	if s.Next != "" {
 		c.target(at("next"), "step "+name+": next", s.Next)
@@ -82,12 +82,12 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 		c.target(at("routes", i), "step "+name+": routes", route)
 	}
 	if s.Default != "" && !slices.Contains(s.Routes, s.Default) {
-		c.wrong(at("default"), "step %s: default %q is not among its routes", name, s.Default)
+		c.addProblem(at("default"), "step %s: default %q is not among its routes", name, s.Default)
 	}
 	for i, r := range s.Rules {
 		c.target(at("rules", i, "next"), "step "+name+": rules.next", r.Next)
 		if r.When.ReplyTo == "" && r.When.UnansweredMessages <= 0 {
-			c.wrong(at("rules", i), "step %s: rule %d has no condition; want replyTo or unansweredMessages above 0", name, i+1)
+			c.addProblem(at("rules", i), "step %s: rule %d has no condition; want replyTo or unansweredMessages above 0", name, i+1)
 		}
 	}
 	c.fork(at, name, s)
@@ -101,22 +101,22 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	c.plan(at, name, s, agents)
 }
 
-// fork checks what says that branches run at once.
+// fork checks the fields of a fork.
 func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
 	switch {
 	case len(s.Parallel) == 0 && s.Join == "":
 		return
 	case len(s.Parallel) == 0:
-		c.wrong(at("join"), "step %s: join is for a step with parallel", name)
+		c.addProblem(at("join"), "step %s: join is for a step with parallel", name)
 		return
 	case len(s.Parallel) == 1 || len(s.Parallel) > MaxBranches:
-		c.wrong(at("parallel"), "step %s: parallel names %d branches; want 2 to %d", name, len(s.Parallel), MaxBranches)
+		c.addProblem(at("parallel"), "step %s: parallel names %d branches; want 2 to %d", name, len(s.Parallel), MaxBranches)
 	}
 	c.target(at("join"), "step "+name+": join", s.Join)
 	for i, head := range s.Parallel {
 		c.target(at("parallel", i), "step "+name+": parallel", head)
 		if head == s.Join || head == name || slices.Contains(s.Parallel[:i], head) {
-			c.wrong(at("parallel", i), "step %s: %s cannot be a branch; each begins with a step of its own, which is not the join", name, head)
+			c.addProblem(at("parallel", i), "step %s: %s cannot be a branch; each begins with a step of its own, which is not the join", name, head)
 		}
 	}
 }
@@ -124,55 +124,55 @@ func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
 // then checks the conditions on the result of a step.
 func (c *checker) then(at func(...any) []any, name string, s stepDeclaration) {
 	if len(s.Then) > 0 && (s.Next == "" && len(s.Parallel) == 0 || s.Agent == "" && s.Workflow == "") {
-		c.wrong(at("then"), "step %s: then is for a step that has a result, and goes on with next or parallel", name)
+		c.addProblem(at("then"), "step %s: then is for a step that has a result, and needs next or parallel", name)
 	}
 	for i, e := range s.Then {
 		c.target(at("then", i, "next"), "step "+name+": then.next", e.Next)
 		switch when := e.When; {
 		case when.ConfidenceBelow == 0 && when.ObservationsBelow == 0 && !when.Failed:
-			c.wrong(at("then", i), "step %s: then %d has no condition; want confidenceBelow, observationsBelow or failed", name, i+1)
+			c.addProblem(at("then", i), "step %s: then %d has no condition; want confidenceBelow, observationsBelow or failed", name, i+1)
 		case when.ConfidenceBelow < 0 || when.ConfidenceBelow > 1:
-			c.wrong(at("then", i, "when"), "step %s: confidenceBelow %v is not between 0 and 1", name, when.ConfidenceBelow)
+			c.addProblem(at("then", i, "when"), "step %s: confidenceBelow %v is not between 0 and 1", name, when.ConfidenceBelow)
 		case when.ObservationsBelow < 0:
-			c.wrong(at("then", i, "when"), "step %s: observationsBelow %d is below 0", name, when.ObservationsBelow)
+			c.addProblem(at("then", i, "when"), "step %s: observationsBelow %d is below 0", name, when.ObservationsBelow)
 		case when.Failed && !s.OnError.Continue:
-			c.wrong(at("then", i, "when"), "step %s: then %d wants a step that failed, and such a one ends the turn; say onError: {continue: true} too", name, i+1)
+			c.addProblem(at("then", i, "when"), "step %s: then %d wants a step that failed, and such a one ends the turn; say onError: {continue: true} too", name, i+1)
 		}
 	}
 }
 
-// loop checks what limits how often a step is come to.
+// loop checks the limit of a step.
 func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
 	switch {
 	case s.Limit == 0 && s.Otherwise == "":
 		return
 	case s.Limit == 0:
-		c.wrong(at("otherwise"), "step %s: otherwise is for a step with a limit", name)
+		c.addProblem(at("otherwise"), "step %s: otherwise is for a step with a limit", name)
 		return
 	}
-	c.within(at("limit"), "step "+name+": limit", s.Limit, maxLimit)
+	c.checkRange(at("limit"), "step "+name+": limit", s.Limit, maxLimit)
 	c.target(at("otherwise"), "step "+name+": otherwise", s.Otherwise)
 }
 
-// onError checks what becomes of a step that fails.
+// onError checks what follows a failure of a step.
 func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration) {
 	o := s.OnError
 	if s.Agent == "" && o != (onErrorDeclaration{}) {
-		c.wrong(at("onError"), "step %s: onError is for a step with an agent, for only that can fail", name)
+		c.addProblem(at("onError"), "step %s: onError is for a step with an agent, for only that can fail", name)
 	}
 	if o.Continue && o.Fallback != "" {
-		c.wrong(at("onError"), "step %s: onError wants continue or fallback, not both", name)
+		c.addProblem(at("onError"), "step %s: onError wants continue or fallback, not both", name)
 	}
 	if o.Continue && s.End {
-		c.wrong(at("onError"), "step %s: onError.continue has nothing to go on with behind the end; name a step as fallback", name)
+		c.addProblem(at("onError"), "step %s: onError.continue has nothing to go on with behind the end; name a step as fallback", name)
 	}
 	if len(s.Routes) > 0 && (o.Continue || o.Fallback != "") {
-		c.wrong(at("onError"), "step %s: a step with routes takes its default when it fails; onError may only retry it", name)
+		c.addProblem(at("onError"), "step %s: a step with routes takes its default when it fails; onError may only retry it", name)
 	}
 	if o.Fallback != "" {
 		c.target(at("onError", "fallback"), "step "+name+": onError.fallback", o.Fallback)
 		if o.Fallback == name {
-			c.wrong(at("onError", "fallback"), "step %s: cannot be its own fallback; use retry", name)
+			c.addProblem(at("onError", "fallback"), "step %s: cannot be its own fallback; use retry", name)
 		}
 	}
 	if o.Retry != nil {
@@ -180,44 +180,44 @@ func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration)
 	}
 }
 
-// retry checks how often a step is tried again.
+// retry checks how often a step is retried.
 func (c *checker) retry(at func(...any) []any, r retryDeclaration) {
 	switch _, err := r.policy(); {
 	case err != nil:
-		c.wrong(at("onError", "retry", "policy"), "onError.retry.policy: %s", failure.Plain(err))
+		c.addProblem(at("onError", "retry", "policy"), "onError.retry.policy: %s", failure.Plain(err))
 	case r.Policy == "none" && (r.Attempts != 0 || r.Backoff != 0):
-		c.wrong(at("onError", "retry", "policy"), "onError.retry.policy: none tries nothing again; leave out attempts and backoff, or use another")
+		c.addProblem(at("onError", "retry", "policy"), "onError.retry.policy: none tries nothing again; leave out attempts and backoff, or use another")
 	}
 	if r.Attempts != 0 {
-		c.within(at("onError", "retry", "attempts"), "onError.retry.attempts", r.Attempts, maxRetries)
+		c.checkRange(at("onError", "retry", "attempts"), "onError.retry.attempts", r.Attempts, maxRetries)
 	}
 	if r.Backoff < 0 || r.Backoff > maxBackoff {
-		c.wrong(at("onError", "retry", "backoff"), "onError.retry.backoff: %s is not between 0s and %s", r.Backoff, maxBackoff)
+		c.addProblem(at("onError", "retry", "backoff"), "onError.retry.backoff: %s is not between 0s and %s", r.Backoff, maxBackoff)
 	}
 }
 
-// graph checks the steps together: all can be reached, a turn cannot go round for ever
-// without anybody choosing, and branches meet.
+// graph checks the steps together: all can be reached, every cycle has a limit or a choice, and
+// branches meet.
 func (c *checker) graph(w *Workflow) {
 	reachable := w.Reachable()
 	for _, name := range slices.Sorted(maps.Keys(w.Steps)) {
 		if !slices.Contains(reachable, name) {
-			c.wrong([]any{"steps", name}, "step %s cannot be reached from %s", name, w.Entry)
+			c.addProblem([]any{"steps", name}, "step %s cannot be reached from %s", name, w.Entry)
 		}
 	}
-	c.endless(w, reachable)
+	c.findUnboundedCycle(w, reachable)
 	if len(c.problems) == 0 {
 		c.branches(w)
 	}
 }
 
-// endless finds a cycle that no limit and no choice ends.
-func (c *checker) endless(w *Workflow, steps []string) {
+// findUnboundedCycle finds a cycle without a limit and without a choice.
+func (c *checker) findUnboundedCycle(w *Workflow, steps []string) {
 	done := map[string]bool{}
 	var walk func(name string, way []string) bool
 	walk = func(name string, way []string) bool {
 		if i := slices.Index(way, name); i >= 0 {
-			c.wrong([]any{"steps", way[len(way)-1]}, "step %s: its next steps go round and never end: %s; give one of them a limit",
+			c.addProblem([]any{"steps", way[len(way)-1]}, "step %s: its next steps go round and never end: %s; give one of them a limit",
 				name, strings.Join(append(way[i:], name), ", "))
 			return true
 		}
@@ -225,7 +225,7 @@ func (c *checker) endless(w *Workflow, steps []string) {
 			return false
 		}
 		done[name] = true
-		for _, next := range w.Steps[name].driven() {
+		for _, next := range w.Steps[name].unboundedSuccessors() {
 			if walk(next, append(slices.Clip(way), name)) {
 				return true
 			}

@@ -27,7 +27,7 @@ type toolsDeclaration struct {
 // maxTools is how many tools a step may name.
 const maxTools = 64
 
-// The strategies by which it may be chosen, the default first (OC-16).
+// The strategies for agents and for tools, the default first (OC-16).
 var (
 	amongAgents = []selection.Strategy{selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}
 	amongTools  = []selection.Strategy{selection.Capability, selection.Manual}
@@ -37,7 +37,7 @@ func (d chooseDeclaration) isZero() bool {
 	return d.Strategy == "" && d.Needs == nil && d.Priorities == nil && d.Step == ""
 }
 
-// policy is the default for a step that chooses and does not say how.
+// policy returns the declared policy. The default for a step that chooses is capability.
 func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
 	if s.Agent != "" || len(s.Routes) == 0 {
 		return choice.Policy{}
@@ -51,31 +51,31 @@ func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
 
 func (d toolsDeclaration) policy() choice.Policy {
 	p := choice.Policy{Strategy: selection.Strategy(d.Strategy), Needs: d.Needs, Names: d.Names}
-	if p.Strategy != selection.Manual && len(p.Needs) == 0 && len(p.Names) == 0 { // nothing is to be decided
+	if p.Strategy != selection.Manual && len(p.Needs) == 0 && len(p.Names) == 0 { // nothing to decide
 		return choice.Policy{}
 	}
 	p.Strategy = cmp.Or(p.Strategy, selection.Capability)
 	return p
 }
 
-// field is one of a policy that is for one strategy only.
+// field is a field of a policy that is for one strategy only.
 type field struct {
 	name     string
 	set      bool
 	strategy selection.Strategy
 }
 
-// strategy checks which one a step names, and that what else it says is for that. It is empty when
-// the name is not known.
+// strategy checks the strategy that a step names, and that the other fields are for this strategy. It
+// returns the strategy (empty when it is unknown).
 func (c *checker) strategy(at func(...any) []any, of, named string, known []selection.Strategy, fields ...field) selection.Strategy {
 	strategy := cmp.Or(selection.Strategy(named), known[0])
 	if !slices.Contains(known, strategy) {
-		c.wrong(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, choices(named, known))
+		c.addProblem(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, choices(named, known))
 		return ""
 	}
 	for _, f := range fields {
 		if f.set && strategy != f.strategy {
-			c.wrong(at(f.name), "%s.%s: is for strategy %s; this is %s", of, f.name, f.strategy, strategy)
+			c.addProblem(at(f.name), "%s.%s: is for strategy %s; this is %s", of, f.name, f.strategy, strategy)
 		}
 	}
 	return strategy
@@ -86,18 +86,18 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 	at := func(keys ...any) []any { return in(append([]any{"choose"}, keys...)...) }
 	d := s.Choose
 	switch {
-	case s.Workflow != "": // said already
+	case s.Workflow != "": // the checker has reported this
 		return
 	case s.Agent != "" || len(s.Routes) == 0:
 		if !d.isZero() {
-			c.wrong(at(), "step %s: choose is for a step with routes and without an agent; an agent chooses itself", name)
+			c.addProblem(at(), "step %s: choose is for a step with routes and without an agent; an agent chooses itself", name)
 		}
 		return
 	case s.Default != "":
-		c.wrong(in("default"), "step %s: default is for an agent that names none of its routes; without an agent the orchestrator chooses", name)
+		c.addProblem(in("default"), "step %s: default is for an agent that names none of its routes; without an agent the orchestrator chooses", name)
 	}
 	if s.Instances.Strategy != "" {
-		c.wrong(in("instances"), "step %s: instances is for a step with an agent", name)
+		c.addProblem(in("instances"), "step %s: instances is for a step with an agent", name)
 	}
 	switch c.strategy(at, "choose", d.Strategy, amongAgents,
 		field{"needs", d.Needs != nil, selection.Capability}, field{"priorities", d.Priorities != nil, selection.Priority}, field{"step", d.Step != "", selection.Manual}) {
@@ -105,21 +105,21 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 		c.needs(at, "choose", d.Needs)
 	case selection.Priority:
 		if len(d.Priorities) == 0 {
-			c.wrong(at(), "choose: strategy priority wants priorities of routes, such as priorities: {%s: 10}", s.Routes[0])
+			c.addProblem(at(), "choose: strategy priority wants priorities of routes, such as priorities: {%s: 10}", s.Routes[0])
 		}
 		for _, step := range slices.Sorted(maps.Keys(d.Priorities)) {
 			if !slices.Contains(s.Routes, step) {
-				c.wrong(at("priorities", step), "choose.priorities: %q is not among the routes of step %s", step, name)
+				c.addProblem(at("priorities", step), "choose.priorities: %q is not among the routes of step %s", step, name)
 			}
 			if p := d.Priorities[step]; p < -maxPriority || p > maxPriority {
-				c.wrong(at("priorities", step), "choose.priorities.%s: %d is not between %d and %d", step, p, -maxPriority, maxPriority)
+				c.addProblem(at("priorities", step), "choose.priorities.%s: %d is not between %d and %d", step, p, -maxPriority, maxPriority)
 			}
 		}
 	case selection.Manual:
 		if !slices.Contains(s.Routes, d.Step) {
-			c.wrong(at(), "choose: strategy manual wants one of the routes as step; %q is none", d.Step)
+			c.addProblem(at(), "choose: strategy manual wants one of the routes as step; %q is none", d.Step)
 		}
-	default: // needs nothing else
+	default: // has no fields of its own
 	}
 }
 
@@ -131,7 +131,7 @@ func (c *checker) tools(in func(...any) []any, name string, s stepDeclaration) {
 	case d.Strategy == "" && d.Needs == nil && d.Names == nil || s.Workflow != "":
 		return
 	case s.Agent == "":
-		c.wrong(at(), "step %s: tools is for a step with an agent, for only that has tools", name)
+		c.addProblem(at(), "step %s: tools is for a step with an agent, for only that has tools", name)
 		return
 	}
 	switch c.strategy(at, "tools", d.Strategy, amongTools,
@@ -140,13 +140,13 @@ func (c *checker) tools(in func(...any) []any, name string, s stepDeclaration) {
 		c.needs(at, "tools", d.Needs)
 	case selection.Manual:
 		if len(d.Names) == 0 || len(d.Names) > maxTools {
-			c.wrong(at(), "tools: strategy manual wants names of 1 to %d tools, got %d", maxTools, len(d.Names))
+			c.addProblem(at(), "tools: strategy manual wants names of 1 to %d tools, got %d", maxTools, len(d.Names))
 		}
 		for i, tool := range d.Names {
 			if tool == "" || slices.Contains(d.Names[:i], tool) {
-				c.wrong(at("names", i), "tools.names: %q is empty, or named twice", tool)
+				c.addProblem(at("names", i), "tools.names: %q is empty, or named twice", tool)
 			}
 		}
-	default: // not known, as was said
+	default: // unknown, which is reported
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Edge leads to a step when the result of the one before it is as it says.
+// Edge leads to a step if a condition on the result of the step before holds.
 type Edge struct {
 	When Condition
 	Next string
@@ -17,11 +17,11 @@ type Edge struct {
 
 // Condition is about the result of a step. All that is set must hold.
 type Condition struct {
-	// ConfidenceBelow holds for a result whose agent is less sure than that; one that does not
-	// judge is not. 0: no condition.
+	// ConfidenceBelow holds for a result with a lower confidence. It does not hold for a result without
+	// a confidence (no condition when 0).
 	ConfidenceBelow   float64
-	ObservationsBelow int  // fewer observations than that; 0: no condition
-	Failed            bool // the step failed; false: no condition
+	ObservationsBelow int  // fewer observations than this (no condition when 0)
+	Failed            bool // the step failed (no condition when false)
 }
 
 // Holds reports whether the condition holds for a result.
@@ -62,18 +62,18 @@ func (r Rule) String() string {
 	return strings.Join(parts, " and ")
 }
 
-// OnError is what becomes of a step that fails (OC-19). The zero OnError fails the turn.
+// OnError says what follows when a step fails (OC-19). The zero OnError fails the turn.
 type OnError struct {
-	retry.Policy        // how often it is tried again first (OC-25)
-	Continue     bool   // the turn goes on, and the step is marked as failed
-	Fallback     string // the step that comes next then
+	retry.Policy        // how often the step is retried first (OC-25)
+	Continue     bool   // the turn continues, and the step is marked as failed
+	Fallback     string // the step that follows then
 }
 
-// Survivable reports whether the turn can go on behind the failure of such a step.
+// Survivable reports whether the turn continues after the failure of such a step.
 func (o OnError) Survivable() bool { return o.Continue || o.Fallback != "" }
 
-// successors are the steps that can come next, in the order in which they are declared. The
-// join of a fork comes behind its branches.
+// successors returns the steps that can follow, in the order of their declaration. The join of a fork
+// comes after its branches.
 func (s Step) successors() []string {
 	all := append(slices.Clone(s.Routes), s.Parallel...)
 	if s.Next != "" {
@@ -93,12 +93,12 @@ func (s Step) successors() []string {
 	return all
 }
 
-// driven are the steps to which a step can lead for ever without anybody choosing: those of
-// one with a limit are left out, but for those that come in its place.
-func (s Step) driven() []string {
+// unboundedSuccessors returns the steps to which a step can lead any number of times without a choice of
+// an agent. A step with a limit leads only to what replaces it.
+func (s Step) unboundedSuccessors() []string {
 	unlimited := s
 	unlimited.Join = ""
-	if !s.Chooses() { // else nobody but a strategy ends it
+	if !s.Chooses() { // a strategy alone would never end the cycle
 		unlimited.Routes = nil
 	}
 	if s.Limit > 0 {

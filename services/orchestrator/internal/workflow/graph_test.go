@@ -62,7 +62,7 @@ func TestLoad_RefusesGraphsThatCannotWork(t *testing.T) {
 		"step a: otherwise is for a step with a limit":                                                "a: {agent: x, next: z, otherwise: z}" + end,
 		"step a: limit: 21 is not between 1 and 20":                                                   "a: {agent: x, next: z, limit: 21, otherwise: z}" + end,
 		"step a: otherwise: names no step":                                                            "a: {agent: x, next: z, limit: 2}" + end,
-		"then is for a step that has a result, and goes on with next or parallel":                     "a: {agent: x, end: true, then: [{when: {failed: true}, next: z}]}" + end,
+		"then is for a step that has a result, and needs next or parallel":                            "a: {agent: x, end: true, then: [{when: {failed: true}, next: z}]}" + end,
 		"then 1 has no condition":                                                                     "a: {agent: x, next: z, then: [{next: z}]}" + end,
 		"say onError: {continue: true} too":                                                           "a: {agent: x, next: z, then: [{when: {failed: true}, next: z}]}" + end,
 		"confidenceBelow 2 is not between 0 and 1":                                                    "a: {agent: x, next: z, then: [{when: {confidenceBelow: 2}, next: z}]}" + end,
@@ -138,7 +138,7 @@ func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	flow, _ := set.Find("research-assistant")
 	require.Equal(t, 20, flow.MaxSteps)
 	require.Equal(t, 60*time.Second, flow.Timeout)
-	require.Zero(t, Single("research").Timeout, "an agent alone has that of the orchestrator")
+	require.Zero(t, Single("research").Timeout, "a single agent has the timeout of the orchestrator")
 }
 
 // A workflow inside another is its steps, under its own name in that.

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// instancesDeclaration says how the instance for a step is chosen.
+// instancesDeclaration says how the instance for a step is selected.
 type instancesDeclaration struct {
 	Strategy   string         `yaml:"strategy"`
 	Weights    map[string]int `yaml:"weights"`
@@ -22,13 +22,13 @@ type instancesDeclaration struct {
 	Needs      []string       `yaml:"needs"`
 }
 
-// Limits of what a step says about versions.
+// Limits of weights and priorities of versions.
 const (
 	maxVersions = 16
 	maxPriority = 1000
 )
 
-// standIns are the strategies that may choose when a named instance cannot take a step.
+// standIns are the strategies that may select an instance when the named one cannot take a step.
 var standIns = []selection.Strategy{selection.RoundRobin, selection.LoadBalanced, selection.Sticky}
 
 func (d instancesDeclaration) policy() selection.Policy {
@@ -38,12 +38,12 @@ func (d instancesDeclaration) policy() selection.Policy {
 	}
 }
 
-// instances checks how a step chooses: a field is for one strategy only.
+// instances checks how the instance of a step is selected. Each field is for one strategy.
 func (c *checker) instances(step string, d instancesDeclaration) {
 	at := func(keys ...any) []any { return append([]any{"steps", step, "instances"}, keys...) }
 	strategy := cmp.Or(selection.Strategy(d.Strategy), selection.RoundRobin)
 	if !slices.Contains(selection.Strategies(), strategy) {
-		c.wrong(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, choices(d.Strategy, selection.Strategies()))
+		c.addProblem(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, choices(d.Strategy, selection.Strategies()))
 		return
 	}
 	for _, f := range []struct {
@@ -58,7 +58,7 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 		{"needs", d.Needs != nil, selection.Capability},
 	} {
 		if f.set && strategy != f.strategy {
-			c.wrong(at(f.name), "instances.%s: is for strategy %s; this is %s", f.name, f.strategy, strategy)
+			c.addProblem(at(f.name), "instances.%s: is for strategy %s; this is %s", f.name, f.strategy, strategy)
 		}
 	}
 	switch strategy {
@@ -69,54 +69,54 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 			sum += weight
 		}
 		if sum > 100 {
-			c.wrong(at("weights"), "instances.weights: they are percentages and add up to %d; at most 100 are there", sum)
+			c.addProblem(at("weights"), "instances.weights: they are percentages and add up to %d; at most 100 are there", sum)
 		}
 	case selection.Priority:
 		c.versions(at, strategy, "priorities", d.Priorities, -maxPriority, maxPriority)
 	case selection.Manual:
 		if d.Instance == "" {
-			c.wrong(at(), "instances: strategy manual wants the id of an instance as instance")
+			c.addProblem(at(), "instances: strategy manual wants the id of an instance as instance")
 		}
 		if d.Fallback != "" && !slices.Contains(standIns, selection.Strategy(d.Fallback)) {
-			c.wrong(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
+			c.addProblem(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
 		}
 	case selection.Capability:
 		c.needs(at, "instances", d.Needs)
-	default: // needs nothing else
+	default: // has no fields of its own
 	}
 }
 
-// needs checks the capabilities that a step asks for.
+// needs checks the needed capabilities of a step.
 func (c *checker) needs(at func(...any) []any, of string, needs []string) {
 	if len(needs) > registry.MaxCapabilities {
-		c.wrong(at("needs"), "%s.needs: names %d capabilities; at most %d may be named", of, len(needs), registry.MaxCapabilities)
+		c.addProblem(at("needs"), "%s.needs: names %d capabilities; at most %d may be named", of, len(needs), registry.MaxCapabilities)
 	}
 	for i, name := range needs {
 		switch {
 		case !registry.IsCapability(name):
-			c.wrong(at("needs", i), "%s.needs: %q is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen", of, name)
+			c.addProblem(at("needs", i), "%s.needs: %q is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen", of, name)
 		case slices.Contains(needs[:i], name):
-			c.wrong(at("needs", i), "%s.needs: %q is named twice", of, name)
+			c.addProblem(at("needs", i), "%s.needs: %q is named twice", of, name)
 		}
 	}
 }
 
-// versions checks numbers that are given to versions.
+// versions checks the weights or priorities of versions.
 func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, field string, values map[string]int, least, most int) {
 	switch {
 	case len(values) == 0:
-		c.wrong(at(), "instances: strategy %s wants %s of versions, such as %s: {v2: 10}", strategy, field, field)
+		c.addProblem(at(), "instances: strategy %s wants %s of versions, such as %s: {v2: 10}", strategy, field, field)
 	case len(values) > maxVersions:
-		c.wrong(at(field), "instances.%s: names %d versions; at most %d may be named", field, len(values), maxVersions)
+		c.addProblem(at(field), "instances.%s: names %d versions; at most %d may be named", field, len(values), maxVersions)
 	}
 	for _, version := range slices.Sorted(maps.Keys(values)) {
 		if v := values[version]; v < least || v > most {
-			c.wrong(at(field, version), "instances.%s.%s: %d is not between %d and %d", field, version, v, least, most)
+			c.addProblem(at(field, version), "instances.%s.%s: %d is not between %d and %d", field, version, v, least, most)
 		}
 	}
 }
 
-// choices helps somebody who wrote what is not known.
+// choices suggests names for an unknown one.
 func choices(word string, known []selection.Strategy) string {
 	names := make([]string, len(known))
 	for i, k := range known {

@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/budget"
 )
 
-// limitsDeclaration is what a turn may use; what is absent has its default.
+// limitsDeclaration is what a turn may use. Absent limits have their defaults.
 type limitsDeclaration struct {
 	Steps      int      `yaml:"steps"`
 	Iterations *int64   `yaml:"iterations"`
@@ -19,7 +19,7 @@ type limitsDeclaration struct {
 	Policy     string   `yaml:"policy"`
 }
 
-// Most that may be declared.
+// The highest limits that may be declared.
 const (
 	maxCalls  = 100_000
 	maxTokens = 1_000_000_000
@@ -29,7 +29,7 @@ const (
 	leastCost = 1.0 / budget.Dollar
 )
 
-// limits checks what a turn may use, and returns it.
+// limits checks the declared limits and returns them with their defaults.
 func (c *checker) limits(d limitsDeclaration) budget.Limits {
 	limits := budget.Default()
 	depth := int64(limits.Depth)
@@ -50,14 +50,14 @@ func (c *checker) limits(d limitsDeclaration) budget.Limits {
 			continue
 		}
 		if *f.declared < 1 || *f.declared > f.most {
-			c.wrong([]any{"limits", string(f.kind)}, "limits.%s: %d is not between 1 and %d; leave it out for the default", f.kind, *f.declared, f.most)
+			c.addProblem([]any{"limits", string(f.kind)}, "limits.%s: %d is not between 1 and %d; leave it out for the default", f.kind, *f.declared, f.most)
 		}
 		*f.to = *f.declared
 	}
 	limits.Depth = int(depth)
 	if d.Cost != nil {
 		if !(*d.Cost >= leastCost && *d.Cost <= maxCost) {
-			c.wrong([]any{"limits", "cost"}, "limits.cost: %v US dollars is not between 0.000001 and %d; leave it out for the default", *d.Cost, maxCost)
+			c.addProblem([]any{"limits", "cost"}, "limits.cost: %v US dollars is not between 0.000001 and %d; leave it out for the default", *d.Cost, maxCost)
 		}
 		limits.Cost = int64(math.Round(*d.Cost * budget.Dollar))
 	}
@@ -66,7 +66,7 @@ func (c *checker) limits(d limitsDeclaration) budget.Limits {
 	case budget.Block, budget.Warn:
 		limits.Policy = policy
 	default:
-		c.wrong([]any{"limits", "policy"}, "limits.policy: unknown policy %q; there are block, warn", d.Policy)
+		c.addProblem([]any{"limits", "policy"}, "limits.policy: unknown policy %q; there are block, warn", d.Policy)
 	}
 	return limits
 }

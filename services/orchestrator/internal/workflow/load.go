@@ -24,6 +24,7 @@ type declaration struct {
 	Steps         map[string]stepDeclaration `yaml:"steps"`
 }
 
+// stepDeclaration is a step as it is written in YAML, with a field for each key of the document.
 type stepDeclaration struct {
 	Agent     string             `yaml:"agent"`
 	Workflow  string             `yaml:"workflow"`
@@ -78,28 +79,27 @@ type ruleDeclaration struct {
 	Next string `yaml:"next"`
 }
 
-// Limits and defaults of what is declared.
+// Limits and defaults of a declaration.
 const (
-	maxWindow     = 100 // messages that agents may be shown; more is what summaries are for
-	maxSteps      = 50  // that a turn may take
-	maxLimit      = 20  // that one step may be come to in a turn
+	maxWindow     = 100 // messages that agents may see; summaries are for more
+	maxSteps      = 50  // of a turn
+	maxLimit      = 20  // of one step in a turn
 	maxRetries    = 10
 	defaultPolicy = "exponential"
 	maxBackoff    = time.Minute
-	minTimeout    = time.Second // of a turn, as for one that its caller names
+	minTimeout    = time.Second // of a turn; the same as for callers
 	maxTimeout    = 10 * time.Minute
 )
 
-// Set is the workflows of a mesh. It is not changed after Load.
+// Set is the workflows of a mesh. It must not be changed after Load.
 type Set struct {
 	byName    map[string]*Workflow
 	fallback  string
-	described map[string]string // agents that are declared beside the workflows
+	described map[string]string // descriptions of the agents that are declared in the same folder
 }
 
-// Load reads the documents of kind Workflow from a folder. The named one is the default; an
-// empty name means the first by name. Everything that is wrong is in the one error, each
-// line with its file and line.
+// Load reads the documents of kind Workflow from a folder. name names the default workflow (the first by
+// name when empty). The error contains everything that is wrong, each with its file and line.
 func Load(files fs.FS, name string) (*Set, error) {
 	documents, err := manifest.Load(files)
 	if err != nil {
@@ -114,7 +114,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		problems = append(problems, d.Decode(&description, "description"))
 		set.described[d.Name] = description
 	}
-	built := plans{}
+	built := unresolvedSet{}
 	for _, d := range documents {
 		if d.Kind != manifest.KindWorkflow {
 			continue
@@ -127,7 +127,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		return nil, err
 	}
 	for _, d := range manifest.Select(documents, manifest.KindWorkflow) {
-		flow, err := built.whole(d.Name)
+		flow, err := built.flatten(d.Name)
 		problems = append(problems, err)
 		set.byName[d.Name] = flow
 	}
@@ -138,7 +138,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		set.fallback = set.All()[0].Name
 	}
 	if name != "" && set.byName[name] == nil {
-		return nil, errors.New(set.Missing(name))
+		return nil, errors.New(set.NotFoundText(name))
 	}
 	return set, nil
 }
@@ -152,21 +152,21 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 	return flow, ok
 }
 
-// Description is what the document of an agent says of it; empty when there is none in the folder. It
-// is what models are told of the agent: its author wrote it here, while the registration of a worker is
-// what that worker says (S14).
+// Description returns the description in the document of an agent (empty when the folder has none).
+// Models see this one, because the author of the agent wrote it. The description in a registration is
+// what a worker claims (S14).
 func (s *Set) Description(agent string) string { return s.described[agent] }
 
-// Missing says that no workflow has the name, and which there are.
-func (s *Set) Missing(name string) string {
+// NotFoundText says that no workflow has a name, and lists those that exist.
+func (s *Set) NotFoundText(name string) string {
 	if len(s.byName) == 0 {
 		return "no workflow is declared here"
 	}
 	return fmt.Sprintf("no workflow is called %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(s.byName)), ", "))
 }
 
-// Names reports whether a step of any workflow runs the agent.
-func (s *Set) Names(agent string) bool {
+// UsesAgent reports whether a step of any workflow runs the agent.
+func (s *Set) UsesAgent(agent string) bool {
 	for _, flow := range s.byName {
 		if slices.Contains(flow.Agents(), agent) {
 			return true
@@ -175,7 +175,7 @@ func (s *Set) Names(agent string) bool {
 	return false
 }
 
-// All are the workflows, by name.
+// All returns the workflows, by name.
 func (s *Set) All() []*Workflow {
 	var all []*Workflow
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
@@ -184,8 +184,8 @@ func (s *Set) All() []*Workflow {
 	return all
 }
 
-// build checks a declaration against itself and the declared agents.
-func build(d manifest.Document, agents map[string]bool) (*plan, error) {
+// build checks a declaration and returns its workflow, whose nested workflows are not resolved yet.
+func build(d manifest.Document, agents map[string]bool) (*unresolved, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {
 		return nil, err
@@ -196,14 +196,14 @@ func build(d manifest.Document, agents map[string]bool) (*plan, error) {
 		Window: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
 		Timeout: spec.Timeout,
 	}
-	c.within([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
-	c.within([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
+	c.checkRange([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
+	c.checkRange([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
 	flow.Budget = c.limits(spec.Limits)
 	if spec.Timeout != 0 && (spec.Timeout < minTimeout || spec.Timeout > maxTimeout) {
-		c.wrong([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
+		c.addProblem([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
 	}
 	c.target([]any{"entry"}, "entry", spec.Entry)
-	p := &plan{checker: c, flow: flow, parts: map[string]string{}}
+	p := &unresolved{checker: c, flow: flow, parts: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
 		s := spec.Steps[name]
 		c.step(name, s, agents)
@@ -218,7 +218,7 @@ func build(d manifest.Document, agents map[string]bool) (*plan, error) {
 	return p, c.err()
 }
 
-// step is what was declared, in the terms of the workflow.
+// step returns the step that is declared.
 func (s stepDeclaration) step(name string) Step {
 	step := Step{
 		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
@@ -234,12 +234,12 @@ func (s stepDeclaration) step(name string) Step {
 		step.Then = append(step.Then, Edge{When: Condition(e.When), Next: e.Next})
 	}
 	if retry := s.OnError.Retry; retry != nil {
-		step.OnError.Policy, _ = retry.policy() // the checker has said what is wrong with it
+		step.OnError.Policy, _ = retry.policy() // the checker reports its error
 	}
 	return step
 }
 
-// policy is the named one, with what is declared in place of its own numbers.
+// policy returns the named policy with the declared numbers.
 func (r retryDeclaration) policy() (retry.Policy, error) {
 	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
 	p.Retries, p.FirstPause = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.FirstPause)

@@ -10,26 +10,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Limits of what a step is asked, as on the wire.
+// Limits of task, expects and constraints, as on the wire.
 const (
 	maxTask        = execution.MaxTaskText // bytes of task, and of expects
 	maxConstraints = 16
 	maxConstraint  = 1 << 10 // bytes
 )
 
-// DefaultTasks is how many tasks a planner may make that does not say.
+// DefaultTasks is how many tasks a planner may make by default.
 const DefaultTasks = 8
 
-// Plan is what a step may have done before the one that follows it: tasks for agents, which it
-// makes when it runs (ADR 0023).
+// Plan is the tasks for other agents that a step may make when it runs. They run before the next step
+// (ADR 0023).
 type Plan struct {
-	Agents   []string // that may have tasks
-	Max      int      // how many there may be
-	Parallel bool     // they run at once, and not one after the other
-	Continue bool     // the turn goes on when one fails, which is marked as failed
+	Agents   []string // that may get tasks
+	Max      int      // the most tasks
+	Parallel bool     // tasks run at once (otherwise one after the other)
+	Continue bool     // the turn continues when a task fails; the task is marked as failed
 }
 
-// PlannedStep is the step that does a task of a planner: number i, from 1. It is a branch of the planner's.
+// PlannedStep returns the step that runs task i of a planner, from 1. It is a branch of the planner.
 func (s Step) PlannedStep(i int, task execution.PlannedTask) Step {
 	return Step{
 		Name: fmt.Sprintf("%s[%d]", s.Name, i), Agent: task.Agent, Task: task.Text, Next: s.Next, Fork: s.Name,
@@ -61,46 +61,46 @@ func (p *planDeclaration) plan() *Plan {
 func (c *checker) asked(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct{ name, text string }{{"task", s.Task}, {"expects", s.Expects}} {
 		if len(f.text) > maxTask {
-			c.wrong(at(f.name), "step %s: %s has %d bytes; at most %d are allowed, the rest belongs into the agent's instructions", name, f.name, len(f.text), maxTask)
+			c.addProblem(at(f.name), "step %s: %s has %d bytes; at most %d are allowed, the rest belongs into the agent's instructions", name, f.name, len(f.text), maxTask)
 		}
 	}
 	if len(s.Constraints) > maxConstraints {
-		c.wrong(at("constraints"), "step %s: %d constraints are too many; use at most %d", name, len(s.Constraints), maxConstraints)
+		c.addProblem(at("constraints"), "step %s: %d constraints are too many; use at most %d", name, len(s.Constraints), maxConstraints)
 	}
 	for i, text := range s.Constraints {
 		if strings.TrimSpace(text) == "" || len(text) > maxConstraint {
-			c.wrong(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text), maxConstraint)
+			c.addProblem(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text), maxConstraint)
 		}
 	}
 	if s.Workflow == "" && s.Agent == "" && (s.Task != "" || s.Expects != "" || len(s.Constraints) > 0) {
-		c.wrong(at(), "step %s: task, expects and constraints are for a step with an agent, for only that can be asked", name)
+		c.addProblem(at(), "step %s: task, expects and constraints are for a step with an agent, for only that can be asked", name)
 	}
 }
 
-// plan checks what a planner may plan.
+// plan checks the plan of a step.
 func (c *checker) plan(at func(...any) []any, name string, s stepDeclaration, agents map[string]bool) {
 	p := s.Plan
 	if p == nil || s.Workflow != "" {
 		return
 	}
 	if s.Agent == "" || s.Next == "" || len(s.Then) > 0 {
-		c.wrong(at("plan"), "step %s: plan is for a step with an agent and next, which follows its tasks, and without then", name)
+		c.addProblem(at("plan"), "step %s: plan is for a step with an agent and next, which follows its tasks, and without then", name)
 	}
 	if len(p.Agents) == 0 || len(p.Agents) > execution.MaxTasks {
-		c.wrong(at("plan"), "step %s: plan.agents names %d agents; want 1 to %d", name, len(p.Agents), execution.MaxTasks)
+		c.addProblem(at("plan"), "step %s: plan.agents names %d agents; want 1 to %d", name, len(p.Agents), execution.MaxTasks)
 	}
 	for i, agent := range p.Agents {
 		if agent == "" || len(agents) > 0 && !agents[agent] {
-			c.wrong(at("plan", "agents", i), "step %s: plan.agents: unknown agent %q; declared are %s", name, agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
+			c.addProblem(at("plan", "agents", i), "step %s: plan.agents: unknown agent %q; declared are %s", name, agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
 		}
 		if slices.Contains(p.Agents[:i], agent) {
-			c.wrong(at("plan", "agents", i), "step %s: plan.agents names %s twice; once is enough for any number of tasks", name, agent)
+			c.addProblem(at("plan", "agents", i), "step %s: plan.agents names %s twice; once is enough for any number of tasks", name, agent)
 		}
 	}
 	if p.Max != 0 {
-		c.within(at("plan", "max"), "step "+name+": plan.max", p.Max, execution.MaxTasks)
+		c.checkRange(at("plan", "max"), "step "+name+": plan.max", p.Max, execution.MaxTasks)
 	}
 	if p.OnError != "" && p.OnError != onErrorFail && p.OnError != onErrorContinue {
-		c.wrong(at("plan", "onError"), "step %s: plan.onError %q is not known; use %s or %s", name, p.OnError, onErrorFail, onErrorContinue)
+		c.addProblem(at("plan", "onError"), "step %s: plan.onError %q is not known; use %s or %s", name, p.OnError, onErrorFail, onErrorContinue)
 	}
 }

@@ -29,7 +29,7 @@ func TestLoad_ReadsWhatStepsAreAsked(t *testing.T) {
 	require.Equal(t, Step{
 		Name: "sum", Agent: "z", End: true, Task: "Sum it up.", Expects: "One line.", Constraints: []string{"no jargon", "short"},
 	}, flow.Steps["sum"])
-	require.Equal(t, []string{"p", "x", "y", "z"}, flow.Agents(), "whoever may have a task is an agent of the workflow")
+	require.Equal(t, []string{"p", "x", "y", "z"}, flow.Agents(), "an agent that may get a task is an agent of the workflow")
 	require.Nil(t, flow.Steps["sum"].Plan)
 
 	set, err = load(t, "  entry: plan\n  steps:\n    plan: {agent: p, next: sum, plan: {agents: [x], max: 16, parallel: true, onError: continue}}\n    sum: {agent: z, end: true}\n")
@@ -56,7 +56,7 @@ func TestLoad_ReadsWhatAgentsAre(t *testing.T) {
 	require.ErrorContains(t, err, "a.yaml:4")
 }
 
-// Whatever is wrong is told with file and line.
+// Every problem is reported with its file and line.
 func TestLoad_RefusesPlansThatCannotWork(t *testing.T) {
 	const end = "\n    z: {agent: x, end: true}"
 	for want, steps := range map[string]string{

@@ -1,5 +1,5 @@
-// Package workflow is a declared graph of steps: which agent may follow which. It says
-// what is allowed; package routing decides.
+// Package workflow loads declared graphs of steps: which agent may follow which. A workflow says what
+// is allowed, and package routing decides.
 package workflow
 
 import (
@@ -14,61 +14,62 @@ import (
 
 // Defaults and limits of a workflow.
 const (
-	DefaultWindow = 10 // messages that its agents see (RA-21)
-	// DefaultSteps is how many steps a turn may take in a workflow that does not say (C-8):
-	// more is a loop.
+	DefaultWindow = 10 // messages that agents see (RA-21)
+	// DefaultSteps is how many steps a turn may take by default (C-8). More would be a loop.
 	DefaultSteps = 20
 	// MaxBranches is how many branches a fork may have.
 	MaxBranches = 16
 )
 
-// Workflow is a valid graph. It is not changed after Load.
+// Workflow is a valid graph. It must not be changed after Load.
 type Workflow struct {
-	Name        string // empty when it stands for a single agent
+	Name        string // empty for the workflow of a single agent
 	Description string
 	Entry       string
 	Window      int           // how many of the latest messages agents see
 	MaxSteps    int           // that a turn may take
-	Timeout     time.Duration // of a turn whose caller names none; 0: the orchestrator's (RA-25)
+	Timeout     time.Duration // of a turn whose caller names none (0 means the default of the orchestrator, RA-25)
 	Budget      budget.Limits // of the trace of a turn, remote turns included (OC-29)
 	Steps       map[string]Step
 }
 
-// Step is one node. Exactly one of Next, Routes, Parallel and End is set.
+// Step is one node of the graph. Exactly one of Next, Routes, Parallel and End is set. It has a field
+// for each thing that a workflow document can say about a step, and is not split further so that the
+// two read alike.
 type Step struct {
 	Name    string
-	Agent   string   // empty: a fork that runs nothing itself, or a choice by strategy
+	Agent   string   // empty for a fork without a step of its own, and for a choice by strategy
 	Next    string   // the step that follows
-	Routes  []string // steps between which the agent chooses, or the orchestrator by Choose
-	Default string   // of the routes: taken when the agent names none, or fails
+	Routes  []string // steps among which the agent chooses, or the orchestrator by Choose
+	Default string   // the route to take when the agent names none or fails
 	Rules   []Rule   // tried in order before the agent is asked
-	End     bool     // the turn ends with it
+	End     bool     // the turn ends after it
 
-	Parallel []string // first steps of branches that run at once
-	Join     string   // of a fork: where its branches meet
-	Then     []Edge   // tried in order once the step has run, before Next and Parallel
-	OnError  OnError  // what becomes of it when it fails
-	Limit    int      // how often it may be come to in a turn; 0: as often as the turn has steps
-	// Otherwise comes in its place beyond the limit.
+	Parallel []string // first steps of the branches of a fork, which run at once
+	Join     string   // where the branches of a fork meet
+	Then     []Edge   // tried in order after the step, before Next and Parallel
+	OnError  OnError  // what follows when the step fails
+	Limit    int      // how often a turn may enter it (0 means no limit of its own)
+	// Otherwise replaces the step once its limit is reached.
 	Otherwise string
-	// Fork is the innermost fork in a branch of which the step is; empty: in none. What it says
-	// is for the steps behind it, and not for the session.
+	// Fork is the innermost fork that the step is a branch of (empty outside of branches). The text of
+	// a step in a branch is for later steps, and not for the session.
 	Fork string
 
-	Instances selection.Policy // how one of the agent's instances is chosen
-	Choose    choice.Policy    // how one of the routes is chosen where there is no agent (OC-16)
-	Tools     choice.Policy    // which of the agent's tools it may use; the zero Policy: all
+	Instances selection.Policy // how an instance of the agent is selected
+	Choose    choice.Policy    // how a route is chosen when there is no agent (OC-16)
+	Tools     choice.Policy    // which tools of the agent it may use (all when zero)
 
-	Task        string   // what it is asked to do; empty: what the user wants
-	Expects     string   // what its result shall be, in words; empty: nobody said
-	Constraints []string // that it has to keep to, in words
-	Plan        *Plan    // it says what is done before Next; nil: it does not plan
+	Task        string   // what the agent is asked to do (what the user wants when empty)
+	Expects     string   // what the result must be, in words (may be empty)
+	Constraints []string // that the agent has to observe, in words
+	Plan        *Plan    // the tasks that it may make, which run before Next (nil when it makes none)
 }
 
-// Chooses reports whether the orchestrator chooses among the routes, and no agent does.
+// Chooses reports whether the orchestrator chooses among the routes, and not an agent.
 func (s Step) Chooses() bool { return s.Agent == "" && len(s.Routes) > 0 }
 
-// Chooses reports whether a turn can come to a step that does.
+// Chooses reports whether the orchestrator chooses at any step.
 func (w *Workflow) Chooses() bool {
 	for _, s := range w.Steps {
 		if s.Chooses() {
@@ -78,14 +79,14 @@ func (w *Workflow) Chooses() bool {
 	return false
 }
 
-// Rule goes to a step without asking anybody.
+// Rule leads to a step without asking the agent.
 type Rule struct {
-	ReplyTo    string // the user's message answers this agent; empty: no condition
-	Unanswered int    // at least so many messages of the user have no answer; 0: no condition
+	ReplyTo    string // the user's message answers this agent (no condition when empty)
+	Unanswered int    // at least so many messages of the user in a row have no answer (no condition when 0)
 	Next       string
 }
 
-// Matches reports whether the rule holds for a history that ends with the user's message.
+// Matches reports whether the rule holds for a history that ends with the message of the user.
 func (r Rule) Matches(history []conversation.Message) bool {
 	if r.ReplyTo != "" {
 		before := len(history) - 2
@@ -96,7 +97,7 @@ func (r Rule) Matches(history []conversation.Message) bool {
 	return unanswered(history) >= r.Unanswered
 }
 
-// unanswered counts the messages of the user since anybody else spoke.
+// unanswered counts the messages of the user since the last one of an agent.
 func unanswered(history []conversation.Message) int {
 	n := 0
 	for _, m := range slices.Backward(history) {
@@ -108,7 +109,7 @@ func unanswered(history []conversation.Message) int {
 	return n
 }
 
-// Single is the workflow of one agent that is addressed directly.
+// Single returns the workflow of an agent that a call names directly.
 func Single(agent string) *Workflow {
 	return &Workflow{
 		Entry: agent, Window: DefaultWindow, MaxSteps: DefaultSteps, Budget: budget.Default(),
@@ -116,11 +117,11 @@ func Single(agent string) *Workflow {
 	}
 }
 
-// Reachable are the names of the steps that a turn can come to, entry first, in the order
-// in which it can come to them.
+// Reachable returns the names of the steps that a turn can enter: the entry first, then in the order in
+// which a turn can enter them.
 func (w *Workflow) Reachable() []string {
 	all := []string{w.Entry}
-	for i := 0; i < len(all); i++ { // it grows on the way
+	for i := 0; i < len(all); i++ { // all grows on the way
 		for _, name := range w.Steps[all[i]].successors() {
 			if !slices.Contains(all, name) {
 				all = append(all, name)
@@ -130,7 +131,7 @@ func (w *Workflow) Reachable() []string {
 	return all
 }
 
-// Agents are the names of the agents of all steps, and of those that may have tasks, sorted, each once.
+// Agents returns the agents of all steps and tasks, sorted, each once.
 func (w *Workflow) Agents() []string {
 	var all []string
 	for _, s := range w.Steps {

@@ -31,8 +31,8 @@ func TestLoad_ReadsAGraph(t *testing.T) {
 	require.Equal(t, DefaultWindow, flow.Window)
 	require.Equal(t, []string{"a", "b", "c"}, flow.Reachable())
 	require.Equal(t, []string{"x", "y", "z"}, flow.Agents())
-	require.True(t, set.Names("z"))
-	require.False(t, set.Names("nobody"))
+	require.True(t, set.UsesAgent("z"))
+	require.False(t, set.UsesAgent("nobody"))
 }
 
 func TestLoad_NamesEverythingThatIsWrong(t *testing.T) {
@@ -57,7 +57,7 @@ func TestLoad_NamesEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-// Whoever mends a file goes through it once.
+// All problems of a file are reported at once.
 func TestLoad_NamesWhatIsWrongInTheOrderOfTheLines(t *testing.T) {
 	_, err := load(t, `  steps:
     b: {agent: x, next: e}
@@ -82,7 +82,7 @@ func TestLoad_ChecksAgentsWhenTheyAreDeclaredBeside(t *testing.T) {
 func TestLoad_TheDefaultMustExist(t *testing.T) {
 	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(head + "  entry: a\n  steps: {a: {agent: x, end: true}}")}}, "other")
 	require.ErrorContains(t, err, `no workflow is called "other"; there are: w`)
-	require.Equal(t, "no workflow is declared here", new(Set).Missing(""))
+	require.Equal(t, "no workflow is declared here", new(Set).NotFoundText(""))
 }
 
 func TestRule_Matches(t *testing.T) {

@@ -25,7 +25,7 @@ func order(d *desk, names map[*Waiter]string) (all []string) {
 	return all
 }
 
-// told are the steps that know that they shall look, of those that wait.
+// told returns the waiting steps with a pending wake-up.
 func told(d *desk, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		if len(w.woken) > 0 {
@@ -100,7 +100,7 @@ func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
 		"5 late true, 9", "6 late true, 9", "2 late true, 5",
 		"3 late false, 10", "0 late false, 5", "4 late false, 5", "1 late false, 0", "7 late false, 0",
 	}, order(d, names))
-	for len(d.agents["a"].waiting) > 0 { // each gets the place in this order, whoever else looks
+	for len(d.agents["a"].waiting) > 0 { // each gets the slot in this order, no matter which others look
 		first := d.agents["a"].waiting[0]
 		in, ok := d.look(first)
 		require.True(t, ok, names[first])

@@ -87,7 +87,7 @@ func (s *shop) run(turns []job) []float64 {
 
 // The same 10,000 turns over the same eight instances, the fastest of which is three times as
 // fast as the slowest, given to the less busy of two and given in turn: p99 of the first is
-// far below that of the second whatever the seed, and the more so the more there is to do. No
+// far below the second whatever the seed, and the more so the more there is to do. No
 // clock is involved.
 func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 	const turns, seeds = 10_000, 2

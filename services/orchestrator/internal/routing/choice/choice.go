@@ -1,6 +1,6 @@
-// Package choice decides among a few: which agent has a task, and which tools a step may use
-// (contract OC-13 to OC-18). It is to agents and tools what package selection is to instances,
-// whose words it uses, and as pure: whoever replays an input gets the same decision.
+// Package choice decides which agent gets a task and which tools a step may use (contract OC-13 to
+// OC-18). It is to agents and tools what package selection is to instances, and shares its terms. A
+// decision is a pure function of its input.
 package choice
 
 import (
@@ -9,25 +9,25 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Type is what a candidate is.
+// Type is the type of a candidate.
 type Type string
 
 // The types.
 const (
 	Agent Type = "agent"
 	Tool  Type = "tool"
-	// Worker is an instance of an agent. Among those package selection decides.
+	// Worker is an instance of an agent. Package selection decides among instances.
 	Worker Type = "worker"
 )
 
-// Policy is how it is chosen. The zero Policy is by capability.
+// Policy says how to choose. The zero Policy chooses by capability.
 type Policy struct {
 	Strategy selection.Strategy
-	// Needs are capabilities of which a candidate must have some, the more the better; with
-	// capability. Without any the first that is available is chosen.
+	// Needs are capabilities, for strategy capability. A candidate must have at least one, and the one
+	// with the most is chosen. Without needs the first available candidate is.
 	Needs      []string
-	Priorities map[string]int // of candidates by id, the higher the earlier, 0 for those without one; with priority
-	Names      []string       // ids of candidates, which are chosen; with manual
+	Priorities map[string]int // by candidate id, for strategy priority: the highest is chosen (0 by default)
+	Names      []string       // ids of the candidates to choose, for strategy manual
 }
 
 // IsZero reports whether nothing is declared.
@@ -39,15 +39,15 @@ func (p Policy) IsZero() bool {
 type Input struct {
 	selection.Request
 	Type     Type
-	Strategy selection.Strategy // empty: capability (OC-16)
-	Names    []string           // with manual: who is chosen, the best first
-	// Counter is how many decisions there were before this one among the same. That it is part of
-	// the input is what makes taking turns repeatable (C-15).
+	Strategy selection.Strategy // (capability when empty, OC-16)
+	Names    []string           // for strategy manual: ids of the candidates to choose, the best first
+	// Counter is how many decisions there were before for the same step. It is part of the input so
+	// that taking turns is repeatable (C-15).
 	Counter    uint64
 	Candidates []Candidate // in the order in which they are declared
 }
 
-// Candidate is one that could be chosen (OC-14).
+// Candidate is an agent, a tool or an instance that could be chosen (OC-14).
 type Candidate struct {
 	ID           string // within the input: the step that would run, or the tool
 	Name         string // of the agent, or of the tool
@@ -55,8 +55,8 @@ type Candidate struct {
 	Capabilities []string
 	Metadata     map[string]string
 	Available    bool
-	Why          selection.Availability // it is not available; Available when it is
-	Load         float64                // the part of its places that is taken, 0 to 1
+	Why          selection.Availability // why it is not available (Available when it is)
+	Load         float64                // share of its capacity in use, 0 to 1
 	Priority     int
 }
 
@@ -66,25 +66,25 @@ type Rejected struct {
 	Why selection.Availability
 }
 
-// Decision says who is chosen. Without a Target nobody can be.
+// Decision says which candidate is chosen (none when Target is empty).
 type Decision struct {
 	Type       Type
-	StandIn    bool // the strategy would rather have had one that is not available
+	StandIn    bool // the strategy prefers a candidate that is not available
 	Strategy   selection.Strategy
 	Target     string // id of the candidate that fits best
 	Reason     string // one sentence for a person; never empty
 	Confidence float64
-	// Alternatives are the others that could be chosen, the best first; of tools those that may be
-	// used as well.
+	// Alternatives are the other candidates that could be chosen, the best first. Tools among them may
+	// be used, too.
 	Alternatives []string
 	Rejected     []Rejected // in the order of the candidates; 8 at most
-	Input        Input      // that leads to this decision
+	Input        Input      // from which Decide makes this decision again
 }
 
-// maxRejected is how many a decision tells of that were not chosen.
+// maxRejected limits how many rejected candidates a decision names.
 const maxRejected = 8
 
-// Chosen are the candidates that are allowed, the best first; none without a target.
+// Chosen returns the candidates that are allowed, the best first (none without a target).
 func (d Decision) Chosen() []string {
 	if d.Target == "" {
 		return nil
@@ -92,7 +92,7 @@ func (d Decision) Chosen() []string {
 	return append([]string{d.Target}, d.Alternatives...)
 }
 
-// Find is a candidate of the input; the zero Candidate when there is none with this id.
+// Find returns the candidate with an id (zero when there is none).
 func (in Input) Find(id string) Candidate {
 	if i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == id }); i >= 0 {
 		return in.Candidates[i]
@@ -100,7 +100,7 @@ func (in Input) Find(id string) Candidate {
 	return Candidate{}
 }
 
-// Rename is the policy with other ids.
+// Rename returns the policy with other candidate ids.
 func (p Policy) Rename(to func(string) string) Policy {
 	names, priorities := p.Names, p.Priorities
 	p.Names, p.Priorities = nil, nil

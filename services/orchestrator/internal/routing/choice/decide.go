@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Decide says who is chosen. Those that are not available are left out first, then the strategy
-// puts the others in order; of equals the one that is declared first comes first.
+// Decide chooses among the candidates of the input. It leaves out those that are not available. The
+// strategy then orders the others; among equals, the one that is declared first comes first.
 func Decide(in Input) Decision {
 	in.Strategy = cmp.Or(in.Strategy, selection.Capability)
 	d := Decision{Type: in.Type, Strategy: in.Strategy, Input: in}
@@ -42,7 +42,7 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// why is why a candidate cannot be chosen.
+// why says why a candidate cannot be chosen (Available when it can).
 func (in Input) why(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
@@ -56,7 +56,7 @@ func (in Input) why(c Candidate) selection.Availability {
 	}
 }
 
-// meets is how much of what is needed a candidate has.
+// meets returns how many of the needed capabilities a candidate has.
 func (in Input) meets(c Candidate) (n int) {
 	for _, need := range in.Constraints {
 		if slices.Contains(c.Capabilities, need) {
@@ -66,16 +66,16 @@ func (in Input) meets(c Candidate) (n int) {
 	return n
 }
 
-// order puts those that are available in the order in which the strategy wants them.
+// order sorts the available candidates by the preference of the strategy.
 func (in Input) order(free []Candidate) {
 	if n := uint64(len(free)); n > 0 && (in.Strategy == selection.RoundRobin || in.Strategy == selection.LoadBalanced) {
-		turn := int(in.Counter % n) // also among those that are equally busy
+		turn := int(in.Counter % n) // decides also among candidates with the same load
 		copy(free, append(slices.Clone(free[turn:]), free[:turn]...))
 	}
 	slices.SortStableFunc(free, in.compare)
 }
 
-// compare is negative when the strategy wants a before b, whoever's turn it is.
+// compare is negative when the strategy prefers a to b. Taking turns is no preference.
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
 	case selection.Capability:
@@ -86,13 +86,13 @@ func (in Input) compare(a, b Candidate) int {
 		return cmp.Compare(b.Priority, a.Priority)
 	case selection.Manual:
 		return cmp.Compare(slices.Index(in.Names, a.ID), slices.Index(in.Names, b.ID))
-	default: // whose turn it is
+	default: // takes turns
 		return 0
 	}
 }
 
-// isStandIn reports whether one that is not available would have come before the one that is chosen.
-// That it is busy is no reason to want it less, and that it is one's turn no reason to want it more.
+// isStandIn reports whether the strategy prefers a candidate that is not available to the chosen one.
+// Load and turns do not count as a preference.
 func (in Input) isStandIn(chosen Candidate) bool {
 	return in.Strategy != selection.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
 		if !c.Available {
@@ -103,7 +103,7 @@ func (in Input) isStandIn(chosen Candidate) bool {
 	})
 }
 
-// confidence is how sure the choice is, 0 to 1 (OC-15, OC-17).
+// confidence returns how sure the choice is, 0 to 1 (OC-15, OC-17).
 func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	switch {
 	case in.Strategy == selection.Capability && len(in.Constraints) == 0:

@@ -16,7 +16,7 @@ func agents(of ...Candidate) Input {
 	return Input{Type: Agent, Candidates: of}
 }
 
-// Whoever has most of what is needed is chosen; without needs the first that is available.
+// The candidate with most of what is needed is chosen; without needs the first that is available.
 //
 // Req: OC-17
 func TestDecide_ByCapability(t *testing.T) {
@@ -39,7 +39,7 @@ func TestDecide_ByCapability(t *testing.T) {
 	require.Equal(t, "a", d.Target)
 	require.True(t, d.StandIn)
 	require.InDelta(t, 0.5, d.Confidence, 0, "one of the two that are required")
-	require.Equal(t, "a has 1 of the 2 that are needed: tax, law, and nobody with more is available; b is paused, c is not there, d has nothing of what the step needs", d.Reason)
+	require.Equal(t, "a has 1 of the 2 that are needed: tax, law, and none with more is available; b is paused, c is not there, d has nothing of what the step needs", d.Reason)
 
 	in.Constraints = nil
 	d = Decide(in)

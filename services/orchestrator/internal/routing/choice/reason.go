@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// reason says in one sentence why it was decided so.
+// reason returns the reason of a decision in one sentence.
 func (in Input) reason(free []Candidate, d Decision) string {
 	left := describeRejected(d.Rejected)
 	switch {
@@ -41,7 +41,7 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 	}
 	switch {
 	case d.StandIn && in.Strategy == selection.Capability:
-		why += ", and nobody with more is available"
+		why += ", and none with more is available"
 	case d.StandIn:
 		why += " of those that are available"
 	}

@@ -13,70 +13,70 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Task is one step that is to run.
+// Task is one step to run.
 type Task struct {
 	Number   int // of the step in the turn, from 1
 	Decision routing.Decision
-	// Prior are the numbers of the steps whose results it gets, in order: those before it on
-	// its way. Behind a join that is those of all branches.
+	// Prior are the numbers of the earlier steps whose results this one gets, in order. After a join
+	// these are the steps of all branches.
 	Prior []int
 }
 
-// IsHidden reports whether what the step says is no part of the conversation.
+// IsHidden reports whether the text of the step is kept out of the conversation.
 func (t Task) IsHidden() bool { return len(t.Decision.Step.Routes) > 0 || t.IsBranch() }
 
-// IsBranch reports whether other steps may run beside it.
+// IsBranch reports whether the step is in a branch, so that others may run at the same time.
 func (t Task) IsBranch() bool { return t.Decision.Step.Fork != "" }
 
-// Cursor is the way of one turn through its workflow. It goes in rounds: all steps of a round
-// run at once, and what comes next is decided when all have ended. It is a function of the
-// workflow, the history with which the turn began, the results so far, and the choices that were
-// recorded: whoever takes the turn over comes to the same steps, under the same numbers, for the
-// same reasons. One goroutine uses it.
+// Cursor is the position of one turn in its workflow. It advances in rounds: all steps of a round run
+// at once, and the next round is decided when all of them have ended.
+//
+// The cursor depends only on the workflow, the history at the start of the turn, the results so far
+// and the recorded choices. So an orchestrator that takes the turn over gets the same steps, with the
+// same numbers, for the same reasons. One goroutine uses it.
 type Cursor struct {
 	flow     *workflow.Workflow
 	history  []conversation.Message
 	selector Selector
-	choices  int // that were made
+	choices  int // how many were made
 	round    []Task
 	number   int              // of the last step
-	visits   map[string]int   // that the turn came to a step
-	joins    map[string]*join // branches of a fork, or tasks of a planner, that run
+	visits   map[string]int   // how often the turn entered a step, by step
+	joins    map[string]*join // open forks and planners, by step
 }
 
-// join is a fork whose branches have not all reached its join, or a planner whose tasks are not
-// all done.
+// join is a fork with branches that have not reached its join, or a planner with open tasks.
 type join struct {
-	running int
-	prior   []int            // of the branches that have
-	next    routing.Decision // who works when all have
-	fork    string           // in a branch of which the join is
-	queued  []workflow.Step  // tasks that are done one after the other, and have not begun
+	running int              // branches or tasks that have not ended
+	prior   []int            // steps of those that have ended
+	next    routing.Decision // what follows when all have ended
+	fork    string           // the enclosing fork (empty when there is none)
+	queued  []workflow.Step  // sequential tasks that have not begun
 }
 
-// Selector chooses among the routes of a step that has no agent. Number is which one of the choices
-// of the turn it is, from 1: under this number it was recorded, if an owner of the turn came here before.
-// Next is the number of the step that is chosen, if it is one that runs.
+// Selector chooses among the routes of a step that has no agent. number counts the choices of the
+// turn, from 1: an earlier owner of the turn recorded this choice under the same number. next is the
+// number that the chosen step gets if it runs.
 type Selector func(number, next int, step workflow.Step) (routing.Decision, error)
 
-// New returns the way of a turn that begins with a history, its own message last. The
-// chooser may be nil when the workflow has no step that chooses.
-func New(flow *workflow.Workflow, history []conversation.Message, choose Selector) (*Cursor, error) {
-	c := &Cursor{flow: flow, history: history, selector: choose, visits: map[string]int{}, joins: map[string]*join{}}
+// New returns the cursor of a turn that begins with a history whose last message is the turn's own.
+// The selector may be nil when the workflow has no step without an agent and with routes. It fails
+// with policy_budget when the first round has more steps than the workflow allows.
+func New(flow *workflow.Workflow, history []conversation.Message, selector Selector) (*Cursor, error) {
+	c := &Cursor{flow: flow, history: history, selector: selector, visits: map[string]int{}, joins: map[string]*join{}}
 	if err := c.enter(firstDecision(flow), "", nil); err != nil {
 		return nil, err
 	}
 	return c, c.checkLimit()
 }
 
-// Round are the steps that are to run now, in the order of their numbers. There are none when
-// the turn is over.
+// Round returns the steps to run now, by number (none when the turn ends).
 func (c *Cursor) Round() []Task { return c.round }
 
-// Advance goes on with the results of the round, one for each step in its order. It fails with why
-// the turn ends without an answer: the failure of the first step that it does not survive,
-// agent_contract when a step asks for what the workflow does not allow, and policy_budget when
-// there are no steps left.
+// Advance moves to the next round, given the results of this one in the order of its steps. It fails
+// when the turn ends without an answer: with the failure of the first step that the turn does not
+// survive, with agent_contract when a step asks for something that the workflow does not allow, and
+// with policy_budget when no steps are left.
 func (c *Cursor) Advance(results []execution.Result) error {
 	ended := c.round
 	c.round = nil
@@ -87,20 +87,20 @@ func (c *Cursor) Advance(results []execution.Result) error {
 	}
 	for i, r := range results {
 		task := ended[i]
-		from, seen := task.Decision.Step, task.Prior
+		from, prior := task.Decision.Step, task.Prior
 		if r.Failure == nil {
-			seen = append(slices.Clip(seen), task.Number)
+			prior = append(slices.Clip(prior), task.Number)
 		}
 		d, err := nextDecision(c.flow, from, r)
 		switch {
 		case err != nil:
 			return err
 		case !d.EndsTurn() && r.Failure == nil && len(r.Tasks) > 0:
-			c.startTasks(from, r.Tasks, d, seen)
+			c.startTasks(from, r.Tasks, d, prior)
 		case d.EndsTurn() && len(from.Parallel) > 0 && !r.InputRequired && !r.Stopped:
-			err = c.startBranches(from, seen)
+			err = c.startBranches(from, prior)
 		case !d.EndsTurn():
-			err = c.enter(d, from.Fork, seen)
+			err = c.enter(d, from.Fork, prior)
 		}
 		if err != nil {
 			return err
@@ -109,21 +109,22 @@ func (c *Cursor) Advance(results []execution.Result) error {
 	return c.checkLimit()
 }
 
-// TurnError says why the turn ends with a result of a step, whatever the others of its round lead
-// to; nil when it goes on, or ends with an answer.
+// TurnError returns the error with which a result ends the turn, whatever the other results of the
+// round are (nil when the turn continues or ends with an answer).
 func (c *Cursor) TurnError(task Task, result execution.Result) error {
 	_, err := nextDecision(c.flow, task.Decision.Step, result)
 	return err
 }
 
-// enter comes to a step in a branch of a fork, or in none.
-func (c *Cursor) enter(d routing.Decision, fork string, seen []int) error {
-	for asked := false; ; {
+// enter enters a step, in a branch of a fork or outside of branches. A rule or a limit may lead to
+// another step instead.
+func (c *Cursor) enter(d routing.Decision, fork string, prior []int) error {
+	for byRule := false; ; {
 		if fork != "" && d.Step.Name == c.joins[fork].next.Step.Name {
-			return c.endBranch(fork, seen)
+			return c.endBranch(fork, prior)
 		}
-		if other, ok := ruleDecision(c.flow, d.Step, c.history); ok && !asked {
-			d, asked = other, true
+		if other, ok := ruleDecision(c.flow, d.Step, c.history); ok && !byRule {
+			d, byRule = other, true
 			continue
 		}
 		other, ok := limitDecision(c.flow, d.Step, c.visits[d.Step.Name])
@@ -140,45 +141,45 @@ func (c *Cursor) enter(d routing.Decision, fork string, seen []int) error {
 		if err != nil {
 			return err
 		}
-		return c.enter(chosen, fork, seen)
+		return c.enter(chosen, fork, prior)
 	case d.Step.Agent == "":
-		return c.startBranches(d.Step, seen)
+		return c.startBranches(d.Step, prior)
 	}
 	c.number++
-	c.round = append(c.round, Task{Number: c.number, Decision: d, Prior: seen})
+	c.round = append(c.round, Task{Number: c.number, Decision: d, Prior: prior})
 	return nil
 }
 
-// startBranches begins the branches of a step.
-func (c *Cursor) startBranches(step workflow.Step, seen []int) error {
+// startBranches enters all branches of a fork.
+func (c *Cursor) startBranches(step workflow.Step, prior []int) error {
 	c.joins[step.Name] = &join{
 		running: len(step.Parallel), fork: step.Fork,
 		next: fixedDecision(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), step.Name, step.Join)),
 	}
 	for i, head := range step.Parallel {
 		begun := fixedDecision(c.flow.Steps[head], fmt.Sprintf("%s is branch %d of %d of %s", head, i+1, len(step.Parallel), step.Name))
-		if err := c.enter(begun, step.Name, seen); err != nil {
+		if err := c.enter(begun, step.Name, prior); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// endBranch ends a branch of a fork. Behind the last one comes the join.
-func (c *Cursor) endBranch(fork string, seen []int) error {
-	m := c.joins[fork]
-	m.running--
-	m.prior = append(m.prior, seen...)
-	if m.running > 0 {
-		c.startTask(m, seen)
+// endBranch ends a branch of a fork. The join follows the last one.
+func (c *Cursor) endBranch(fork string, prior []int) error {
+	j := c.joins[fork]
+	j.running--
+	j.prior = append(j.prior, prior...)
+	if j.running > 0 {
+		c.startTask(j, prior)
 		return nil
 	}
 	delete(c.joins, fork)
-	slices.Sort(m.prior)
-	return c.enter(m.next, m.fork, slices.Compact(m.prior))
+	slices.Sort(j.prior)
+	return c.enter(j.next, j.fork, slices.Compact(j.prior))
 }
 
-// checkLimit refuses more steps than the workflow allows.
+// checkLimit fails when the turn has more steps than the workflow allows.
 func (c *Cursor) checkLimit() error {
 	if c.number <= c.flow.MaxSteps {
 		return nil
@@ -187,13 +188,13 @@ func (c *Cursor) checkLimit() error {
 		"the workflow %s took %d steps without an end; limits.steps allows no more", c.flow.Name, c.flow.MaxSteps)
 }
 
-// PriorResults finds what is known of the steps of a round; nil for those that are still to run. Up
-// to reached it is known that the turn went on: a step below, of which nothing is known, has
-// failed.
-func PriorResults(round []Task, known []execution.Result, reached int) []*execution.Result {
+// PriorResults returns the results that the steps of a round had before the turn was taken over (nil
+// for steps that still have to run). reached is the number of a step that the turn is known to have
+// reached. A step of an earlier round without a result has failed, because the turn went past it.
+func PriorResults(round []Task, prior []execution.Result, reached int) []*execution.Result {
 	found := make([]*execution.Result, len(round))
 	last := round[len(round)-1].Number
-	for _, r := range known {
+	for _, r := range prior {
 		reached = max(reached, r.Step)
 		for i, task := range round {
 			if r.Step == task.Number && r.Agent == task.Decision.Step.Agent {

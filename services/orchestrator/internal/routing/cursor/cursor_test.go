@@ -218,7 +218,7 @@ func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.R
 	return known
 }
 
-// Whatever of a round is known when somebody takes a turn over: the same steps come under the
+// Whatever of a round is known when a turn is taken over: the same steps come under the
 // same numbers, for the same reasons, with the same results before them.
 func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 	rounds, wide, tasks := 0, 0, 0

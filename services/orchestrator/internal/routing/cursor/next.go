@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// How sure a choice is: the workflow and its rules are certain; a model's is not.
+// How sure a decision is. The workflow and its rules are certain; the choice of a model is not.
 const (
 	certainConfidence = 1.0
 	learnedConfidence = 0.8
 	guessedConfidence = 0.5
 )
 
-// firstDecision is the decision with which a turn begins.
+// firstDecision returns the decision for the first step of a turn.
 func firstDecision(w *workflow.Workflow) routing.Decision {
 	step := w.Steps[w.Entry]
 	if w.Name == "" {
@@ -30,9 +30,9 @@ func firstDecision(w *workflow.Workflow) routing.Decision {
 	return fixedDecision(step, fmt.Sprintf("the workflow %s begins with %s", w.Name, step.Name))
 }
 
-// nextDecision says who works behind a step; nobody behind an end and a fork. It fails with the step's own failure when that ends the
-// turn, and with agent_contract when the step asks for an agent that the workflow does not
-// allow (RA-7).
+// nextDecision returns the decision for the step that follows a step (no step after an end and after
+// a fork). It fails with the step's own failure when that ends the turn, and with agent_contract when
+// the step asks for an agent that the workflow does not allow (RA-7).
 func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Result) (routing.Decision, error) {
 	failed := result.Failure
 	switch {
@@ -46,7 +46,7 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, mode(failed), from.OnError.Fallback),
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, Confidence: guessedConfidence,
 		}, nil
-	case failed != nil && from.OnError.Continue && failed.Mode != failure.UserCancelled: // and on as if it had not
+	case failed != nil && from.OnError.Continue && failed.Mode != failure.UserCancelled: // the turn continues as if it had not failed
 	case failed != nil && (len(from.Routes) == 0 || isRejection(failed)):
 		return routing.Decision{}, failed
 	}
@@ -68,7 +68,7 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil
 }
 
-// checkMayEnd refuses to end the turn in a branch, whose siblings have not ended.
+// checkMayEnd fails for a step in a branch: the turn cannot end while other branches run.
 func checkMayEnd(from workflow.Step) error {
 	if from.Fork == "" {
 		return nil
@@ -77,8 +77,8 @@ func checkMayEnd(from workflow.Step) error {
 		"agent %s would end the turn in a branch of %s; only a step outside of branches may ask the user, wait or stop", from.Agent, from.Fork)
 }
 
-// ruleDecision is the step that comes in the place of one because a rule knows the answer: nobody is
-// asked (RA-8, RA-10).
+// ruleDecision returns the decision of the first rule of a step that matches, and whether there is
+// one. Then the agent of the step is not asked (RA-8, RA-10).
 func ruleDecision(w *workflow.Workflow, step workflow.Step, history []conversation.Message) (routing.Decision, bool) {
 	rule, ok := matchRule(step, history)
 	return routing.Decision{
@@ -89,8 +89,8 @@ func ruleDecision(w *workflow.Workflow, step workflow.Step, history []conversati
 	}, ok
 }
 
-// limitDecision is the step that comes in the place of one to which the turn has come as often as it
-// may.
+// limitDecision returns the decision for the step that replaces one whose limit is reached, and
+// whether it is.
 func limitDecision(w *workflow.Workflow, step workflow.Step, times int) (routing.Decision, bool) {
 	return routing.Decision{
 		Step:     w.Steps[step.Otherwise],
@@ -99,14 +99,14 @@ func limitDecision(w *workflow.Workflow, step workflow.Step, times int) (routing
 	}, step.Limit > 0 && times >= step.Limit
 }
 
-// isRejection reports whether a step did not fail but was refused: by a policy, or by who asked. A
-// default is for a step that could not choose, and not a way around one that may not.
+// isRejection reports whether a policy or the user rejected a step. A default or fallback is for a
+// step that failed. It must not be a way around a rejection.
 func isRejection(f *failure.Error) bool {
 	return failure.Is(f, failure.PolicySecurity, failure.PolicyBudget, failure.PolicyAllowlist, failure.PolicyRateLimit,
 		failure.UserPermission, failure.UserUnauthenticated, failure.UserInvalidInput, failure.UserCancelled)
 }
 
-// routeDecision follows what the agent of a routing step asked for.
+// routeDecision follows the route that the agent of a step asked for, or else the default.
 func routeDecision(w *workflow.Workflow, from workflow.Step, result execution.Result) (routing.Decision, error) {
 	asked := result.NextAgent
 	if asked != "" {
@@ -155,7 +155,7 @@ func matchRule(step workflow.Step, history []conversation.Message) (workflow.Rul
 
 func mode(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
 
-// otherAgents are the agents of the routes but for the chosen one.
+// otherAgents returns the agents of all routes but the chosen one.
 func otherAgents(w *workflow.Workflow, routes []string, chosen string) []string {
 	var all []string
 	for _, name := range routes {
@@ -166,7 +166,7 @@ func otherAgents(w *workflow.Workflow, routes []string, chosen string) []string 
 	return all
 }
 
-// defaultAgent is the agent of a step's default, unless that was chosen.
+// defaultAgent returns the agent of a step's default (empty when that is the chosen agent).
 func defaultAgent(w *workflow.Workflow, from workflow.Step, chosen string) string {
 	agent := w.Steps[from.Default].Agent
 	if agent == w.Steps[chosen].Agent {

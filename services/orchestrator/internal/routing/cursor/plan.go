@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// planDecision is who works when the tasks of a planner are done. It fails with agent_contract when
-// the workflow does not allow them: agents ask, and do not decide (contract OC-13).
+// planDecision returns what follows once the tasks of a planner are done. It fails with agent_contract
+// when the workflow does not allow the tasks: agents ask and do not decide (contract OC-13).
 func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.PlannedTask) (routing.Decision, error) {
 	p := from.Plan
 	if p == nil {
@@ -37,29 +37,29 @@ func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.Pl
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("all %d tasks of %s are done, and %s follows", len(tasks), from.Name, from.Next)), nil
 }
 
-// startTasks begins the tasks of a planner: all of them, or the first.
-func (c *Cursor) startTasks(from workflow.Step, tasks []execution.PlannedTask, next routing.Decision, seen []int) {
-	m := &join{running: len(tasks), next: next, fork: from.Fork}
-	c.joins[from.Name] = m
+// startTasks begins the tasks of a planner: all of them, or the first if they are sequential.
+func (c *Cursor) startTasks(from workflow.Step, tasks []execution.PlannedTask, next routing.Decision, prior []int) {
+	j := &join{running: len(tasks), next: next, fork: from.Fork}
+	c.joins[from.Name] = j
 	for i, task := range tasks {
-		m.queued = append(m.queued, from.PlannedStep(i+1, task))
+		j.queued = append(j.queued, from.PlannedStep(i+1, task))
 	}
-	c.startTask(m, seen)
-	for from.Plan.Parallel && len(m.queued) > 0 {
-		c.startTask(m, seen)
+	c.startTask(j, prior)
+	for from.Plan.Parallel && len(j.queued) > 0 {
+		c.startTask(j, prior)
 	}
 }
 
-// startTask begins the next task of a planner, if there is one. It gets the results of those before
-// it, when they are done one after the other.
-func (c *Cursor) startTask(m *join, seen []int) {
-	if len(m.queued) == 0 {
+// startTask begins the next queued task of a planner, if there is one. A sequential task gets the
+// results of the tasks before it.
+func (c *Cursor) startTask(j *join, prior []int) {
+	if len(j.queued) == 0 {
 		return
 	}
-	step := m.queued[0]
-	m.queued = m.queued[1:]
+	step := j.queued[0]
+	j.queued = j.queued[1:]
 	c.number++
-	c.round = append(c.round, Task{Number: c.number, Prior: seen, Decision: routing.Decision{
+	c.round = append(c.round, Task{Number: c.number, Prior: prior, Decision: routing.Decision{
 		Step: step, Reason: fmt.Sprintf("%s is a task of %s", step.Name, step.Fork),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learnedConfidence, Alternatives: without(c.flow.Steps[step.Fork].Plan.Agents, step.Agent),
 	}})

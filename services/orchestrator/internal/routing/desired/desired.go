@@ -1,4 +1,4 @@
-// Package desired caches what operators want of instances and agents: which instance shall pause or
+// Package desired caches what operators want of instances and agents: which instance is to pause or
 // drain, and which agent is quarantined. It is watched from the registry.
 package desired
 

@@ -70,7 +70,7 @@ func TestList_IsMadeOnceForEachChange(t *testing.T) {
 	<-changed
 	later, _ := r.List("a")
 	require.Len(t, later.Instances, 4)
-	require.Len(t, first.Instances, 3, "what somebody has does not change")
+	require.Len(t, first.Instances, 3, "a list that was handed out does not change")
 }
 
 // One that vanished and answers is kept out of work; when many vanish at once they stay in

@@ -30,7 +30,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Guarantees S18: an agent that is shut out has nobody who may take a step, whoever registers,
+// Guarantees S18: no instance of a quarantined agent may take a step, whichever registers,
 // and whatever is wanted of its instances.
 func TestRoster_AQuarantinedAgentHasNobody(t *testing.T) {
 	r, _ := filled()

@@ -17,7 +17,7 @@ func able(of ...[]string) Input {
 	return in
 }
 
-// Whoever has more of what is needed comes first, of equals always the same one.
+// The candidate with more of what is needed comes first, among equals always the same one.
 //
 // Req: OC-17
 func TestCapability_TakesTheOneWithMostOfWhatIsNeeded(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Decide says which candidate gets the step. It takes time that grows with the number of
-// candidates, some nanoseconds each, and memory that does not.
+// Decide decides which candidate gets the step. Its time grows with the number of candidates, by a few
+// nanoseconds each. Its memory does not.
 //
-// When the target does not take the step, put it into Out and decide again with the same
-// counter: the next target is the Fallback, unless loads have changed.
+// When the target does not take the step, add it to Out and decide again with the same counter. The
+// next target is the Fallback, unless loads have changed.
 func Decide(in Input) Decision {
 	s := surveyCandidates(&in)
 	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejected(), Input: s.record()}
@@ -32,25 +32,25 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// OthersFirst is the decision on a step before which others may have a place.
+// OthersFirst returns the decision for a step while earlier steps of the queue look for a slot.
 func OthersFirst() Decision {
 	return Decision{Reason: "other steps wait for a place, and come first", Later: true}
 }
 
-// ranked is what is seen of one candidate.
+// ranked is a candidate with its rank.
 type ranked struct {
 	rank
 	index int32 // in the input
 	why   Availability
 }
 
-// topRanked are those of any number that come first, in order.
+// topRanked keeps the first few candidates by rank.
 type topRanked struct {
 	n     int
 	items [maxRejected]ranked
 }
 
-// admits reports whether one of such a rank would be among them.
+// admits reports whether a candidate of such a rank would be among the first.
 func (t *topRanked) admits(r rank, limit int) bool {
 	return t.n < limit || r.before(t.items[t.n-1].rank)
 }
@@ -67,15 +67,15 @@ func (t *topRanked) add(g ranked, limit int) {
 	t.n++
 }
 
-// all are those that were kept.
+// all returns the kept candidates, in order.
 func (t *topRanked) all() []ranked { return t.items[:t.n] }
 
-// survey is what a look over all candidates finds.
+// survey is the result of one pass over all candidates.
 type survey struct {
 	in      *Input
 	ranking *ranking
-	free    topRanked // those that could have the step
-	out     topRanked // those that could not
+	free    topRanked // candidates that can take the step
+	out     topRanked // candidates that cannot
 	tally   tally
 }
 
@@ -120,9 +120,9 @@ func (s *survey) why(c *Candidate) Availability {
 	return Available
 }
 
-// choices are those that come first, in the order in which they are asked. Where the
-// strategy compares loads, that is the less busy of the first two, then the less busy of the
-// one that is left and the third, and so on.
+// choices returns the first candidates, in the order in which they are asked. Where the strategy
+// compares loads, it is the less busy of the first two, then the less busy of the remaining one and
+// the third, and so on.
 func (s *survey) choices() []ranked {
 	all := s.free.all()
 	for i := range len(all) - 1 {
@@ -133,7 +133,7 @@ func (s *survey) choices() []ranked {
 	return all
 }
 
-// isStandIn reports whether the strategy would rather have had one that was rejected.
+// isStandIn reports whether the strategy prefers a candidate that was rejected.
 func (s *survey) isStandIn(choice ranked) bool {
 	if s.ranking.manual.id != "" {
 		return s.at(choice).ID != s.ranking.manual.id
@@ -158,7 +158,7 @@ func (s *survey) confidence(t Type) float64 {
 	}
 }
 
-// score is the part of what the step needs that a choice has (OC-17).
+// score returns the share of the needed capabilities that a candidate has (OC-17).
 func (s *survey) score(choice *ranked) float64 {
 	if len(s.ranking.needs) == 0 {
 		return Guessed
@@ -166,7 +166,7 @@ func (s *survey) score(choice *ranked) float64 {
 	return float64(s.ranking.meets(s.at(*choice))) / float64(len(s.ranking.needs))
 }
 
-// rejected names those that the strategy would have liked best, then those withheld.
+// rejected returns the rejected candidates that the strategy prefers most, then the withheld instances.
 func (s *survey) rejected() (all []Rejected) {
 	for _, g := range s.out.all() {
 		c := s.at(g)
@@ -180,7 +180,8 @@ func (s *survey) rejected() (all []Rejected) {
 	return append(all, withheld[:min(len(withheld), maxRejected-len(all))]...)
 }
 
-// withheld are the few of those withheld that are told of: the named one before all others.
+// withheld returns the withheld instances that a decision names. The one that a manual policy names
+// comes first.
 func (s *survey) withheld() (few []Rejected) {
 	if s.ranking.manual.id != "" {
 		for _, w := range s.in.Withheld {
@@ -200,7 +201,7 @@ func (s *survey) withheld() (few []Rejected) {
 	return few
 }
 
-// record is the part of the input that leads to the same decision.
+// record returns the part of the input that leads to the same decision.
 func (s *survey) record() Input {
 	in := *s.in
 	var kept []int32

@@ -2,7 +2,7 @@ package selection
 
 import "cmp"
 
-// Strategy is a way to choose among instances.
+// Strategy is a way to select an instance.
 type Strategy string
 
 // The strategies.
@@ -16,35 +16,36 @@ const (
 	Capability   Strategy = "capability"    // the one that has most of what the step needs
 )
 
-// Strategies are all of them.
+// Strategies returns all strategies.
 func Strategies() []Strategy {
 	return []Strategy{RoundRobin, LoadBalanced, Sticky, Weighted, Priority, Manual, Capability}
 }
 
-// Policy is how the instance for a step is chosen. The zero Policy is round robin.
+// Policy says how the instance for a step is selected. The zero Policy is round robin.
 type Policy struct {
 	Strategy Strategy `json:"strategy,omitempty"`
-	// Weights are the percentages that versions get of the steps; with weighted. Versions
-	// without one share what is left, and are asked last when nothing is. 0 means none at all.
+	// Weights are the percentages of the steps that versions get, for strategy weighted. Versions
+	// without a weight share the rest, and are asked last when there is none. A version of weight 0
+	// gets no steps.
 	Weights map[string]int `json:"weights,omitempty"`
-	// Priorities of versions, the higher the earlier, 0 for those without one; with priority.
+	// Priorities of versions, for strategy priority: the highest is asked first (0 by default).
 	Priorities map[string]int `json:"priorities,omitempty"`
-	Instance   string         `json:"instance,omitempty"` // that has to take the step; with manual
-	// Fallback chooses when that one cannot take it; with manual. Empty: nobody else does.
+	Instance   string         `json:"instance,omitempty"` // that has to take the step, for strategy manual
+	// Fallback selects another instance when that one cannot take the step (empty: none may).
 	Fallback Strategy `json:"fallback,omitempty"`
-	// Needs are capabilities of which an instance must have some, the more the better; with
-	// capability. Without any the first that is available has the step.
+	// Needs are capabilities, for strategy capability. An instance must have at least one, and the one
+	// with the most is asked first. Without needs the first available instance gets the step.
 	Needs []string `json:"needs,omitempty"`
-	By    string   `json:"by,omitempty"` // what names it, for people; with manual. Empty: the workflow
+	By    string   `json:"by,omitempty"` // what names the instance, for the reason (the workflow when empty)
 }
 
-// strategy is the one that is followed.
+// strategy returns the strategy with its default.
 func (p Policy) strategy() Strategy { return cmp.Or(p.Strategy, RoundRobin) }
 
 // nameSource is what names the instance.
 func (p Policy) nameSource() string { return cmp.Or(p.By, "the workflow") }
 
-// rankingStrategy is the strategy by which those are ordered that are not named.
+// rankingStrategy returns the strategy that orders the instances that the policy does not name.
 func (p Policy) rankingStrategy() Strategy {
 	if p.strategy() == Manual {
 		return cmp.Or(p.Fallback, RoundRobin)

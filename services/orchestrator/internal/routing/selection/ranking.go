@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// rank is a candidate's place in the order in which they are asked; the lowest comes first.
+// rank orders candidates. The lowest is asked first.
 type rank struct {
-	class    uint32 // what the strategy wants before all else
-	position int32  // settles what is equal
+	class    uint32 // first criterion: the class, then what the strategy demands
+	position int32  // last criterion: the position, starting at the candidate whose turn it is
 	key      uint64
 }
 
@@ -101,7 +101,8 @@ func (o *ranking) addVersions(values map[string]int) {
 	}
 }
 
-// versionIndex is the index of a version; that behind the last one for those without a name.
+// versionIndex returns the index of a version. Versions that the policy does not name share the index
+// after the last one.
 func (o *ranking) versionIndex(name string) int {
 	for i := range o.versions {
 		if o.versions[i].name == name {
@@ -111,7 +112,7 @@ func (o *ranking) versionIndex(name string) int {
 	return len(o.versions)
 }
 
-// versionOf is find for a candidate, and compares texts once for each version only.
+// versionOf returns the version index of a candidate. It compares texts only once for each version.
 func (o *ranking) versionOf(c *Candidate) int {
 	if c.kind == 0 {
 		return o.versionIndex(c.Version)
@@ -127,8 +128,8 @@ func (o *ranking) isNamed(c *Candidate) bool {
 	return (c.hash == 0 || c.hash == o.manual.hash) && c.ID == o.manual.id
 }
 
-// draw says which version has this step. Among as many steps as the shares add up to, each
-// version that is there has exactly its share of them, well mixed.
+// draw decides which version gets this step. Of as many steps as the shares add up to, each version
+// that has candidates gets exactly its share, well mixed.
 func (o *ranking) draw(in *Input) {
 	o.shares.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
 	missing := len(o.shares.firsts)
@@ -177,7 +178,7 @@ func (o *ranking) group(v int) uint32 {
 	}
 }
 
-// share of a version in the steps; 0 while it has no candidate.
+// share returns the share of a version in the steps (0 while it has no candidate).
 func (o *ranking) share(v int) int {
 	if o.shares.firsts[v] < 0 {
 		return 0
@@ -192,7 +193,7 @@ func (o *ranking) share(v int) int {
 	return max(0, rest)
 }
 
-// stride is a number that, added again and again, comes to all below n, far from the last.
+// stride returns a step width that reaches every number below n once, far from the one before.
 func stride(n int) int {
 	for s := max(1, n*5/8); ; s++ {
 		a, b := s, n
@@ -205,7 +206,7 @@ func stride(n int) int {
 	}
 }
 
-// restriction is why the policy keeps a candidate from the step, whatever else is.
+// restriction says why the policy keeps a candidate from the step, whatever its load (Available when it does not).
 func (o *ranking) restriction(c *Candidate) Availability {
 	switch {
 	case o.manual.only && !o.isNamed(c):
@@ -219,9 +220,9 @@ func (o *ranking) restriction(c *Candidate) Availability {
 	}
 }
 
-// The parts of a lead, in the order in which they count.
+// Weights of the parts of rank.class.
 const (
-	leadClass   = 4 // what the strategy leads with fits below
+	leadClass   = 4 // above what the strategy adds
 	leadUnnamed = 4 * leadClass
 )
 
@@ -239,7 +240,7 @@ func (o *ranking) rankOf(c *Candidate) rank {
 		r.class, r.key = r.class+o.shares.groups[o.versionOf(c)], mix(o.seed^c.idHash())
 	case Priority:
 		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
-	case Capability: // and of equals the first, whoever had the last step (OC-17)
+	case Capability: // among equals always the first, without turns (OC-17)
 		r.key, r.position = uint64(len(o.needs)-o.meets(c))<<32, c.Position
 	default: // whose turn it is
 	}
@@ -252,9 +253,8 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	return r
 }
 
-// meets is how many of the capabilities that a step needs a candidate has. It compares texts
-// once for each set of capabilities only, and for a candidate without a number once while it
-// is looked at.
+// meets returns how many of the needed capabilities a candidate has. It compares texts only once for
+// each numbered set of capabilities.
 func (o *ranking) meets(c *Candidate) int {
 	if o.met[c.skill] == 0 || c.skill == 0 && c != o.counted {
 		o.count(c)
@@ -262,7 +262,7 @@ func (o *ranking) meets(c *Candidate) int {
 	return o.met[c.skill] - 1
 }
 
-// count learns what meets tells.
+// count computes the result of meets.
 func (o *ranking) count(c *Candidate) {
 	o.counted, o.met[c.skill] = c, 1
 	for _, need := range o.needs {
@@ -279,8 +279,7 @@ func (o *ranking) priority(c *Candidate) int {
 	return 0
 }
 
-// prefers reports whether the strategy would rather have had a than b. That it is one's turn,
-// or that one was drawn, is no preference.
+// prefers reports whether the strategy prefers a to b. A turn or a draw is no preference.
 func (o *ranking) prefers(a, b rank) bool {
 	switch {
 	case a.class != b.class && (o.manual.id != "" || o.strategy == Weighted):
@@ -294,17 +293,17 @@ func (o *ranking) prefers(a, b rank) bool {
 	}
 }
 
-// compares reports whether the less busy of two neighbours comes first.
+// compares reports whether the less busy of two neighbors comes first.
 func (o *ranking) compares(a, b rank) bool {
 	return (o.strategy == LoadBalanced || o.strategy == Weighted) && a.class == b.class
 }
 
-// busier reports whether a has a greater part of its places taken.
+// busier reports whether a uses a greater share of its capacity than b.
 func busier(a, b *Candidate) bool {
 	return int64(a.InFlight)*int64(b.Capacity) > int64(b.InFlight)*int64(a.Capacity)
 }
 
-// load is the part of the places that is taken, 1<<16 for all of them.
+// load returns the share of the capacity in use (1<<16 for all of it).
 func (c *Candidate) load() uint32 {
 	return uint32(int64(max(0, c.InFlight)) << 16 / int64(max(1, c.Capacity)))
 }
@@ -316,14 +315,14 @@ func (c *Candidate) idHash() uint64 {
 	return c.hash
 }
 
-// hash is the same in every process: all orchestrators find the same home for a session.
+// hash is the same in every process, so all orchestrators send a session to the same instance.
 func hash(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	return mix(h.Sum64())
 }
 
-// mix makes of neighbouring numbers such as have nothing to do with each other.
+// mix scatters neighboring numbers.
 func mix(x uint64) uint64 {
 	high, low := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
 	x = high ^ low

@@ -82,7 +82,7 @@ func decode[T any](t *testing.T, text string) (v T) {
 
 const inputs = 10_000
 
-// Whoever replays what is recorded makes the same decision: of the whole input, and of the
+// A recorded decision is the same when it is made again: of the whole input, and of the
 // part of it that the decision carries (contract OC-18, C-15).
 func TestDecide_ARecordedInputGivesTheSameDecision(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 1))}

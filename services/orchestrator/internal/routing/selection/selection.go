@@ -1,19 +1,19 @@
-// Package selection decides which instance of an agent gets a step. A decision is a pure
-// function of its input, explains itself, and carries as much of that input as it takes to
-// make it again (contract OC-15, OC-18): whoever replays what was recorded gets the same
-// decision. Nothing here has a clock, a lock or a memory.
+// Package selection decides which instance of an agent gets a step. A decision is a pure function of
+// its input, has a reason, and carries the part of its input from which it can be made again
+// (contract OC-15, OC-18). Nothing here has a clock, a lock or a state.
 package selection
 
 import "slices"
 
-// Request is for whom and for what it is decided, the same for all that is decided (contract OC-14).
+// Request says what a decision is made for. It is the same for agents, instances and tools (contract
+// OC-14).
 type Request struct {
 	TraceID  string            `json:"trace_id,omitempty"`
 	Profile  string            `json:"profile,omitempty"`
 	Goal     string            `json:"goal,omitempty"` // what the user wants
-	Task     string            `json:"task,omitempty"` // the step that is decided about
+	Task     string            `json:"task,omitempty"` // the step
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Constraints are the capabilities that are needed: those of the step, and of the call.
+	// Constraints are the needed capabilities, of the step and of the call.
 	Constraints []string `json:"constraints,omitempty"`
 	Parent      string   `json:"parent,omitempty"` // trace of the turn that asked for this one
 }
@@ -23,19 +23,18 @@ type Input struct {
 	Request Request `json:"ask,omitzero"`
 	Policy  Policy  `json:"policy"`
 	Session string  `json:"session,omitempty"`
-	// Counter is how many decisions there were before this one for the same agent by the same
-	// strategy. That it is part of the input is what makes taking turns repeatable (C-15).
+	// Counter is how many decisions this strategy made before for the same agent. It is part of the
+	// input so that taking turns is repeatable (C-15).
 	Counter uint64 `json:"counter"`
 
 	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
 	Sizes      Sizes       `json:"of"`
-	// Out are candidates that shall not have this step, by id. Those that are full are
-	// not among them.
+	// Out are candidates that must not get this step, by id. Full ones are not among them.
 	Out map[string]Rejected `json:"out,omitempty"`
-	// Withheld are instances that are no candidates, for the explanation.
+	// Withheld are instances that are no candidates. They only appear in the reason.
 	Withheld []Rejected `json:"withheld,omitempty"`
-	// Omitted is how many more there were that a record leaves out, by why they did not get
-	// the step. Those of Available could have had it.
+	// Omitted counts the candidates that a record leaves out, by why they did not get the step.
+	// Available ones could have had it.
 	Omitted map[Availability]int `json:"omitted,omitempty"`
 }
 
@@ -45,33 +44,33 @@ type Candidate struct {
 	Version     string `json:"version,omitempty"` // of the agent
 	Incarnation int64  `json:"incarnation,omitempty"`
 	InFlight    int32  `json:"in_flight"` // steps that this orchestrator has there
-	Capacity    int32  `json:"capacity"`  // steps that it takes at once
-	Position    int32  `json:"position"`  // among those of its class, from 0
+	Capacity    int32  `json:"capacity"`  // steps that it runs at once
+	Position    int32  `json:"position"`  // within its class, from 0
 	Class       Class  `json:"class"`
-	// Capabilities are what it can do beyond others, for capability.
+	// Capabilities are for strategy capability.
 	Capabilities []string `json:"capabilities,omitempty"`
 
-	hash  uint64 // of the id; 0 when it is not known yet
-	kind  uint8  // the same for those of the same version; 0 when it is not known
-	skill uint8  // the same for those with the same capabilities; 0 when it is not known
+	hash  uint64 // of the id (0 before Arrange)
+	kind  uint8  // number of its version (0 when it has none)
+	skill uint8  // number of its set of capabilities (0 when it has none)
 }
 
-// Class is how gladly a candidate is asked: none of a class while one of an earlier class
-// has a place.
+// Class groups candidates. No candidate of a class is asked while one of an earlier class has a free
+// slot.
 type Class uint8
 
 // The classes.
 const (
 	Ready     Class = iota
-	Doubtful        // ready, and its registration is missing; it stays in work until it is known better
+	Doubtful        // ready, but its registration is missing
 	Unstarted       // has to be started first
 )
 
-// Sizes is how many candidates there are in each class.
+// Sizes counts the candidates of each class.
 type Sizes [3]int
 
-// Arrange numbers candidates that are sorted by class and id, and learns of each id what
-// every decision would have to learn anew. Whoever changes them afterwards arranges them again.
+// Arrange numbers candidates that are sorted by class and id, and computes what every decision would
+// have to compute again. It must be called again when a candidate other than its InFlight changes.
 func Arrange(candidates []Candidate) (of Sizes) {
 	kinds := map[string]uint8{}
 	var skills [][]string
@@ -90,8 +89,8 @@ func Arrange(candidates []Candidate) (of Sizes) {
 	return of
 }
 
-// maxKinds is how many versions of an agent are told apart by number, and how many sets of
-// capabilities. Those of further ones have none, and are compared by their texts.
+// maxKinds limits how many versions, and how many sets of capabilities, get a number. Further ones are
+// compared by their texts.
 const maxKinds = 32
 
 // Rejected is an instance that does not get the step, and why.
@@ -108,24 +107,24 @@ const (
 	maxRejected = 8
 )
 
-// Type is what kind of decision it is (OC-15).
+// Type is the type of a decision (OC-15).
 type Type string
 
 // The types.
 const (
 	Selection Type = "worker_selection"
-	// StandIn is a selection behind the one that the strategy prefers, which was rejected.
+	// StandIn is the selection of an instance because the one that the strategy prefers was rejected.
 	StandIn Type = "fallback"
 )
 
 // How sure a decision is.
 const (
-	Certain  = 1.0 // what is declared leaves no choice
+	Certain  = 1.0 // the declaration leaves no choice
 	Informed = 0.8 // it compared loads
-	Guessed  = 0.5 // one is as good as another, or a better one was rejected
+	Guessed  = 0.5 // all are equal, or a better one was rejected
 )
 
-// Decision says who gets the step. Without a Target nobody can take it now.
+// Decision says which instance gets the step (none can take it now when Target is empty).
 type Decision struct {
 	Type         Type       `json:"type"`
 	Strategy     Strategy   `json:"strategy"`
@@ -135,10 +134,10 @@ type Decision struct {
 	Fallback     string     `json:"fallback,omitempty"`
 	Alternatives []string   `json:"alternatives,omitempty"` // in the order in which they are asked when the target refuses; 3 at most
 	Rejected     []Rejected `json:"rejected,omitempty"`     // most preferred first; 8 at most
-	// Later reports, without a target, that somebody may take it in a while: it is full, or
-	// refused, did not answer, or is left alone for a while.
+	// Later reports, without a target, that an instance may take the step soon. Now it is full, refused
+	// the step, did not answer, or its breaker is open.
 	Later bool `json:"later,omitempty"`
-	// Input is what the decision was made of. Of many candidates it holds those that mattered,
-	// 28 at most: Decide gives the same decision for it.
+	// Input leads to the same decision. Of many candidates it holds only those that mattered, at most
+	// 28.
 	Input Input `json:"input"`
 }

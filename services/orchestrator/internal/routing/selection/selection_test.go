@@ -40,7 +40,7 @@ func TestRoundRobin_SpreadsEvenly(t *testing.T) {
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
 }
 
-// Those who shall only be asked last do not disturb the turns of the others.
+// Candidates that are only asked last do not disturb the turns of the others.
 func TestRoundRobin_TurnsAreOfOneClass(t *testing.T) {
 	all := ready(5)
 	all[3].Class, all[4].Class = Doubtful, Unstarted
@@ -215,7 +215,7 @@ func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
 	require.Equal(t, "the workflow names b-7, which is not known", Decide(in).Reason)
 }
 
-// Whoever cannot have the step is left out before anything is chosen, and named with why.
+// A candidate that cannot have the step is left out before anything is chosen, and named with why.
 func TestDecide_FiltersFirstAndSaysWhom(t *testing.T) {
 	all := ready(4)
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8

@@ -259,7 +259,7 @@ func (a *Admitter) resolve(target string) (*workflow.Workflow, string, error) {
 		return flow, flow.Name, nil
 	case target == "":
 		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
-	case a.Roster.Knows(target) || a.Workflows.Names(target):
+	case a.Roster.Knows(target) || a.Workflows.UsesAgent(target):
 		return workflow.Single(target), target, nil
 	case !a.Roster.IsFilled():
 		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")

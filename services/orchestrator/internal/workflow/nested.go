@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// Bounds of workflows inside of others.
+// Limits of workflows nested in others.
 const (
 	maxDepth = 8
-	maxWhole = 256 // steps, those of the workflows inside included
+	maxWhole = 256 // steps, with those of nested workflows
 )
 
-// plan is a workflow whose steps may be workflows themselves.
-type plan struct {
+// unresolved is a workflow with steps that stand for nested workflows.
+type unresolved struct {
 	*checker
 	flow  *Workflow
-	parts map[string]string // workflows by the step that they are
+	parts map[string]string // nested workflow by step
 }
 
-// plans are those of a folder, by name.
-type plans map[string]*plan
+// unresolvedSet is the workflows of a folder, by name.
+type unresolvedSet map[string]*unresolved
 
-// part checks a step that is a workflow. What is about the run of an agent belongs into it.
-func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
+// nested checks a step that stands for a nested workflow. Fields about the run of an agent belong into that
+// workflow.
+func (c *checker) nested(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -42,33 +43,33 @@ func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
 		{"plan", s.Plan != nil},
 	} {
 		if f.set {
-			c.wrong(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)
+			c.addProblem(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)
 		}
 	}
 }
 
-// whole is a workflow with the steps of those inside it, named step/inner.
-func (p plans) whole(name string) (*Workflow, error) {
+// flatten returns a workflow with the steps of its nested workflows, named step/inner.
+func (p unresolvedSet) flatten(name string) (*Workflow, error) {
 	return p.expand(name, nil)
 }
 
-func (p plans) expand(name string, around []string) (*Workflow, error) {
+func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 	own := p[name]
 	around = append(slices.Clip(around), name)
 	whole := *own.flow
 	whole.Steps = map[string]Step{}
-	entries := map[string]string{} // of the steps that are workflows
+	entries := map[string]string{} // of nested workflows, by step
 	inside := map[string]*Workflow{}
 	c := &checker{document: own.document, spec: own.spec}
 	for _, step := range slices.Sorted(maps.Keys(own.parts)) {
 		part, at := own.parts[step], []any{"steps", step, "workflow"}
 		switch {
 		case p[part] == nil:
-			c.wrong(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(p)), ", "))
+			c.addProblem(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(p)), ", "))
 		case slices.Contains(around, part):
-			c.wrong(at, "step %s: the workflow %s is inside itself: %s", step, part, strings.Join(append(around, part), ", "))
+			c.addProblem(at, "step %s: the workflow %s is inside itself: %s", step, part, strings.Join(append(around, part), ", "))
 		case len(around) >= maxDepth:
-			c.wrong(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
+			c.addProblem(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
 		default:
 			flow, err := p.expand(part, around)
 			if err != nil {
@@ -90,24 +91,24 @@ func (p plans) expand(name string, around []string) (*Workflow, error) {
 	whole.Entry = in(entries)(whole.Entry)
 	c.choices(own, &whole)
 	if len(whole.Steps) > maxWhole {
-		c.wrong(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
+		c.addProblem(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
 	}
 	return &whole, c.err()
 }
 
-// choices checks that an agent can name each step to which it may go.
-func (c *checker) choices(own *plan, whole *Workflow) {
+// choices checks that an agent can name each of its routes.
+func (c *checker) choices(own *unresolved, whole *Workflow) {
 	for _, name := range slices.Sorted(maps.Keys(own.flow.Steps)) {
 		for i, route := range whole.Steps[name].Routes {
 			if whole.Steps[route].Agent == "" {
-				c.wrong([]any{"steps", name, "routes", i}, "step %s: the route %s begins with no agent, and agents choose between agents", name, route)
+				c.addProblem([]any{"steps", name, "routes", i}, "step %s: the route %s begins with no agent, and agents choose between agents", name, route)
 			}
 		}
 	}
 }
 
-// inside are the steps of a workflow in the place of a step of another. Where it would end it
-// goes on as that step does.
+// inside returns the steps of a nested workflow for the step that it replaces. Where the nested workflow
+// would end, it continues as that step does.
 func (w *Workflow) inside(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {
@@ -124,7 +125,7 @@ func (w *Workflow) inside(outer Step) map[string]Step {
 	return steps
 }
 
-// in names the entry of a workflow for the step that it is.
+// in returns the entry of the nested workflow that a step stands for.
 func in(entries map[string]string) func(string) string {
 	return func(name string) string {
 		if entry, ok := entries[name]; ok {
@@ -134,7 +135,7 @@ func in(entries map[string]string) func(string) string {
 	}
 }
 
-// renamed is the step with other names for those that it leads to, and for its fork.
+// renamed returns the step with other names for its successors and its fork.
 func (s Step) renamed(to func(string) string) Step {
 	each := func(names []string) []string {
 		var all []string

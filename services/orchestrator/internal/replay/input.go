@@ -18,47 +18,47 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// given is what a step was given.
-type given struct {
+// input is the input of a recorded step.
+type input struct {
 	step  *troupev1.ExecuteStepRequest
-	began []conversation.Message // of its history what the session held when the turn began
+	began []conversation.Message // the part of its history that the session held when the turn began
 }
 
-// given rebuilds what a step was given: its recording names messages of the session and results of
-// the turn. why says for a person why that cannot be done.
-func (r *Replayer) given(ctx context.Context, was *past, number int) (_ given, why string, _ error) {
+// loadInput rebuilds the input of a step from its recording, which refers to messages of the session and
+// to results of the turn. why says why that is impossible (empty when it is possible).
+func (r *Replayer) loadInput(ctx context.Context, was *past, number int) (_ input, why string, _ error) {
 	entries, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 		return r.Memory.Recording(ctx, was.ref, was.record.GetTurnId(), number, 0)
 	})
 	switch {
 	case failure.Is(err, failure.SessionDeleted):
-		return given{}, "its session was deleted, and what was recorded with it", nil
+		return input{}, "its session was deleted, and what was recorded with it", nil
 	case failure.Is(err, failure.NotFound):
-		return given{}, "its session or its turn is not kept any more", nil
+		return input{}, "its session or its turn is not kept any more", nil
 	case err != nil:
-		return given{}, "", err
+		return input{}, "", err
 	case len(entries) == 0 || entries[0].Number != 0:
-		return given{}, unrecorded(was.results[number]), nil
+		return input{}, missingRecordingReason(was.results[number]), nil
 	}
 	step := &troupev1.ExecuteStepRequest{}
 	if err := proto.Unmarshal(entries[0].Given, step); err != nil {
-		return given{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
+		return input{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
 	}
 	step.Epoch, step.Attempt = 1, 1
 	for i, prior := range step.GetPrior() {
 		result := was.results[int(prior.GetStep())]
 		if prior.GetFailure() == nil && result == nil {
-			return given{}, fmt.Sprintf("the trace does not have the result of step %d before it", prior.GetStep()), nil
+			return input{}, fmt.Sprintf("the trace does not have the result of step %d before it", prior.GetStep()), nil
 		}
 		if prior.GetFailure() == nil {
 			step.Prior[i] = result
 		}
 	}
-	return r.told(ctx, was, step)
+	return r.loadMessages(ctx, was, step)
 }
 
-// unrecorded is why a step has no recording.
-func unrecorded(result *troupev1.StepResult) string {
+// missingRecordingReason says why a step has no recording.
+func missingRecordingReason(result *troupev1.StepResult) string {
 	switch {
 	case len(result.GetPending()) > 0:
 		return "its calls waited, and what it did went on with the turn that answered them: replay the trace of that"
@@ -69,10 +69,10 @@ func unrecorded(result *troupev1.StepResult) string {
 	}
 }
 
-// told puts the messages into a step that its history names: what steps of this turn said from
+// loadMessages puts the messages into a step that its history names: what steps of this turn said from
 // their results, and all others from the session.
-func (r *Replayer) told(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (given, string, error) {
-	g := given{step: step}
+func (r *Replayer) loadMessages(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (input, string, error) {
+	g := input{step: step}
 	session, err := r.session(ctx, was, step.GetHistory())
 	if err != nil {
 		return g, "", err
@@ -96,8 +96,8 @@ func (r *Replayer) told(ctx context.Context, was *past, step *troupev1.ExecuteSt
 	return g, "", nil
 }
 
-// said is what a step of this turn said; nil: the message is none of theirs. Silent steps have the
-// sequence of the message before them, so that of those that have it the first has said it.
+// said returns the message that a step of this turn added (nil when no step did). Hidden steps share the
+// sequence of the message before them, so the first step with the sequence has added it.
 func (p *past) said(m *troupev1.Message) *troupev1.Message {
 	for _, number := range slices.Sorted(maps.Keys(p.results)) {
 		r := p.results[number]

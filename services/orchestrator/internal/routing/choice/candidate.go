@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// FromInstance is an instance of an agent, as package selection sees it, as a candidate. Out is why it
-// cannot take a step; Available when it can, or is only full, for then a step waits for it.
+// FromInstance returns an instance of an agent as a candidate. out says why it cannot take a step
+// (Available when it can, or when it is only full: a step waits for it then).
 func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	return Candidate{
 		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,
@@ -18,9 +18,9 @@ func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	}
 }
 
-// Combine is an agent as a candidate: what its instances are together. It can what any of those
-// can that are available, and is as busy as they are on average. Without one it is not available,
-// for the reason of the first, and can what they all could.
+// Combine returns an agent as a candidate: its instances together. The agent has the capabilities of all
+// available instances and their average load. If no instance is available, neither is the agent, for
+// the reason of the first instance, and it has the capabilities of all of them.
 func Combine(agent string, instances []Candidate) Candidate {
 	all := Candidate{ID: agent, Name: agent, Type: Agent, Why: selection.Absent}
 	n := 0
