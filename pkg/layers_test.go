@@ -20,7 +20,7 @@ var layers = []struct{ name, packages string }{
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/recorder internal/transfer internal/turnlease internal/registry"},
 	{"sdk", "pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/spending internal/tracelog internal/turnctx internal/identity internal/authz internal/rate"},
-	{"adapters", "internal/openaitest internal/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry internal/worker pkg/worker pkg/client internal/conformance internal/a2a"},
+	{"adapters", "internal/openaitest pkg/llm/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry internal/worker pkg/worker pkg/client internal/conformance internal/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
 	{"whole", "services/standalone cmd test examples deploy"},
 }

@@ -14,9 +14,9 @@ import (
 	"context"
 	"os"
 
-	"github.com/troupe-dev/troupe/internal/extractive"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/pkg/worker"
 )

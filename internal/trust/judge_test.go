@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/extractive"
 	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
-	"github.com/troupe-dev/troupe/internal/extractive"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 

@@ -12,13 +12,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/extractive"
 	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/internal/worker"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/anthropic"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/pkg/llm/gemini"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"

@@ -17,23 +17,33 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// newCertificate creates the identity of a worker: its files, and a user of etcd.
+// newCertificate creates the identity of a worker, files and a user of etcd, or the files of an admin.
 type newCertificate struct {
-	Agent   string `arg:"" help:"Name of the agent that the worker hosts."`
+	Agent   string `arg:"" optional:"" help:"Name of the agent that the worker hosts."`
+	Admin   string `help:"Make the certificate of an admin with this name instead, who may call workers directly." placeholder:"NAME"`
 	DataDir string `help:"Folder for the data of the mesh, as of troupe dev." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 }
 
 // Help implements kong.HelpProvider.
 func (newCertificate) Help() string {
-	return `It prints the settings of the worker, for its environment. Workers in Go need none of this.
+	return `It prints the settings that name the files, for the environment of the worker. Workers in Go need none of this.
+With --admin the certificate is one with which an operator may call workers directly.
 
 Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
 }
 
 // Run writes the files and replaces existing ones.
 func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
-	if err := manifest.CheckName(n.Agent); err != nil {
-		return failure.Newf(failure.UserInvalidInput, "troupe new certificate", "an agent cannot be named %v", err)
+	const op = "troupe new certificate"
+	if (n.Agent == "") == (n.Admin == "") {
+		return failure.New(failure.UserInvalidInput, op, "name an agent, or an admin with --admin")
+	}
+	role, name := identity.Worker, n.Agent
+	if n.Admin != "" {
+		role, name = identity.Admin, n.Admin
+	}
+	if err := manifest.CheckName(name); err != nil {
+		return failure.Newf(failure.UserInvalidInput, op, "an agent or admin cannot be named %v", err)
 	}
 	folder := standalone.DevCA(n.DataDir)
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) { // a CA of its own would be trusted by nobody
@@ -43,15 +53,23 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	if err != nil {
 		return err
 	}
-	made, err := ca.Files(identity.Worker, n.Agent)
+	made, err := ca.Files(role, name)
 	if err != nil {
 		return err
+	}
+	if role == identity.Admin {
+		return n.print(term, made)
 	}
 	if err := n.allowInEtcd(ctx, folder); err != nil { // the files are good, and stay so
 		fmt.Fprintf(term.Err, "The etcd of the mesh in %s does not know the worker yet: run this again while troupe dev runs. (%v)\n", n.DataDir, err)
 	}
-	fmt.Fprintf(term.Out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
-	return nil
+	return n.print(term, made)
+}
+
+// print writes the settings that name the files.
+func (n *newCertificate) print(term console.Terminal, made identity.Config) error {
+	_, err := fmt.Fprintf(term.Out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
+	return err
 }
 
 // allowInEtcd lets the etcd of the mesh accept registrations of the agent.

@@ -68,7 +68,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	program, err := os.ReadFile(name)
 	require.NoError(t, err)
 	changed := strings.NewReplacer(
-		"internal/extractive", "pkg/llm/anthropic",
+		"pkg/llm/extractive", "pkg/llm/anthropic",
 		"\tos.Exit(worker.Main(newAgent(extractive.New())))\n", opens).Replace(string(program))
 	require.NotContains(t, changed, "extractive")
 	require.NoError(t, os.WriteFile(name, []byte(changed), 0o600))

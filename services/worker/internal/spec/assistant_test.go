@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
-	"github.com/troupe-dev/troupe/internal/extractive"
 	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
@@ -143,6 +143,15 @@ func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		require.NoError(t, err)
 		require.Contains(t, string(text), contains)
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	shown := strings.ReplaceAll(string(readme), "\n  │   ", " ") // README wraps long lines
+	for line := range strings.SplitSeq(quotes, "\n") {
+		if strings.HasPrefix(line, "- “An agent") { // README leaves out the other quotes
+			quote := strings.Replace(line, "("+filepath.ToSlash(a.docs), "(docs", 1)
+			require.Contains(t, shown, quote, "README.md quotes another line")
+		}
 	}
 }
 

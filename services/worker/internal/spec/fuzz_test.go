@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/extractive"
 	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
