@@ -62,5 +62,6 @@ func toA2A(err error) error {
 
 // notFound is the error for an id without a task.
 func notFound(id a2a.TaskID) error {
-	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id), 64))+"; a task is kept for as long as the mesh keeps its trace")
+	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id),
+		64))+"; a task is kept for as long as the mesh keeps its trace")
 }

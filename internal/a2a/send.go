@@ -108,7 +108,8 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is at work and takes no message; wait for its end, or cancel it")
 	case askKinds[stateOf(trace.GetResult())] == "":
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
+		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation,
+			"the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
 	if above := trace.GetParent(); above != nil { // a task that goes on stays where it is

@@ -24,7 +24,8 @@ func (n *newAgent) module() (files []newFile, steps []string, _ error) {
 	case err != nil:
 		return nil, nil, err
 	case around != "" && n.Replace != "":
-		return nil, nil, failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is within the Go module of %s; put the replacement there", n.Dir, around)
+		return nil, nil, failure.Newf(failure.UserInvalidInput, "troupe new agent",
+			"--replace: %s is within the Go module of %s; put the replacement there", n.Dir, around)
 	case around != "":
 		text, err := os.ReadFile(around) //nolint:gosec // it was found there
 		if err == nil && !strings.Contains(string(text), modulePath) {
@@ -104,7 +105,8 @@ var releasePattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 func releasedVersion(v string) (string, error) {
 	if !releasePattern.MatchString(v) {
 		return "", failure.Newf(failure.UserInvalidInput, "troupe new agent",
-			"--go: this troupe was built from a checkout (version %q), which go cannot download; name its folder with --replace DIR, or choose a --dir within a Go module", v)
+			"--go: this troupe was built from a checkout (version %q), which go cannot download; name its folder with --replace DIR, "+
+				"or choose a --dir within a Go module", v)
 	}
 	return v, nil
 }

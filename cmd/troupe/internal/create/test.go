@@ -22,7 +22,8 @@ type test struct {
 
 // Help implements kong.HelpProvider.
 func (test) Help() string {
-	return "Example: troupe test hours. A test is a document of kind Test beside the agents: what the user says, what the model replies in place of a real one, and the expected result. No mesh is needed. Exit code 0: all passed. 1: one did not."
+	return "Example: troupe test hours. A test is a document of kind Test beside the agents: what the user says, what the model " +
+		"replies in place of a real one, and the expected result. No mesh is needed. Exit code 0: all passed. 1: one did not."
 }
 
 // Run runs the tests, and prints how each went.

@@ -130,7 +130,8 @@ func (d *describeSession) Run(ctx context.Context, term console.Terminal) error 
 		printSession(w, s, summary)
 		var waits []string
 		for _, p := range s.GetPending() {
-			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), render.CallNeedText(p), console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 80)))
+			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), render.CallNeedText(p),
+				console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 80)))
 		}
 		console.Rows(w, "waits", waits)
 		console.Rows(w, "state", slices.Sorted(maps.Keys(state.GetValues())))

@@ -45,7 +45,8 @@ func (a *answer) Run(ctx context.Context, term console.Terminal) error {
 		}
 	}
 	if len(text) > execution.MaxAnswer || !utf8.ValidString(text) {
-		return failure.Newf(failure.UserInvalidInput, "troupe", "text: want at most %d bytes of UTF-8; store more as an artifact, and encode bytes, for example as base64", execution.MaxAnswer)
+		return failure.Newf(failure.UserInvalidInput, "troupe",
+			"text: want at most %d bytes of UTF-8; store more as an artifact, and encode bytes, for example as base64", execution.MaxAnswer)
 	}
 	verdict := troupev1.CallVerdict_CALL_VERDICT_SUCCEED
 	if a.Failed {
@@ -69,7 +70,8 @@ func (a *answer) credential(ctx context.Context, term console.Terminal, p *troup
 		return nil, failure.Newf(failure.UserInvalidInput, "troupe", "--failed: call %s waits for a credential; leave it out, or say troupe deny", a.Call)
 	case given != "" && given != "-":
 		return nil, failure.Newf(failure.UserInvalidInput, "troupe",
-			"call %s waits for a credential, which is no argument: every user of this machine could read it from the list of processes; leave it out, and it is asked for", a.Call)
+			"call %s waits for a credential, which is no argument: every user of this machine could read it from the list of "+
+				"processes; leave it out, and it is asked for", a.Call)
 	case given == "" && term.ReadHidden != nil:
 		fmt.Fprintf(term.Err, "%s\nThe credential (it is not shown): ", render.PendingCall(term, p))
 		var err error

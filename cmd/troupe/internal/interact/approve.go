@@ -74,7 +74,8 @@ func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session
 			}
 		}
 		if len(calls) == 0 {
-			return nil, failure.Newf(failure.UserInvalidInput, "troupe", "nothing in session %s waits for an approval; see what waits with: troupe get approvals", session)
+			return nil, failure.Newf(failure.UserInvalidInput, "troupe",
+				"nothing in session %s waits for an approval; see what waits with: troupe get approvals", session)
 		}
 		var answers []*troupev1.CallAnswer
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(calls))) {
@@ -85,7 +86,8 @@ func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session
 }
 
 // reply sends the answers that choose returns for the pending calls, and shows the rest of the turn.
-func (r *answerFlags) reply(ctx context.Context, term console.Terminal, session string, choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error)) error {
+func (r *answerFlags) reply(ctx context.Context, term console.Terminal, session string,
+	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error)) error {
 	return r.send(ctx, term, func(ctx context.Context, c *client.Client) (*troupev1.OrchestrateRequest, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 		defer cancel()

@@ -37,7 +37,8 @@ func TestAsk_ShowsWhatWaitsAndHowToAnswer(t *testing.T) {
 	t.Setenv("TROUPE_ADDR", "")
 	require.Equal(t, []string{"troupe approve --addr 10.0.0.1:7400 s1 1-1-2", "troupe deny --addr 10.0.0.1:7400 s1 1-1-2 --reason WHY"},
 		render.AnswerCommands(remote.Server{Addr: "10.0.0.1:7400"}, "s1", clitest.MailCall("1-1-2")), "a command works as it is printed")
-	require.Equal(t, []string{`troupe answer s1 'a;\n'\''b' RESULT`}, render.AnswerCommands(remote.Server{Addr: "127.0.0.1:7400"}, "s1", clitest.NumberCall("a;\n'b")))
+	require.Equal(t, []string{`troupe answer s1 'a;\n'\''b' RESULT`},
+		render.AnswerCommands(remote.Server{Addr: "127.0.0.1:7400"}, "s1", clitest.NumberCall("a;\n'b")))
 }
 
 func TestApprove_AnswersWhatWaits(t *testing.T) {

@@ -29,7 +29,8 @@ func runChat(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) str
 
 func TestChat_IsAConversation(t *testing.T) {
 	d := newMesh(t)
-	out := runChat(t, d, []string{"hello", "", "what?", "/nonsense", "  /tmp is full", "/session"}, "--session", "s1", "--agent", "clerk", "--user", "alice", "--actor", "a b")
+	out := runChat(t, d, []string{"hello", "", "what?", "/nonsense", "  /tmp is full", "/session"}, "--session", "s1", "--agent", "clerk",
+		"--user", "alice", "--actor", "a b")
 	again := "troupe chat --session s1 --target clerk --user alice --actor 'a b'\n"
 	require.Equal(t, `Session s1 (new). You talk with clerk; /help lists what you can do.
 > hello

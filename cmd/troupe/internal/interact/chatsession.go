@@ -90,7 +90,8 @@ const (
 )
 
 func (t *chatSession) history(ctx context.Context, last int64) error {
-	resp, err := t.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: t.Session, AfterSequence: max(0, last-historyMessages), PageSize: historyMessages})
+	resp, err := t.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: t.Session,
+		AfterSequence: max(0, last-historyMessages), PageSize: historyMessages})
 	if err != nil {
 		return err
 	}
@@ -186,7 +187,8 @@ func (t *chatSession) resumeCommand() string {
 		}
 		return " --" + flag + " " + console.ShellWord(value)
 	}
-	return "troupe chat" + t.Flags() + set("session", t.Session) + set("target", t.Target) + set("user", t.User) + set("actor", t.Actor) + t.credentialFlags.repeatHint()
+	return "troupe chat" + t.Flags() + set("session", t.Session) + set("target", t.Target) + set("user", t.User) + set("actor",
+		t.Actor) + t.credentialFlags.repeatHint()
 }
 
 // printResumeHint prints how to resume the session, if it has any turn.

@@ -28,7 +28,8 @@ func (n credentialFlags) auth() (*troupev1.Auth, error) {
 		name, from, _ := strings.Cut(flag, "=")
 		source, at, _ := strings.Cut(from, ":")
 		if name == "" || at == "" || source != "env" && source != "file" {
-			return nil, invalidCredential("want NAME=env:VAR or NAME=file:PATH, not the credential itself: every user of this machine could read it from the list of processes")
+			return nil, invalidCredential("want NAME=env:VAR or NAME=file:PATH, not the credential itself: every user of this machine " +
+				"could read it from the list of processes")
 		}
 		if _, ok := auth.Credentials[name]; ok {
 			return nil, invalidCredential("%s is given twice", name)

@@ -27,7 +27,8 @@ type verifyAudit struct {
 
 // Help implements kong.HelpProvider.
 func (verifyAudit) Help() string {
-	return "Exit code 0: every line is as it was written. 1: the first place that is not is named. A process logs the head of its log when it starts, every 10 minutes and when it stops; keep those elsewhere, and give the last to --head."
+	return "Exit code 0: every line is as it was written. 1: the first place that is not is named. A process logs the head of " +
+		"its log when it starts, every 10 minutes and when it stops; keep those elsewhere, and give the last to --head."
 }
 
 // Run checks the files.

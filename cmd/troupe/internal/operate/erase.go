@@ -32,7 +32,8 @@ type deleteSession struct {
 
 // Help implements kong.HelpProvider.
 func (deleteSession) Help() string {
-	return "Deletes messages, state, artifacts, traces and their events for good, and cancels an open turn. For a week no session with this id can be created, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
+	return "Deletes messages, state, artifacts, traces and their events for good, and cancels an open turn. For a week no " +
+		"session with this id can be created, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
 }
 
 // Run deletes the sessions one after the other. It continues when one of them does not exist.
@@ -66,7 +67,9 @@ type eraseUser struct {
 
 // Help implements kong.HelpProvider.
 func (eraseUser) Help() string {
-	return "Deletes all sessions of the user as troupe delete session does, and then state and artifacts under user:. Meanwhile the user cannot start a session. If the command is interrupted, the mesh completes the erasure, and the same command waits for it. Exit code 0: nothing is left but what the receipt says. 1: unknown."
+	return "Deletes all sessions of the user as troupe delete session does, and then state and artifacts under user:. Meanwhile " +
+		"the user cannot start a session. If the command is interrupted, the mesh completes the erasure, and the same command " +
+		"waits for it. Exit code 0: nothing is left but what the receipt says. 1: unknown."
 }
 
 // Run asks once, erases, and prints the receipt.
@@ -89,7 +92,8 @@ func (e *eraseUser) confirm(term console.Terminal) error {
 	if e.Yes {
 		return nil
 	}
-	fmt.Fprintf(term.Err, "All that user %s ever said, and all that was made of it, will be gone for good. Type the id of the user to go on: ", console.EscapeLine(e.ID))
+	fmt.Fprintf(term.Err, "All that user %s ever said, and all that was made of it, will be gone for good. Type the id of the "+
+		"user to go on: ", console.EscapeLine(e.ID))
 	line, _ := bufio.NewReader(term.In).ReadString('\n') // at its end it is what was typed
 	if strings.TrimSpace(line) != e.ID {
 		return errors.New("nothing was erased: the id was not typed; give --yes where nobody can type")

@@ -32,7 +32,8 @@ type pause struct {
 
 // Help implements kong.HelpProvider.
 func (pause) Help() string {
-	return "Pauses every registered instance. Turns that need the agent wait for it as long as --route-wait of the orchestrator allows. Exit code 0: all are paused. 1: one is not."
+	return "Pauses every registered instance. Turns that need the agent wait for it as long as --route-wait of the orchestrator " +
+		"allows. Exit code 0: all are paused. 1: one is not."
 }
 
 // Run pauses the agent.

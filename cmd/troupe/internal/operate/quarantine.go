@@ -21,7 +21,9 @@ type quarantine struct {
 
 // Help implements kong.HelpProvider.
 func (quarantine) Help() string {
-	return "The kill switch. Within 2 s the agent gets no more steps, turns that run one of its steps fail, and the mesh rejects calls of its workers. The quarantine survives restarts and ends with troupe release. The table lists the workers that have paused; the quarantine does not depend on that. Exit code 0: the agent is quarantined."
+	return "The kill switch. Within 2 s the agent gets no more steps, turns that run one of its steps fail, and the mesh " +
+		"rejects calls of its workers. The quarantine survives restarts and ends with troupe release. The table lists the workers " +
+		"that have paused; the quarantine does not depend on that. Exit code 0: the agent is quarantined."
 }
 
 // Run quarantines the agent.

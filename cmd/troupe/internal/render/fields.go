@@ -119,7 +119,8 @@ func toolProgress(p *troupev1.ToolProgress) string {
 
 func toolFinished(t *troupev1.ToolCallFinished) string {
 	summary, _, _ := strings.Cut(t.GetSummary(), "\n")
-	return fmt.Sprintf("%s %s after %s: %s", console.EscapeLine(t.GetTool()), ToolStatus(t.GetStatus()), console.Duration(t.GetDuration()), console.EscapeLine(summary))
+	return fmt.Sprintf("%s %s after %s: %s", console.EscapeLine(t.GetTool()), ToolStatus(t.GetStatus()), console.Duration(t.GetDuration()),
+		console.EscapeLine(summary))
 }
 
 func ToolStatus(s troupev1.ToolStatus) string {

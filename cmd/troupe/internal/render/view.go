@@ -59,7 +59,8 @@ func (v *View) line(format string, args ...any) {
 func (v *View) Event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		v.line("%s", v.Terminal.Paint(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()), e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
+		v.line("%s", v.Terminal.Paint(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
+			e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
 		if above := p.TurnStarted.GetParent(); above != nil {
 			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "parent"), Parent(above))
 		}
@@ -81,12 +82,15 @@ func (v *View) Event(e *troupev1.Event) {
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tools"
 		}
-		v.line("%-9s %s  %s", v.Terminal.Paint(console.Dim, what), v.Terminal.Paint(console.Bold, console.EscapeLine(p.RoutingDecision.GetTarget())), v.Terminal.Paint(console.Dim, "("+console.EscapeLine(p.RoutingDecision.GetReason())+")"))
+		v.line("%-9s %s  %s", v.Terminal.Paint(console.Dim, what),
+			v.Terminal.Paint(console.Bold, console.EscapeLine(p.RoutingDecision.GetTarget())), v.Terminal.Paint(console.Dim,
+				"("+console.EscapeLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed, v.step = "", e.GetStep()
 		v.line("%-9s %s works on instance %s", v.Terminal.Paint(console.Dim, "execute"), console.EscapeLine(e.GetAgent()), console.EscapeLine(e.GetInstanceId()))
 	case *troupev1.Event_ToolCallStarted:
-		v.line("          tool %s %s", console.EscapeLine(p.ToolCallStarted.GetTool()), v.Terminal.Paint(console.Dim, console.EscapeLine(p.ToolCallStarted.GetArguments())))
+		v.line("          tool %s %s", console.EscapeLine(p.ToolCallStarted.GetTool()),
+			v.Terminal.Paint(console.Dim, console.EscapeLine(p.ToolCallStarted.GetArguments())))
 	case *troupev1.Event_ToolProgress:
 		v.line("          tool %s", v.Terminal.Paint(console.Dim, toolProgress(p.ToolProgress)))
 	case *troupev1.Event_SubtaskStarted:
@@ -103,7 +107,8 @@ func (v *View) Event(e *troupev1.Event) {
 		v.text(p.TextDelta.GetText())
 	case *troupev1.Event_TextRetracted:
 		v.streamed = ""
-		v.line("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(), console.EscapeLine(p.TextRetracted.GetFailure().GetMessage()))
+		v.line("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(),
+			console.EscapeLine(p.TextRetracted.GetFailure().GetMessage()))
 	case *troupev1.Event_AgentMessage:
 		v.line("          %s", AgentMessage(p.AgentMessage))
 	case *troupev1.Event_Thinking:
@@ -142,7 +147,8 @@ func (v *View) EndText() {
 
 func (v *View) stepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 	if f := s.GetResult().GetFailure(); f != nil {
-		v.line("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
+		v.line("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()),
+			console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
 		return
 	}
 	if s.GetDuration() != nil { // nil: the reporter took over and did not see the start

@@ -67,7 +67,8 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 		return failure.New(failure.UserInvalidInput, "troupe a2a", err.Error())
 	}
 	if b.Bearer && b.TLS == (identity.Trust{}) && !bearer.Private(b.Server) {
-		return failure.Newf(failure.UserInvalidInput, "troupe a2a", "--bearer: others could read the tokens on their way to %s, which is in plain text; add --tls-ca", b.Server)
+		return failure.Newf(failure.UserInvalidInput, "troupe a2a",
+			"--bearer: others could read the tokens on their way to %s, which is in plain text; add --tls-ca", b.Server)
 	}
 	conn, err := rpc.DialWith(creds, b.Server, t)
 	if err != nil {
@@ -115,5 +116,6 @@ func (b *a2aBridge) checkListen() error {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "troupe a2a",
-		"--listen: everyone who reaches %s could talk to the mesh, because there is no authentication; serve at 127.0.0.1 behind a proxy that authenticates, or add --let-anybody-call", b.Listen)
+		"--listen: everyone who reaches %s could talk to the mesh, because there is no authentication; serve at 127.0.0.1 behind a "+
+			"proxy that authenticates, or add --let-anybody-call", b.Listen)
 }

@@ -24,7 +24,8 @@ func TestA2A_ServesTheMesh(t *testing.T) {
 	var told strings.Builder
 	left := make(chan int, 1)
 	go func() {
-		left <- runCommand(ctx, []string{"a2a", "--server", d.Addr, "--listen", "127.0.0.1:0", "--name", "desk", "--log-level", "error"}, console.Terminal{Out: in, Err: &told})
+		left <- runCommand(ctx, []string{"a2a", "--server", d.Addr, "--listen", "127.0.0.1:0", "--name", "desk", "--log-level", "error"},
+			console.Terminal{Out: in, Err: &told})
 		_ = in.Close()
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -52,7 +53,8 @@ func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 	said, in := io.Pipe()
 	left := make(chan int, 1)
 	go func() {
-		left <- runCommand(ctx, []string{"a2a", "--server", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--log-level", "error"}, console.Terminal{Out: io.Discard, Err: in})
+		left <- runCommand(ctx, []string{"a2a", "--server", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--log-level", "error"},
+			console.Terminal{Out: io.Discard, Err: in})
 		_ = in.Close()
 	}()
 	line, err := bufio.NewReader(said).ReadString('\n')

@@ -15,7 +15,8 @@ import (
 func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var out bytes.Buffer
-	require.Equal(t, process.ExitError, runCommand(t.Context(), []string{"dev", "--grpc-addr", "0.0.0.0:0", "--data-dir", data}, console.Terminal{Out: &out, Err: &out}))
+	require.Equal(t, process.ExitError, runCommand(t.Context(), []string{"dev", "--grpc-addr", "0.0.0.0:0", "--data-dir", data},
+		console.Terminal{Out: &out, Err: &out}))
 	require.Contains(t, out.String(), "--insecure-plaintext-beyond-loopback")
 	require.NoDirExists(t, data)
 }

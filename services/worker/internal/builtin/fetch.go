@@ -56,7 +56,8 @@ type fetch struct {
 func newFetch(s fetchSettings) (tool.Tool, error) {
 	f := &fetch{maxBytes: cmp.Or(s.MaxBytes, defaultText)}
 	if f.maxBytes < 1 || f.maxBytes > maxText {
-		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d", s.MaxBytes, maxText, defaultText)
+		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d",
+			s.MaxBytes, maxText, defaultText)
 	}
 	networks, err := egress.Networks(s.AllowInnerAddresses)
 	if err == nil {

@@ -21,11 +21,14 @@ func FuzzBuild(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec: "
 	for _, body := range []string{
 		"{model: builtin/extractive}", "{model: [builtin/extractive, {name: builtin/extractive, timeout: 1s, hedge: {after: 1ms}}], temperature: .nan}",
-		"{model: builtin/extractive, tools: [{builtin: search_documents, with: {path: .}}, {builtin: current_time, untrusted: true, egress: false, capabilities: [a]}]}",
+		"{model: builtin/extractive, tools: [{builtin: search_documents, with: {path: .}}, {builtin: current_time, untrusted: " +
+			"true, egress: false, capabilities: [a]}]}",
 		"{model: builtin/extractive, tools: [{client: {name: pick, description: Picks., parameters: {type: object, properties: {a: {$ref: '#'}}}}}]}",
 		"{model: builtin/extractive, tools: [{client: {name: pick, description: Picks., parameters: {pattern: '(a+)+$', .inf: 1}}}, {mcp: {tools: [a], prefix: b}}]}",
-		"{model: builtin/extractive, plugins: [reflection, {compaction: {above: 1e999}}, {guardrails: {input: {forbid: ['(']}}}, {ratelimit: {wait: -1s}}, {trust: {level: x}}, toollog]}",
-		"{model: builtin/extractive, instructions: {file: ../a}, guard: strict, onFailure: degrade, config: {protocol: merge}, limits: {capacity: -1, timeout: 99999h}}",
+		"{model: builtin/extractive, plugins: [reflection, {compaction: {above: 1e999}}, {guardrails: {input: {forbid: ['(']}}}, " +
+			"{ratelimit: {wait: -1s}}, {trust: {level: x}}, toollog]}",
+		"{model: builtin/extractive, instructions: {file: ../a}, guard: strict, onFailure: degrade, config: {protocol: merge}, " +
+			"limits: {capacity: -1, timeout: 99999h}}",
 		"{model: &a [*a]}", "{model: {name: &a builtin/extractive}, description: *a}", "{}", "[]",
 	} {
 		f.Add(head + body + "\n")

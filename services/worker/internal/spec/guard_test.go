@@ -27,22 +27,25 @@ func TestBuild_GuardsToolsAsDeclared(t *testing.T) {
 			return scripted.Call(conversation.ToolCall{Name: name, Arguments: args})
 		}
 		model := scripted.New(call("search_documents", `{"query": "a"}`), call("current_time", "{}"), scripted.Say("hi"))
-		a, err := spec.Build(t.Context(), folder("  model: test/up\n  "+text), "", spec.Dependencies{Models: catalog(t, shelf(map[string]llm.Model{"up": model})), Tools: builtin.Catalog{}})
+		a, err := spec.Build(t.Context(), folder("  model: test/up\n  "+text), "",
+			spec.Dependencies{Models: catalog(t, shelf(map[string]llm.Model{"up": model})), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, a.Close()) })
 		ended := map[string]string{}
-		_, err = a.Execute(t.Context(), agent.Invocation{Step: execution.Step{History: []conversation.Message{conversation.User("hello")}}}, func(e event.Event) error {
-			if done, ok := e.Payload.(event.ToolFinished); ok {
-				ended[done.Tool] = done.ErrorType
-			}
-			return nil
-		})
+		_, err = a.Execute(t.Context(), agent.Invocation{Step: execution.Step{History: []conversation.Message{conversation.User("hello")}}},
+			func(e event.Event) error {
+				if done, ok := e.Payload.(event.ToolFinished); ok {
+					ended[done.Tool] = done.ErrorType
+				}
+				return nil
+			})
 		require.NoError(t, err)
 		return ended
 	}
 	docs := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(docs, "a.md"), []byte("# A\n\nThe library opens at nine and closes at five, also on Sundays and holidays."), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(docs, "a.md"),
+		[]byte("# A\n\nThe library opens at nine and closes at five, also on Sundays and holidays."), 0o600))
 	tools := func(search, clock string) string {
 		return fmt.Sprintf("tools:\n    - {builtin: search_documents, with: {path: %q}%s}\n    - {builtin: current_time%s}\n", docs, search, clock)
 	}

@@ -22,9 +22,10 @@ func mcpServer(t *testing.T) (address string) {
 	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	for _, name := range []string{"echo", "forget"} {
-		server.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{}, nil
-		})
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
 	}
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +43,8 @@ func TestBuild_TakesToolsOfAnMCPServer(t *testing.T) {
 	address := mcpServer(t)
 	t.Setenv("SESAME", "open sesame")
 	build := func(more string) []string {
-		a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: {url: "+address+", tokenEnv: SESAME"+more+"}\n"),
+		a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: "+
+			"{url: "+address+", tokenEnv: SESAME"+more+"}\n"),
 			"", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))

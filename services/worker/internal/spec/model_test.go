@@ -55,14 +55,18 @@ func TestBuild_AModelMayBeAChain(t *testing.T) {
 		models   map[string]llm.Model
 		name     string
 	}{
-		"one of its name":     {"test/up", map[string]llm.Model{"up": spoken()}, "scripted/model"},
-		"one in a list":       {"[test/up]", map[string]llm.Model{"up": spoken()}, "scripted/model"},
-		"one with a timeout":  {"{name: test/up, timeout: 1m}", map[string]llm.Model{"up": spoken()}, "scripted/model"},
-		"the next one":        {"[test/down, test/up]", map[string]llm.Model{"down": down(), "up": spoken()}, "chain/one"},
-		"the last one":        {"\n    - {name: test/silent, timeout: 10ms}\n    - test/down\n    - name: test/up", map[string]llm.Model{"silent": silent(), "down": down(), "up": spoken()}, "chain/one"},
-		"the hedge":           {"{name: test/silent, hedge: {after: 10ms, model: test/up}}", map[string]llm.Model{"silent": silent(), "up": spoken()}, "scripted/model"},
-		"the hedge of a link": {"[test/down, {name: test/silent, timeout: 1m, hedge: {after: 10ms, model: test/up}}]", map[string]llm.Model{"down": down(), "silent": silent(), "up": spoken()}, "chain/one"},
-		"itself once more":    {"{name: test/slow, hedge: {after: 10ms}}", map[string]llm.Model{"slow": scripted.New(scripted.Reply{Wait: make(chan struct{})}, scripted.Say("here"))}, "scripted/model"},
+		"one of its name":    {"test/up", map[string]llm.Model{"up": spoken()}, "scripted/model"},
+		"one in a list":      {"[test/up]", map[string]llm.Model{"up": spoken()}, "scripted/model"},
+		"one with a timeout": {"{name: test/up, timeout: 1m}", map[string]llm.Model{"up": spoken()}, "scripted/model"},
+		"the next one":       {"[test/down, test/up]", map[string]llm.Model{"down": down(), "up": spoken()}, "chain/one"},
+		"the last one": {"\n    - {name: test/silent, timeout: 10ms}\n    - test/down\n    - name: test/up",
+			map[string]llm.Model{"silent": silent(), "down": down(), "up": spoken()}, "chain/one"},
+		"the hedge": {"{name: test/silent, hedge: {after: 10ms, model: test/up}}",
+			map[string]llm.Model{"silent": silent(), "up": spoken()}, "scripted/model"},
+		"the hedge of a link": {"[test/down, {name: test/silent, timeout: 1m, hedge: {after: 10ms, model: test/up}}]",
+			map[string]llm.Model{"down": down(), "silent": silent(), "up": spoken()}, "chain/one"},
+		"itself once more": {"{name: test/slow, hedge: {after: 10ms}}",
+			map[string]llm.Model{"slow": scripted.New(scripted.Reply{Wait: make(chan struct{})}, scripted.Say("here"))}, "scripted/model"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, name := says(t, c.declared, c.models)
@@ -89,7 +93,8 @@ func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
 			`agents.yaml:8: timeout: want a duration such as 30s or 5m, got "5"`,
 			`agents.yaml:9: model[3].timeout is -5s; use a positive duration, or leave it out`,
 		},
-		"\n    - {name: test/up, hedge: {model: test/up}}\n    - {name: test/up, hedge: {after: 3s, model: test/no}}\n    - {name: test/up, timeout: 3s, hedge: {after: 5s}}\n    - {name: test/up, hedge: {afer: 3s}}": {
+		"\n    - {name: test/up, hedge: {model: test/up}}\n    - {name: test/up, hedge: {after: 3s, model: test/no}}\n    - {name: " +
+			"test/up, timeout: 3s, hedge: {after: 5s}}\n    - {name: test/up, hedge: {afer: 3s}}": {
 			`agents.yaml:6: model[0].hedge.after is 0s; say how long the model may say nothing before it is asked a second time, such as 3s`,
 			`agents.yaml:7: model "test/no": it is not on the shelf`,
 			`agents.yaml:8: model[2].hedge.after is 5s, and the timeout 3s; use less, or nobody is asked a second time`,
@@ -116,7 +121,8 @@ func TestBuild_TakesTheModelsOfTheDocs(t *testing.T) {
 	for _, block := range blocks {
 		text, _, _ := strings.Cut(block, "```")
 		declared := "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
-		_, err := spec.Build(t.Context(), folder(declared), "", spec.Dependencies{Models: catalog(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), folder(declared), "",
+			spec.Dependencies{Models: catalog(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
 		require.NoError(t, err, text)
 	}
 }

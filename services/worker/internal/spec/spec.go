@@ -203,7 +203,8 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 // limits checks what agent.New would refuse, to name the fields as YAML does.
 func (b *builder) limits(s Agent) {
 	if n := s.Limits.MaxIterations; n < 0 || n > agent.MaxIterations {
-		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations, loop.DefaultMaxIterations)
+		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations,
+			loop.DefaultMaxIterations)
 	}
 	if n := s.Limits.Capacity; n < 0 || n > agent.MaxCapacity {
 		b.errorf([]any{"limits", "capacity"}, "limits.capacity is %d; use 1 to %d, or leave it out for %d", n, agent.MaxCapacity, agent.DefaultCapacity)

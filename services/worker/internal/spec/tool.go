@@ -106,7 +106,8 @@ func (b *builder) builtinTool(name string, i int) []tool.Tool {
 	known := b.Tools.Names()
 	switch {
 	case name == "":
-		b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; use mcp for the tools of a server, client for one of the client, or one of %s", i, strings.Join(known, ", "))
+		b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; use mcp for the tools of a server, client for one of the "+
+			"client, or one of %s", i, strings.Join(known, ", "))
 		return nil
 	case !slices.Contains(known, name):
 		there := "there are " + strings.Join(known, ", ")

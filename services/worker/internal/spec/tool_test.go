@@ -38,7 +38,8 @@ func TestBuild_TakesToolsOfTheClient(t *testing.T) {
 
 func TestBuild_ReportsWhatIsWrongWithToolsOfTheClient(t *testing.T) {
 	build := func(tools string) []string {
-		_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "",
+			spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.Error(t, err)
 		return strings.Split(err.Error(), "\n")
 	}
@@ -72,7 +73,8 @@ func TestBuild_ToolsSayWhatTheyCanDo(t *testing.T) {
 	build := func(tools string) (*agent.Agent, error) {
 		return spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	}
-	a, err := build("    - {builtin: current_time, capabilities: [time]}\n    - {client: {name: beep, description: Beeps.}, capabilities: [noise, home]}\n    - client: {name: buzz, description: Buzzes.}\n")
+	a, err := build("    - {builtin: current_time, capabilities: [time]}\n    - {client: {name: beep, description: Beeps.}, " +
+		"capabilities: [noise, home]}\n    - client: {name: buzz, description: Buzzes.}\n")
 	require.NoError(t, err)
 	require.Equal(t, []registry.Tool{
 		{Name: "current_time", Capabilities: []string{"time"}}, {Name: "beep", Capabilities: []string{"home", "noise"}}, {Name: "buzz"},

@@ -42,5 +42,6 @@ tools     search, step 1, attempt 1: capability, confidence 1.00
             and fetch
             not clock: unfit
 `, decisions))
-	require.Contains(t, runOnTrace(t, &troupev1.Trace{Text: "What?"}, choosingTurn(), "describe", "trace"), "tools search, CAPABILITY: search has all that is needed: docs")
+	require.Contains(t, runOnTrace(t, &troupev1.Trace{Text: "What?"}, choosingTurn(), "describe", "trace"),
+		"tools search, CAPABILITY: search has all that is needed: docs")
 }

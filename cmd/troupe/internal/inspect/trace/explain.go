@@ -44,7 +44,8 @@ func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	if x.JSON {
 		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explanation(e) == nil }))
 	}
-	fmt.Fprintf(term.Out, "trace  %s\nasked  %s\nstate  %s\n", console.EscapeLine(trace.GetTraceId()), console.OrDash(console.Brief(trace.GetText(), 80)), render.TraceState(trace))
+	fmt.Fprintf(term.Out, "trace  %s\nasked  %s\nstate  %s\n", console.EscapeLine(trace.GetTraceId()),
+		console.OrDash(console.Brief(trace.GetText(), 80)), render.TraceState(trace))
 	if used := budgetUsed(events); used != "" {
 		fmt.Fprintf(term.Out, "budget %s\n", used)
 	}

@@ -75,7 +75,8 @@ func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 		printSides(w, d)
 	}
 	if !hasDifference(resp) {
-		fmt.Fprintf(w, "same: %s, %s, %s, %s\n", console.Count(steps, "step"), console.Count(models, "model call"), console.Count(tools, "tool call"), console.Count(int64(resp.GetDecisions()), "decision"))
+		fmt.Fprintf(w, "same: %s, %s, %s, %s\n", console.Count(steps, "step"), console.Count(models, "model call"),
+			console.Count(tools, "tool call"), console.Count(int64(resp.GetDecisions()), "decision"))
 	}
 }
 
