@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of artifacts (guarantees S9). Those of a session hold for the artifacts of a user, too.
+// Limits of artifacts (guarantees S9). The limits of a session also apply to the artifacts of a user.
 const (
 	MaxArtifactBytes    = 64 << 20
 	MaxArtifactName     = 256       // bytes
@@ -18,46 +18,43 @@ const (
 	ArtifactChunk = 512 << 10
 )
 
-// Artifacts are what turns make, in versions. Content is known by its digest: equal content
-// of a session is stored once, and what is stored need not be sent again.
+// Artifacts stores the files that turns make, in versions. Content is addressed by its digest: a
+// session stores equal content once, and stored content need not be sent again.
 //
-// An artifact whose name begins with user: is not the session's but its user's (AD-23): all
-// sessions of the user in the tenant see it and add to its versions, and it stays when they
-// are cleared or deleted. Its content is staged in the session like any other, and leaves it
-// when it is put.
+// An artifact whose name begins with user: belongs to the user and not to the session (AD-23). All
+// sessions of the user in the tenant see it and add to its versions. It stays when they are cleared or
+// deleted. Its content is staged in the session, as any content, and moves to the user with
+// PutArtifact.
 type Artifacts interface {
-	// StageArtifact returns how many bytes of a content are stored already; all of them when
-	// it is complete. What is staged and not put within a day is forgotten; until then it
-	// counts as if it had been put, with all its bytes. Modes, in the
-	// order in which they are looked for: user_invalid_input for an empty content with
-	// another digest than that of nothing; not_found, fenced, turn_not_open; resource_quota,
-	// but not for a content that is complete.
+	// StageArtifact returns how many bytes of a content are stored already, which is its size once it is
+	// complete. Staged content that is not put within a day is deleted. Until then all of its bytes count
+	// against the limits. Modes, checked in this order: user_invalid_input for an empty content with a
+	// wrong digest; not_found, fenced, turn_not_open; resource_quota, except for a complete content.
 	StageArtifact(ctx context.Context, h Lease, c Content) (int64, error)
-	// AppendArtifact stores the next piece of a content, at the offset where it ends so far.
-	// A piece that is stored already is passed over. Modes: those of StageArtifact;
-	// user_invalid_input when a piece is not ArtifactChunk long and not the rest either;
-	// base_mismatch with the offset at which to go on as a fact, 0 when nothing is staged;
-	// user_invalid_input when the last piece is there and the bytes do not have the digest:
-	// then they are forgotten.
+	// AppendArtifact stores the next piece of a content, at the offset where it ends so far. A piece that
+	// is stored already is skipped. Modes: those of StageArtifact; user_invalid_input when the piece is
+	// neither ArtifactChunk long nor the rest; base_mismatch with the fact offset, where to continue (0
+	// when nothing is staged); user_invalid_input when the content is complete and does not have the
+	// digest, and then its bytes are deleted.
 	AppendArtifact(ctx context.Context, h Lease, c Content, offset int64, piece []byte) error
-	// PutArtifact makes a staged content the next version of the artifact. The same content
-	// as the latest version makes no new one. Modes: user_invalid_input by CheckArtifactName
-	// and as in StageArtifact; not_found, fenced, turn_not_open; user_invalid_input by
-	// ArtifactOfNobody; base_mismatch when it was not staged or bytes are missing, and none of
-	// the user's has it already, with the offset at which to go on as a fact; resource_quota.
+	// PutArtifact makes a staged content the next version of the artifact. It makes no new version if the
+	// latest one has the same content. Modes: user_invalid_input by CheckArtifactName and as in
+	// StageArtifact; not_found, fenced, turn_not_open; user_invalid_input for a user: artifact in a
+	// session without a user; base_mismatch with the fact offset when bytes are missing and no artifact
+	// of the user has the content; resource_quota.
 	PutArtifact(ctx context.Context, h Lease, a Artifact) (Artifact, error)
-	// GetArtifact finds a version of an artifact; 0 is the latest. Modes: not_found.
+	// GetArtifact returns a version of an artifact (0 means the latest). Modes: not_found.
 	GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (Artifact, error)
-	// ReadArtifact returns bytes of a content from the offset on, at most ArtifactChunk; none
-	// at its end. Modes: not_found, also when no artifact has the content.
+	// ReadArtifact returns at most ArtifactChunk bytes of a content, from the offset, and none at its end.
+	// Modes: not_found, also when no artifact has the content.
 	ReadArtifact(ctx context.Context, ref session.Ref, c Content, offset int64) ([]byte, error)
-	// ListArtifacts returns all versions, by name and version: the session's, and with them
-	// those of its user. Modes: not_found when there is no such session.
+	// ListArtifacts returns all versions of the artifacts of a session and of its user, by name and
+	// version. Modes: not_found.
 	ListArtifacts(ctx context.Context, ref session.Ref) ([]Artifact, error)
-	// DeleteArtifact removes a version, or with 0 all of them. What is not there is no error.
-	// A version number is not used again, unless the session is cleared. Content that no
-	// version has any more is forgotten. Modes: not_found, fenced, turn_not_open;
-	// user_invalid_input by ArtifactOfNobody.
+	// DeleteArtifact removes a version (0 means all). A missing version is no error. A version number is
+	// not used again until the session is cleared. Content that no version has is deleted. Modes:
+	// not_found, fenced, turn_not_open; user_invalid_input for a user: artifact in a session without a
+	// user.
 	DeleteArtifact(ctx context.Context, h Lease, name string, version int) error
 }
 
@@ -67,10 +64,10 @@ type Content struct {
 	Size   int64  // 0 to MaxArtifactBytes
 }
 
-// Artifact is a version of something that a turn made.
+// Artifact is a version of a file that a turn made.
 type Artifact struct {
 	Content
-	Name      string // as CheckArtifactName has it
+	Name      string // see CheckArtifactName
 	MediaType string
 	Version   int // from 1; the store assigns it
 	Turn      string

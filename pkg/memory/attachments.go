@@ -12,9 +12,8 @@ import (
 
 const maxMediaType = 128 // bytes
 
-// CheckAttachments returns why files cannot be sent beside a message; nil when they can. Field
-// is what the caller calls them. For whoever sends them, and for all stores. Modes:
-// user_invalid_input with the field as a fact.
+// CheckAttachments rejects files that cannot be attached to a message. The parameter field is the
+// caller's name for them. Modes: user_invalid_input with the fact fields.
 func CheckAttachments(op, field string, files []conversation.Attachment) error {
 	wrong := func(i int, why string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "%s[%d] (%q): %s", field, i, files[i].Name, why).
@@ -36,7 +35,7 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 		case seen[f.Name]:
 			return wrong(i, "another file of the message has this name; give each its own")
 		case len(f.MediaType) > maxMediaType || strings.ContainsFunc(f.MediaType, unprintable):
-			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it told by the content", maxMediaType))
+			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it detected from the content", maxMediaType))
 		case len(f.Data) == 0:
 			return wrong(i, "the file is empty; leave it out")
 		case len(f.Data) > conversation.MaxAttachmentBytes:
@@ -53,7 +52,7 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 
 func unprintable(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }
 
-// ContentOf is what bytes are known by.
+// ContentOf returns the digest and size of the bytes.
 func ContentOf(data []byte) Content {
 	sum := sha256.Sum256(data)
 	return Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data))}

@@ -17,15 +17,14 @@ const (
 	MaxConfigBytes = 256 << 10 // keys and values together
 )
 
-// Configuration is that of an agent, of the SHARED tier (SO-11, C-25).
+// Configuration is the configuration of an agent, in the SHARED tier (SO-11, C-25).
 type Configuration struct {
-	Version  int64 // grows with each change, also over data that went back in time; 0: there never was any
+	Version  int64 // grows with each change, also after a restore of older data (0 means never written)
 	Values   map[string]json.RawMessage
-	Protocol ownership.Protocol // of who changed it last
+	Protocol ownership.Protocol // of the last writer
 }
 
-// ConfigChange changes the configuration of an agent. Who may is for the service, which knows who
-// calls.
+// ConfigChange changes the configuration of an agent. The service decides who may do so.
 type ConfigChange struct {
 	Agent    string
 	Base     int64                      // version that the changes were made to
@@ -33,20 +32,21 @@ type ConfigChange struct {
 	Delta    map[string]json.RawMessage // an empty value removes the key
 }
 
-// Configs keeps the configurations of agents.
+// Configs stores the configurations of agents.
 type Configs interface {
-	// GetConfig returns the configuration of an agent; one that nobody wrote is empty.
+	// GetConfig returns the configuration of an agent. It is empty if it was never written.
 	GetConfig(ctx context.Context, agent string) (Configuration, error)
-	// PutConfig makes all changes or none, and returns what they led to. What is so already
-	// needs no change, whatever the base, so the call may be repeated. Changes to an older
-	// version are refused, but where the last writer and this one say merge: then only those
-	// are whose keys others changed since; a key that is not there counts as changed when any
-	// was removed. Modes: user_invalid_input; revision_mismatch, with the facts if_revision,
-	// revision and, where one decides, key; resource_quota.
+	// PutConfig makes all changes or none, and returns the new configuration. A change that is in place
+	// already is skipped, whatever the base, so the call may be repeated.
+	//
+	// Changes to an older version are rejected, unless the last writer and this one both use the protocol
+	// merge. Then a change is rejected only if its key changed since the base. A missing key counts as
+	// changed if any key was removed since. Modes: user_invalid_input; revision_mismatch with the facts
+	// if_revision, revision and, if one key decides, key; resource_quota.
 	PutConfig(ctx context.Context, c ConfigChange) (Configuration, error)
 }
 
-// CheckConfig returns why a change cannot be stored; nil when it can. Modes: user_invalid_input.
+// CheckConfig rejects a change that cannot be stored. Modes: user_invalid_input.
 func CheckConfig(op string, c ConfigChange) error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, op, format, args...)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ScopeOf is who shares a key.
+// ScopeOf returns the scope of a key, by its prefix.
 func ScopeOf(key string) Scope {
 	switch {
 	case strings.HasPrefix(key, "app:"):
@@ -23,9 +23,8 @@ func ScopeOf(key string) Scope {
 	}
 }
 
-// CheckDelta returns why changes of state cannot be stored; nil when they can. Modes:
-// state_violation for keys of another tier, user_invalid_input for all else, with the key
-// as a fact.
+// CheckDelta rejects changes of state that cannot be stored. Modes: state_violation for keys of another
+// tier, user_invalid_input otherwise, with the fact key.
 func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	wrong := func(key, format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, op, format, args...).With("key", key)
@@ -35,8 +34,8 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(delta)) {
 		value := delta[key]
-		// A key that nobody declared is the agent's own when it sets it in its RAM; put into
-		// a delta it is meant for the session (C-18).
+		// An undeclared key belongs to the agent when set in its RAM. In a delta it is meant for the
+		// session (C-18).
 		if owner, declared := ownership.Of(key); owner != ownership.Memory && declared {
 			return failure.Newf(failure.StateViolation, op, "state %q is owned by %s and cannot be stored in a session; leave it out", key, owner).
 				With("key", key).With("owner", string(owner))
@@ -55,8 +54,8 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	return nil
 }
 
-// DeltaScope is the scope of all keys of a delta. Modes: user_invalid_input when there are
-// several, or none.
+// DeltaScope returns the scope of all keys of a delta. Modes: user_invalid_input when there are several scopes
+// or no keys.
 func DeltaScope(op string, delta map[string]json.RawMessage) (Scope, error) {
 	var scope Scope
 	for key := range delta {

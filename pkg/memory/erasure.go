@@ -19,23 +19,23 @@ const (
 	KindUserBytes     = "artifact_bytes_of_user"
 )
 
-// Erasure says what was removed of a session or of a user, and what remains (S24). It is kept
-// with the mark of what was erased, and is the same whoever asks again.
+// Erasure reports what was removed of a session or user, and what remains (S24). It is stored with the
+// tombstone, so every later call returns the same report.
 type Erasure struct {
-	Session, User string           // one of them
-	Removed       map[string]int64 // how many of a kind; none with 0
+	Session, User string           // one of them is set
+	Removed       map[string]int64 // counts by kind, without zeros
 	Remains       []Remainder
-	By            string    // who asked first
-	Began, Ended  time.Time // zero when it is not known
+	By            string    // first caller
+	Began, Ended  time.Time // (zero means unknown)
 }
 
-// Remainder is what an erasure leaves, or cannot reach.
+// Remainder is something that an erasure leaves in place or cannot reach.
 type Remainder struct {
 	What, Why string
-	Until     time.Time // zero: not known
+	Until     time.Time // (zero means unknown)
 }
 
-// Add counts what was removed of other kinds, or of the same.
+// Add adds counts of removed items.
 func (e *Erasure) Add(removed map[string]int64) {
 	all := maps.Clone(e.Removed)
 	if all == nil {
@@ -49,13 +49,13 @@ func (e *Erasure) Add(removed map[string]int64) {
 	e.Removed = all
 }
 
-// ErasedUser is how far the erasure of a user is.
+// ErasedUser is the progress of the erasure of a user.
 type ErasedUser struct {
-	Sessions []string // that the user still has, at most MaxPage: delete them and ask again
-	Erasure  Erasure  // of what they shared, once there are none
+	Sessions []string // sessions that the user still has, at most MaxPage: delete them and call again
+	Erasure  Erasure  // of what the sessions shared, once none is left
 }
 
-// SessionRemainder is what remains of a deleted session in every store.
+// SessionRemainder returns what remains of a deleted session in every store.
 func SessionRemainder(deleted time.Time) Remainder {
 	return Remainder{
 		What:  "the id of the session, the last epoch and these counts",
@@ -64,7 +64,7 @@ func SessionRemainder(deleted time.Time) Remainder {
 	}
 }
 
-// UserRemainder is what remains of an erased user in every store.
+// UserRemainder returns what remains of an erased user in every store.
 func UserRemainder(erased time.Time) Remainder {
 	return Remainder{
 		What:  "the ids of the user and of the sessions",

@@ -1,13 +1,16 @@
-// Package memory is the contract of the MEMORY tier: sessions and their turns, the journals
-// of running steps, scoped state and artifacts. The memory service implements it over
-// Redis; workers and the orchestrator reach it by RPC; package memorytest is the suite that
-// every implementation passes, inmem the one that the others are compared with.
+// Package memory is the contract of the MEMORY tier: sessions and their turns, the journals of running
+// steps, scoped state, artifacts, and the configurations of agents. The memory service implements it
+// over Redis. Workers and the orchestrator reach it by RPC.
 //
-// Every write is durable when it returns, is atomic, may be repeated, and is refused when
-// its epoch is not the session's latest. Errors are failure.Errors; each method lists its
-// modes. Beyond those, any method may fail with session_deleted for a session that was
-// deleted, and with system_network or system_timeout, after which a write may have
-// happened: repeat it. Implementations are safe for concurrent use.
+// To write a store, implement Store: one interface for each part of the contract. The Check functions
+// are its rules for input. Test the store with package memorytest, and compare it with package inmem,
+// the store in RAM.
+//
+// Every write is atomic, durable when it returns, and safe to repeat. It is rejected unless its epoch
+// is the session's latest. Errors are failure.Errors, and each method lists its modes. Besides those,
+// any method may fail with session_deleted for a deleted session, and with system_network or
+// system_timeout. After the latter two a write may have happened: repeat it. Implementations are safe
+// for concurrent use.
 package memory
 
 import (
@@ -19,18 +22,18 @@ import (
 // Limits of the calls (guarantees S9).
 const (
 	MaxWindow = 1000 // messages that one call returns
-	// MaxWindowBytes of text is what one call returns, and at least one message: what a
-	// step is given must fit into one message of the wire.
+	// MaxWindowBytes bounds the text that one call returns, except that it returns at least one message.
+	// The input of a step must fit into one message of the wire.
 	MaxWindowBytes = 3 << 20
 	MinLeaseTTL    = time.Second
 	MaxLeaseTTL    = 15 * time.Minute
 	MaxUser        = 128 // bytes of a user's id
-	// Retention is how long a closed turn answers repeated requests, and a deleted session
-	// keeps late writers out. It exceeds every time for which a client goes on trying.
+	// Retention is how long a closed turn answers repeated requests, and how long a deleted session
+	// rejects late writers. It is longer than any client retries.
 	Retention = 7 * 24 * time.Hour
 )
 
-// Store is the whole tier.
+// Store is the whole contract.
 type Store interface {
 	Turns
 	Journal
@@ -40,7 +43,7 @@ type Store interface {
 	Configs
 }
 
-// Lease is the proof that a caller holds a turn: the epoch that BeginTurn gave it.
+// Lease proves that a caller holds a turn: its epoch is the one that BeginTurn returned.
 type Lease struct {
 	Ref    session.Ref
 	TurnID string

@@ -8,8 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// PartialMessage is what a step had said when its turn failed, as its journal has it (LP-17).
-// It is false when that is nothing.
+// PartialMessage returns what a step had said when its turn failed, by its journal (LP-17): the texts of
+// its model replies, separated by blank lines and cut at MaxMessageBytes, by the author of the last one.
+// It returns false if the step had said nothing.
 func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 	var texts []string
 	said := conversation.Message{Role: conversation.RoleAssistant, Partial: true}
@@ -23,8 +24,8 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 	return said, len(texts) > 0
 }
 
-// JournalSource is the source of untrusted words that a step had read when it said what is in its journal,
-// as conversation.Gravest; empty: none (S14).
+// JournalSource returns the gravest source of untrusted words that a step had read, by its journal (empty
+// means none, S14).
 func JournalSource(journal []execution.Entry) string {
 	source := ""
 	for _, e := range journal {

@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// CheckPiece reports whether a piece is the next of a content of which so many bytes are stored.
-// It is not when it is stored already, which is no error. For all stores: the rules of
-// AppendArtifact, and its modes user_invalid_input and base_mismatch.
+// CheckPiece has the rules of AppendArtifact for a content of which so many bytes are stored. It reports
+// whether the piece is the next one. A piece that is stored already is not, and is no error. Modes:
+// user_invalid_input, base_mismatch.
 func (c Content) CheckPiece(op string, stored, offset int64, piece []byte) (bool, error) {
 	switch {
 	case len(piece) == 0 || int64(len(piece)) != min(ArtifactChunk, c.Size-offset):

@@ -5,10 +5,10 @@ import (
 	"unicode"
 )
 
-// Query is the words that a search looks for, each once, in lower case.
+// Query is the set of words that a search looks for, in lower case.
 type Query map[string]bool
 
-// NewQuery is the words of a text: its runs of letters and digits.
+// NewQuery returns the words of a text: its runs of letters and digits.
 func NewQuery(text string) Query {
 	q := Query{}
 	for word := range words(text) {
@@ -17,7 +17,7 @@ func NewQuery(text string) Query {
 	return q
 }
 
-// Score is the share of the query's words that a text holds, 0 to 1.
+// Score returns the share of the query's words that a text contains, 0 to 1.
 func (q Query) Score(text string) float64 {
 	if len(q) == 0 {
 		return 0

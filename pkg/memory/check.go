@@ -6,17 +6,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// What stores refuse of calls that wait, in one place so that all say the same. Op is what was
-// called; the modes are those of Turns.
-
-// CheckBegin refuses a turn whose parts do not fit together. Modes: user_invalid_input.
+// CheckBegin rejects a request whose fields do not fit together. Modes: user_invalid_input.
 func CheckBegin(op string, b Begin) error {
 	switch {
 	case b.Continues == "" && len(b.Answers) > 0:
-		return failure.New(failure.UserInvalidInput, op, "answers: they answer calls of no turn; name the turn that waits in continues_turn_id").
+		return failure.New(failure.UserInvalidInput, op, "answers: there are answers without a turn; name the waiting turn in continues_turn_id").
 			With("fields", "answers")
 	case b.Continues != "" && len(b.UserMessages()) > 0:
-		return failure.New(failure.UserInvalidInput, op, "message: a turn that goes on with calls that wait has none; leave out one of the two").
+		return failure.New(failure.UserInvalidInput, op, "message: a turn that continues with answers has no message; leave out one of the two").
 			With("fields", "message")
 	}
 	if err := checkOrigin(op, b); err != nil {
@@ -25,7 +22,8 @@ func CheckBegin(op string, b Begin) error {
 	return CheckAttachments(op, "message.parts", b.NewFiles())
 }
 
-// CheckPending refuses calls that cannot wait. Modes: user_invalid_input.
+// CheckPending rejects waiting calls that the outcome does not allow, or that are too many. Modes:
+// user_invalid_input.
 func CheckPending(op string, c Commit) error {
 	switch pending := c.Result.Pending; {
 	case len(pending) > 0 && c.Outcome != session.Asking(c.Result):

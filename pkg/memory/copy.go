@@ -10,18 +10,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Copy is what a new session gets of an older one.
+// Copy is what a new session takes over from an older one.
 type Copy struct {
-	// History are the messages before the turn's own, oldest first; the first may be a summary.
-	// They get the sequences from 1 on, keep their times, and belong to no turn: their number is 0.
+	// History has the messages before the turn's own, oldest first. The first may be a summary. They are
+	// numbered from 1, keep their times, and belong to no turn: their turn number is 0.
 	History []conversation.Message
-	// StepMessages are those of the inherited steps, which come behind the turn's own and belong to it.
+	// StepMessages are the messages of the inherited steps. They follow the turn's own message and belong to it.
 	StepMessages []conversation.Message
-	// State are keys of the session's own scope.
+	// State has keys of the session's own scope.
 	State map[string]json.RawMessage
 }
 
-// Summary is that with which the history begins, if it begins with one, and the messages behind it.
+// Summary splits the history into the summary with which it begins (nil if it has none) and the messages
+// after it.
 func (c *Copy) Summary() (summary *conversation.Message, messages []conversation.Message) {
 	if c == nil {
 		return nil, nil
@@ -32,19 +33,18 @@ func (c *Copy) Summary() (summary *conversation.Message, messages []conversation
 	return nil, c.History
 }
 
-// checkOrigin refuses a turn that cannot go on from an earlier one. Op is what was called. Modes:
-// user_invalid_input.
+// checkOrigin rejects a turn whose origin, an earlier turn or a copy, does not fit. Modes: user_invalid_input.
 func checkOrigin(op string, b Begin) error {
 	invalid := func(field, message string) error {
 		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
 	}
 	switch {
 	case b.Resumes != "" && (len(b.UserMessages()) > 0 || b.Continues != "" || b.Copy != nil):
-		return invalid("resumes_turn_id", "a turn in the place of one that failed has no message, continues none that waits, and copies nothing; leave the others out")
+		return invalid("resumes_turn_id", "a turn that resumes another one has no message, continues no waiting turn, and copies nothing; leave the others out")
 	case b.Copy != nil && (len(b.UserMessages()) == 0 || b.Continues != ""):
 		return invalid("copy", "a session that begins with a copy begins with a turn that has a message; add it")
 	case len(b.Inherited) > 0 && b.Resumes == "" && b.Copy == nil:
-		return invalid("inherited", "the steps are of no turn; name the turn that failed in resumes_turn_id, or copy a session")
+		return invalid("inherited", "there are steps without a turn; name the failed turn in resumes_turn_id, or copy a session")
 	}
 	last := 0
 	for _, r := range b.Inherited {
@@ -81,7 +81,7 @@ func checkOrigin(op string, b Begin) error {
 	return nil
 }
 
-// InheritedSteps are the steps as the turn has them.
+// InheritedSteps returns the inherited steps, marked as such.
 func (b Begin) InheritedSteps() []execution.Result {
 	var all []execution.Result
 	for _, r := range b.Inherited {
