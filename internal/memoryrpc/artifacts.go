@@ -20,7 +20,7 @@ import (
 const unnamed = "staged"
 
 // StageArtifact implements memory.Artifacts.
-func (s *Store) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
+func (s *artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	_, stored, err := s.begin(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: unnamed})
@@ -28,7 +28,7 @@ func (s *Store) StageArtifact(ctx context.Context, h memory.Lease, c memory.Cont
 }
 
 // AppendArtifact implements memory.Artifacts.
-func (s *Store) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
+func (s *artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
 	const op = "memory.AppendArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,7 +44,7 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Con
 }
 
 // PutArtifact implements memory.Artifacts.
-func (s *Store) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (s *artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
 		return memory.Artifact{}, err
@@ -59,7 +59,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifa
 }
 
 // SendArtifact implements transfer.Streamer: one stream carries all pieces.
-func (s *Store) SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+func (s *artifacts) SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,7 +104,7 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 
 // begin opens a stream for a content, which the caller's context ends, and returns how many
 // of its bytes are stored.
-func (s *Store) begin(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
+func (s *artifacts) begin(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
 	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
 	if err == nil {
 		err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
@@ -122,7 +122,7 @@ func (s *Store) begin(ctx context.Context, op string, h memory.Lease, a memory.A
 }
 
 // GetArtifact implements memory.Artifacts.
-func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
+func (s *artifacts) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
 	const op = "memory.GetArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -132,7 +132,7 @@ func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, v
 
 // ReadArtifact implements memory.Artifacts. The service knows content by the artifacts that
 // have it, so this is two calls.
-func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
+func (s *artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
 	const op = "memory.ReadArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -159,7 +159,7 @@ func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Cont
 }
 
 // ReceiveArtifact implements transfer.Streamer: one stream carries all pieces.
-func (s *Store) ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
+func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -182,7 +182,7 @@ func (s *Store) ReceiveArtifact(ctx context.Context, ref session.Ref, name strin
 
 // open opens a stream of an artifact from the offset on, which the caller's context ends,
 // and returns what it is.
-func (s *Store) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact, troupev1.MemoryService_GetArtifactClient, error) {
+func (s *artifacts) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact, troupev1.MemoryService_GetArtifactClient, error) {
 	get, err := s.service.GetArtifact(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetArtifactRequest{
 		SessionId: ref.Session, Name: name, Version: int32(version), Offset: offset,
 	})
@@ -197,7 +197,7 @@ func (s *Store) open(ctx context.Context, op string, ref session.Ref, name strin
 }
 
 // ListArtifacts implements memory.Artifacts.
-func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
+func (s *artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	r, err := s.service.ListArtifacts(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.ListArtifacts", err)
@@ -206,7 +206,7 @@ func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Ar
 }
 
 // DeleteArtifact implements memory.Artifacts.
-func (s *Store) DeleteArtifact(ctx context.Context, h memory.Lease, name string, version int) error {
+func (s *artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name string, version int) error {
 	_, err := s.service.DeleteArtifact(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.DeleteArtifactRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Name: name, Version: int32(version),
 	})

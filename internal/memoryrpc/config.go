@@ -10,7 +10,7 @@ import (
 )
 
 // GetConfig implements memory.Configs.
-func (s *Store) GetConfig(ctx context.Context, agent string) (memory.Configuration, error) {
+func (s *configs) GetConfig(ctx context.Context, agent string) (memory.Configuration, error) {
 	r, err := s.service.GetConfig(ctx, &troupev1.GetConfigRequest{Agent: agent})
 	if err != nil {
 		return memory.Configuration{}, grpcfailure.FromStatus("memory.GetConfig", err)
@@ -19,7 +19,7 @@ func (s *Store) GetConfig(ctx context.Context, agent string) (memory.Configurati
 }
 
 // PutConfig implements memory.Configs. What cannot be stored is not sent.
-func (s *Store) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Configuration, error) {
+func (s *configs) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Configuration, error) {
 	const op = "memory.PutConfig"
 	if err := memory.CheckConfig(op, c); err != nil {
 		return memory.Configuration{}, err

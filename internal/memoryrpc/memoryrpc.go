@@ -1,5 +1,4 @@
-// Package memoryrpc reaches the MEMORY tier of a mesh by RPC: a memory.Store whose truth
-// is in the memory service.
+// Package memoryrpc is the memory.Store of a mesh: it calls the memory service over RPC.
 package memoryrpc
 
 import (
@@ -18,21 +17,37 @@ var (
 	_ transfer.Streamer = (*Store)(nil)
 )
 
-// Store calls a memory service. It says the tenant of a session.Ref beside the call, and not
-// at all when it is empty; whether the service believes that depends on who is calling.
-// A call that is made for a step (turnctx.WithCredential) shows the credential of the turn, too. Safe for
-// concurrent use.
+// Store calls a memory service. Each part of the contract is a type of its own. A call carries the
+// tenant of its session.Ref beside the request, unless it is empty; the service decides by the caller
+// whether it accepts the tenant. A call for a step (turnctx.WithCredential) also carries the credential
+// of the turn. Store is safe for concurrent use.
 type Store struct {
-	service troupev1.MemoryServiceClient
+	turns
+	journal
+	sessions
+	state
+	artifacts
+	configs
 }
 
-// New returns a store over the connection, which stays the caller's. Every method may be
-// repeated, so the connection may retry the MemoryService.
+// The parts of the contract.
+type (
+	turns     struct{ service troupev1.MemoryServiceClient }
+	journal   struct{ service troupev1.MemoryServiceClient }
+	sessions  struct{ service troupev1.MemoryServiceClient }
+	state     struct{ service troupev1.MemoryServiceClient }
+	artifacts struct{ service troupev1.MemoryServiceClient }
+	configs   struct{ service troupev1.MemoryServiceClient }
+)
+
+// New returns a store over the connection, which the caller closes. Every method may be repeated, so
+// the connection may retry all calls of MemoryService.
 func New(conn grpc.ClientConnInterface) *Store {
-	return &Store{service: troupev1.NewMemoryServiceClient(inTurn{conn})}
+	service := troupev1.NewMemoryServiceClient(inTurn{conn})
+	return &Store{turns{service}, journal{service}, sessions{service}, state{service}, artifacts{service}, configs{service}}
 }
 
-// inTurn is a connection whose calls show the credential of the turn that they are made in.
+// inTurn is a connection whose calls carry the credential of the turn in their context.
 type inTurn struct{ conn grpc.ClientConnInterface }
 
 // Invoke implements grpc.ClientConnInterface.

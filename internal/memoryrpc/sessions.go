@@ -14,7 +14,7 @@ import (
 )
 
 // GetSession implements memory.Sessions.
-func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+func (s *sessions) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	r, err := s.service.GetSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.GetSession", err)
@@ -23,7 +23,7 @@ func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Sessio
 }
 
 // ListSessions implements memory.Sessions.
-func (s *Store) ListSessions(ctx context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
+func (s *sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
 	r, err := s.service.ListSessions(rpc.ForTenant(ctx, l.Tenant), &troupev1.MemoryServiceListSessionsRequest{
 		UserId: l.User, PageSize: int32(l.Limit), PageToken: l.After,
 	})
@@ -34,7 +34,7 @@ func (s *Store) ListSessions(ctx context.Context, l memory.SessionFilter) ([]ses
 }
 
 // LoadHistory implements memory.Sessions.
-func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+func (s *sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	r, err := s.service.LoadHistory(rpc.ForTenant(ctx, ref.Tenant), &troupev1.LoadHistoryRequest{
 		SessionId: ref.Session, AfterSequence: after, Limit: int32(limit),
 	})
@@ -45,7 +45,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 }
 
 // UpdateSession implements memory.Sessions.
-func (s *Store) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
+func (s *sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), memorywire.UpdateToProto(u))
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.UpdateSession", err)
@@ -54,7 +54,7 @@ func (s *Store) UpdateSession(ctx context.Context, u memory.SessionUpdate) (sess
 }
 
 // CompactSession implements memory.Sessions.
-func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+func (s *sessions) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	r, err := s.service.CompactSession(rpc.ForTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
 		SessionId: c.Ref.Session, Strategy: memorywire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
 		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
@@ -66,7 +66,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 }
 
 // ClearSession implements memory.Sessions.
-func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
+func (s *sessions) ClearSession(ctx context.Context, ref session.Ref) error {
 	_, err := s.service.ClearSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return grpcfailure.FromStatus("memory.ClearSession", err)
@@ -75,7 +75,7 @@ func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 }
 
 // DeleteSession implements memory.Sessions.
-func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+func (s *sessions) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
 	r, err := s.service.DeleteSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return memory.Erasure{}, grpcfailure.FromStatus("memory.DeleteSession", err)
@@ -84,7 +84,7 @@ func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Eras
 }
 
 // EraseUser implements memory.Sessions.
-func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+func (s *sessions) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
 	r, err := s.service.EraseUser(rpc.ForTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
 	if err != nil {
 		return memory.ErasedUser{}, grpcfailure.FromStatus("memory.EraseUser", err)
@@ -93,7 +93,7 @@ func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.Eras
 }
 
 // SearchMemory implements memory.Sessions.
-func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
+func (s *sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
 	r, err := s.service.SearchMemory(rpc.ForTenant(ctx, q.Tenant), &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.SearchMemory", err)
@@ -102,7 +102,7 @@ func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit
 }
 
 // GetState implements memory.State.
-func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
+func (s *state) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
 	r, err := s.service.GetState(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
 	if err != nil {
 		return memory.Snapshot{}, grpcfailure.FromStatus("memory.GetState", err)
@@ -113,7 +113,7 @@ func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 }
 
 // UpdateState implements memory.State. What cannot be stored is not sent.
-func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+func (s *state) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	if err := memory.CheckDelta("memory.UpdateState", u.Delta); err != nil {
 		return 0, err
 	}

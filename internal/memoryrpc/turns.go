@@ -17,7 +17,7 @@ import (
 )
 
 // BeginTurn implements memory.Turns.
-func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
 	if err != nil {
 		return memory.Begun{}, grpcfailure.FromStatus("memory.BeginTurn", err)
@@ -26,7 +26,7 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 }
 
 // RenewTurn implements memory.Turns.
-func (s *Store) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+func (s *turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	_, err := s.service.RenewTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Lease: durationpb.New(lease),
 	})
@@ -37,7 +37,7 @@ func (s *Store) RenewTurn(ctx context.Context, h memory.Lease, lease time.Durati
 }
 
 // ReleaseTurn implements memory.Turns.
-func (s *Store) ReleaseTurn(ctx context.Context, h memory.Lease) error {
+func (s *turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 	_, err := s.service.ReleaseTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
 	if err != nil {
 		return grpcfailure.FromStatus("memory.ReleaseTurn", err)
@@ -46,7 +46,7 @@ func (s *Store) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 }
 
 // Record implements memory.Journal.
-func (s *Store) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (s *journal) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	_, err := s.service.Journal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), Entries: wire.EntriesToProto(entries),
 	})
@@ -57,7 +57,7 @@ func (s *Store) Record(ctx context.Context, h memory.Lease, step int, entries []
 }
 
 // LoadJournal implements memory.Journal.
-func (s *Store) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+func (s *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	r, err := s.service.LoadJournal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), After: int32(after),
 	})
@@ -68,7 +68,7 @@ func (s *Store) LoadJournal(ctx context.Context, h memory.Lease, step, after int
 }
 
 // Recording implements memory.Journal.
-func (s *Store) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
+func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
 	r, err := s.service.GetRecording(rpc.ForTenant(ctx, ref.Tenant), &troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.Recording", err)
@@ -77,7 +77,7 @@ func (s *Store) Recording(ctx context.Context, ref session.Ref, turnID string, s
 }
 
 // CommitStep implements memory.Turns. Changes of state that cannot be stored are not sent.
-func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (s *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {
 		return 0, err
 	}
@@ -89,7 +89,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 }
 
 // FailTurn implements memory.Turns.
-func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
+func (s *turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
 	r, err := s.service.FailTurn(rpc.ForTenant(ctx, f.Ref.Tenant), memorywire.FailToProto(f))
 	if err != nil {
 		return session.Turn{}, grpcfailure.FromStatus("memory.FailTurn", err)
