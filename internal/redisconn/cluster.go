@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// once is a hook by which no command is sent twice: a client of a Cluster sends one again
-// whose connection broke, whatever its MaxRetries, and then a write may happen twice. Where
-// Redis redirects a command, it still goes: it has not happened yet.
+// once is a hook that keeps commands from being sent twice. A client of a Cluster repeats a command whose connection
+// broke, whatever its MaxRetries, and then a write may happen twice. A command that Redis redirects is still sent again:
+// it has not happened yet.
 type once struct{}
 
-// sentOnce is a command that is not sent again.
+// sentOnce is a command that is not repeated.
 type sentOnce struct{ redis.Cmder }
 
 func (sentOnce) NoRetry() bool { return true }
@@ -37,13 +37,12 @@ func (once) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	}
 }
 
-// promoted is a hook of a node of a Cluster. A replica is spoken to as well, and may take
-// over from its master without a new connection: so a node is met again before it is first
-// asked about data, and after it sent somebody elsewhere.
+// promoted is a hook of a node of a Cluster. Replicas have connections as well, and a replica may become a master without
+// a new connection. So Met is called again before a node is first asked about data, and after it redirected a command.
 type promoted struct {
 	node *redis.Client
 	met  func(ctx context.Context, conn *redis.Conn) error
-	data *atomic.Bool // it was met since it has some
+	data *atomic.Bool // whether the node was met since it serves data
 }
 
 // DialHook implements redis.Hook.
@@ -56,7 +55,7 @@ func (p promoted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		err := next(ctx, cmd)
-		p.heed(err)
+		p.noteError(err)
 		return err
 	}
 }
@@ -69,15 +68,16 @@ func (p promoted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 		}
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			p.heed(cmd.Err())
+			p.noteError(cmd.Err())
 		}
 		return err
 	}
 }
 
-// dataless are the commands that a replica answers as well as its master.
+// dataless are the commands that a replica answers as its master does.
 var dataless = map[string]bool{"cluster": true, "command": true, "info": true, "config": true, "ping": true, "client": true, "hello": true, "auth": true}
 
+// meet calls Met before the first command about data.
 func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
 	if p.data.Load() {
 		return nil
@@ -88,7 +88,7 @@ func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
 		}
 		conn := p.node.Conn()
 		err := p.met(ctx, conn)
-		_ = conn.Close() // it goes back to the others
+		_ = conn.Close() // it returns to the pool
 		if err == nil {
 			p.data.Store(true)
 		}
@@ -97,24 +97,24 @@ func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
 	return nil
 }
 
-func (p promoted) heed(err error) {
+// noteError notes that the node no longer serves the data.
+func (p promoted) noteError(err error) {
 	if _, moved := redis.IsMovedError(err); moved || redis.IsReadOnlyError(err) {
 		p.data.Store(false)
 	}
 }
 
-// Share is a key on one of the nodes that take writes, and that node.
+// Share is a node that takes writes, and a key on it.
 type Share struct {
 	Key  string
 	Node redis.Cmdable
 }
 
-// mostShares bounds the search for keys: each node has some of the first, unless it has next
-// to no slots.
+// mostShares bounds the search for keys. Each node has one of the first keys, unless it has hardly any slots.
 const mostShares = 1 << 18
 
-// Shares returns a key for each node that takes writes. It is the name, and in a Cluster
-// name:{n} with the least n from 0 on that the node has.
+// Shares returns a key for each node that takes writes: the name, or in a Cluster name:{n} with the least n that the node
+// has.
 func (c *Conn) Shares(ctx context.Context, name string) ([]Share, error) {
 	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
 	if !ok {

@@ -167,7 +167,7 @@ func TestConn_MeetsANodeOfAClusterBeforeItIsAskedAboutData(t *testing.T) {
 	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
 	require.Equal(t, before+1, count())
 
-	// It sent somebody elsewhere: it may be another one when it is asked next.
+	// It redirected a command: it may serve other data when it is asked next.
 	require.ErrorContains(t, share.Node.Get(t.Context(), shares[1].Key).Err(), "MOVED")
 	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
 	require.Equal(t, before+2, count())

@@ -17,22 +17,21 @@ type Class string
 
 // The classes.
 const (
-	D0 Class = "D0" // nothing is promised
-	D1 Class = "D1" // a crash of Redis and of its machine: every write is on its disk
+	D0 Class = "D0" // nothing
+	D1 Class = "D1" // a crash of Redis and of its machine: every write is on disk
 	D2 Class = "D2" // the loss of its machine: a replica has every write too
 )
 
-// What the errors of Durable wrap: ErrUntold when Redis refuses to say how it runs, and
-// ErrWeak when it falls short.
+// The errors of Durable wrap ErrUntold when Redis does not say how it runs, and ErrWeak when it falls short.
 var (
 	ErrUntold = errors.New("redis does not tell")
 	ErrWeak   = errors.New("redis is not durable enough")
 )
 
-// minVersion is the oldest Redis whose scripts are replicated as what they did.
+// minVersion is the oldest Redis that replicates the effects of scripts, and not the scripts.
 const minVersion = 7
 
-// setting is one that a class needs, and whether a value of it will do.
+// setting is a setting that a class needs, and whether a value is sufficient.
 type setting struct {
 	name, want string
 	fits       func(string) bool
@@ -55,14 +54,14 @@ var settings = map[Class][]setting{
 	}}},
 }
 
-// Durable returns nil when every node that takes writes is as durable as the class asks; D0
-// asks as D1 does. Else the error wraps ErrWeak and names the setting to change, or wraps
-// ErrUntold, or says why Redis cannot be asked now (guarantees 0.2).
+// Durable returns nil when every node that takes writes is as durable as the class requires; D0 requires the same as D1.
+// Otherwise the error wraps ErrWeak and names the setting to change, or wraps ErrUntold, or says why Redis cannot be asked
+// now (guarantees 0.2).
 func (c *Conn) Durable(ctx context.Context, class Class) error {
 	return c.EachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		info, err := node.InfoMap(ctx, "server").Result()
 		if err != nil {
-			return c.unasked(err, "its version")
+			return c.unanswered(err, "its version")
 		}
 		version := info["Server"]["redis_version"]
 		major, _, _ := strings.Cut(version, ".")
@@ -76,10 +75,10 @@ func (c *Conn) Durable(ctx context.Context, class Class) error {
 		for _, s := range needed {
 			got, err := node.ConfigGet(ctx, s.name).Result()
 			if err != nil {
-				return c.unasked(err, "how it persists; take it that a crash of redis loses turns that were acknowledged")
+				return c.unanswered(err, "how it persists; assume that a crash of redis loses acknowledged turns")
 			}
 			if !s.fits(got[s.name]) {
-				return weak("redis at %s runs with %s %s: a crash of redis loses turns that were acknowledged; set %s %s",
+				return weak("redis at %s runs with %s %s: a crash of redis loses acknowledged turns; set %s %s",
 					c.addr, s.name, cmp.Or(got[s.name], "unset"), s.name, s.want)
 			}
 		}
@@ -87,15 +86,15 @@ func (c *Conn) Durable(ctx context.Context, class Class) error {
 	})
 }
 
-// unasked is why Redis does not say something: it refuses, or is away.
-func (c *Conn) unasked(cause error, what string) error {
+// unanswered returns the error for a question that Redis rejects, or cannot answer because it is away.
+func (c *Conn) unanswered(cause error, what string) error {
 	if _, refused := errors.AsType[redis.Error](cause); refused && !redis.IsLoadingError(cause) {
 		return fmt.Errorf("%w: redis at %s does not say %s: %w", ErrUntold, c.addr, what, cause)
 	}
 	return c.Fault("redis.Durable", cause)
 }
 
-// weakness is an error that is ErrWeak and does not say so.
+// weakness is an error that wraps ErrWeak without its text.
 type weakness struct{ error }
 
 func (weakness) Unwrap() error { return ErrWeak }

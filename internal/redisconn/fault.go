@@ -12,28 +12,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// unavailable are the beginnings of replies by which Redis says that it cannot serve now,
-// behind an ERR.
+// unavailable are the prefixes of replies, after an ERR, with which Redis says that it cannot serve now.
 var unavailable = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY", "max number of clients",
 }
 
-// credentials are the beginnings of replies by which Redis says that it does not know the
-// service, or not for this. It reads nothing long of somebody whom it does not know.
+// credentials are the prefixes of replies with which Redis says that it does not know the service, or does not permit
+// the command. Redis rejects a long command of an unknown client as a protocol error.
 var credentials = []string{"NOPERM", "NOAUTH", "WRONGPASS", "Protocol error: unauthenticated"}
 
-func begins(err error, prefixes []string) bool {
+// hasPrefix reports whether Redis replied an error with one of the prefixes.
+func hasPrefix(err error, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
-// unsent is the error of a connection that could not be made: no command was sent on it.
+// unsent is the error of a connection that could not be made, so that no command was sent.
 type unsent struct{ error }
 
 func (u unsent) Unwrap() error { return u.error }
 
-// unmade reports whether there was no connection. That Redis does not take the certificate of a
-// client is told behind the handshake, by an alert.
-func unmade(err error) bool {
+// notConnected reports whether there was no connection. When Redis rejects the certificate of a client, it sends an alert
+// after the handshake.
+func notConnected(err error) bool {
 	if _, ok := errors.AsType[unsent](err); ok {
 		return true
 	}
@@ -41,8 +41,8 @@ func unmade(err error) bool {
 	return ok && alert.Op == "remote error"
 }
 
-// Fault turns an error of the client into one that a caller can act on. What Redis says
-// goes to the log only. Errors of the context are kept (guarantees F6, F8).
+// Fault returns the failure for an error of the client, so that a caller can act on it. The reply of Redis goes only to the
+// log. Errors of the context are kept (guarantees F6, F8).
 func (c *Conn) Fault(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", op, err)
@@ -51,29 +51,36 @@ func (c *Conn) Fault(op string, err error) error {
 	if errors.Is(err, errNotReplicated) {
 		return failure.New(failure.SystemNetwork, op, "the write happened and was not replicated in time; repeat the call").Because(cause)
 	}
-	if unmade(err) { // what a call wrote before, on another connection, is not known here
+	if notConnected(err) { // the call may have written on another connection before
 		return failure.New(failure.SystemNetwork, op, "no connection to the store can be made; try again").Because(cause)
 	}
 	if redis.IsOOMError(err) {
-		return failure.New(failure.ResourceMemory, op, "the store has no memory left and nothing was written; delete what is old or raise its maxmemory").Because(cause)
+		return failure.New(failure.ResourceMemory, op,
+			"the store has no memory left and nothing was written; delete what is old or raise its maxmemory").Because(cause)
 	}
 	if redis.HasErrorPrefix(err, "MISCONF") {
-		return failure.New(failure.SystemDisk, op, "the store cannot write to its disk and nothing was written; see the log of redis").Because(cause)
+		return failure.New(failure.SystemDisk, op,
+			"the store cannot write to its disk and nothing was written; see the log of redis").Because(cause)
 	}
-	if begins(err, unavailable) {
-		return failure.New(failure.SystemNetwork, op, "the store does not serve at the moment and nothing was written; try again").Because(cause)
+	if hasPrefix(err, unavailable) {
+		return failure.New(failure.SystemNetwork, op,
+			"the store does not serve at the moment and nothing was written; try again").Because(cause)
 	}
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
-		return failure.New(failure.SystemNetwork, op, "all connections to the store are in use and nothing was written; try again").Because(cause)
+		return failure.New(failure.SystemNetwork, op,
+			"all connections to the store are in use and nothing was written; try again").Because(cause)
 	}
-	if begins(err, credentials) {
-		return failure.New(failure.Unknown, op, "the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
+	if hasPrefix(err, credentials) {
+		return failure.New(failure.Unknown, op,
+			"the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
 	}
 	if _, replied := errors.AsType[redis.Error](err); replied {
 		return failure.New(failure.Unknown, op, "the store refused the operation; the log of the service has the cause").Because(cause)
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return failure.New(failure.SystemTimeout, op, "the store did not answer in time and a write may have happened; repeat the call").Because(cause)
+		return failure.New(failure.SystemTimeout, op,
+			"the store did not answer in time and a write may have happened; repeat the call").Because(cause)
 	}
-	return failure.New(failure.SystemNetwork, op, "the store cannot be reached and a write may have happened; repeat the call").Because(cause)
+	return failure.New(failure.SystemNetwork, op,
+		"the store cannot be reached and a write may have happened; repeat the call").Because(cause)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Limits of the connections. The deadline of a call's context is kept beside them.
+// Limits of the connections. The deadline of a call's context applies as well.
 const (
 	poolSize    = 64 // calls of many sessions meet in one fsync, so more wait than work
 	poolTimeout = 2 * time.Second
@@ -27,37 +27,35 @@ const (
 	ioTimeout   = 3 * time.Second
 )
 
-// Config is where Redis is and how it is spoken to.
+// Config says where Redis is and how to connect to it.
 type Config struct {
 	// URL is redis://[user:password@]host:port/db, rediss:// for TLS or unix://path. A query
 	// ?addr=host:port names one more node of a Redis Cluster, and may be repeated.
 	URL      string
 	Security Security
-	// Met, if set, is called on each new connection before it is used, and may speak on it.
-	// Its error ends the connection. A node of a Cluster, which may have been a replica then,
-	// is met again before it is first asked about data.
+	// Met, if set, is called with each new connection before it is used, and may send commands on it. Its error closes the
+	// connection. It is called again before a node of a Cluster, which may have been a replica, is first asked about data.
 	Met func(ctx context.Context, conn *redis.Conn) error
-	// Replicas is how many must have a write before it is acknowledged, and ReplicaTime how
-	// long they may take; 0: 200 ms. With replicas transactions cannot be used.
+	// Replicas is how many replicas must confirm a write before it is acknowledged, and ReplicaTime how long they may take (0
+	// means 200 ms). With replicas, transactions cannot be used.
 	Replicas    int
 	ReplicaTime time.Duration
-	// Dial makes the connections, but not those to a Cluster; nil: over the network.
+	// Dial opens the connections, but not those to a Cluster (nil means over the network).
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Conn is a client of one Redis or Redis Cluster. It connects when first used, and
-// reconnects by itself. Safe for concurrent use; Close it.
+// Conn is a client of one Redis or Redis Cluster. It connects when it is first used, and reconnects by itself. It is safe for
+// concurrent use. Close must be called.
 type Conn struct {
 	redis.UniversalClient
 	addr string
 }
 
-// Addr is where Redis is, without credentials.
+// Addr returns where Redis is, without credentials.
 func (c *Conn) Addr() string { return c.addr }
 
-// New returns a client. It never repeats a command by itself: only the caller knows whether
-// it may (guarantees 5.3). What is wrong with the configuration, files included, is an
-// error that names the flag of the services and holds no password.
+// New returns a client. It never repeats a command by itself, because only the caller knows whether that is safe (guarantees
+// 5.3). An error in the configuration, files included, names the flag of the services and contains no password.
 func New(cfg Config) (*Conn, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // its lines are not ours in form, and every error comes back to us
 	u, err := url.Parse(cfg.URL)
@@ -115,8 +113,7 @@ func newCluster(cfg Config) (*Conn, error) {
 	return &Conn{client, strings.Join(o.Addrs, ",")}, nil
 }
 
-// dialer makes connections with what the files hold then. It is an error when they cannot be
-// used now.
+// dialer opens connections with what the files hold at that time. It fails when the files cannot be used now.
 func (cfg Config) dialer(timeout time.Duration, from *tls.Config) (dialer, error) {
 	if _, err := cfg.Security.tls(from); err != nil {
 		return nil, err
@@ -128,10 +125,10 @@ func (cfg Config) dialer(timeout time.Duration, from *tls.Config) (dialer, error
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout})
 	}
-	return cfg.Security.over(dial, from), nil
+	return cfg.Security.secure(dial, from), nil
 }
 
-// clusterNode is node for one of a Cluster.
+// clusterNode returns a client of one node of a Cluster.
 func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
 	client := cfg.node(o)
 	if cfg.Met != nil {
@@ -140,7 +137,7 @@ func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
 	return client
 }
 
-// node is a client of one node.
+// node returns a client of one node.
 func (cfg Config) node(o *redis.Options) *redis.Client {
 	client := redis.NewClient(o)
 	if cfg.Replicas > 0 {
@@ -149,8 +146,7 @@ func (cfg Config) node(o *redis.Options) *redis.Client {
 	return client
 }
 
-// EachMaster calls do for every node that takes writes, and stops at the first error. The
-// calls may overlap.
+// EachMaster calls do for every node that takes writes, and stops at the first error. The calls may overlap.
 func (c *Conn) EachMaster(ctx context.Context, do func(context.Context, redis.Cmdable) error) error {
 	if cluster, ok := c.UniversalClient.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })

@@ -12,10 +12,10 @@ import (
 // replicaTime is the default of Config.ReplicaTime.
 const replicaTime = 200 * time.Millisecond
 
-// errNotReplicated is that of a write which happened, and of which too few replicas know.
+// errNotReplicated is the error of a write that happened, and that too few replicas have confirmed.
 var errNotReplicated = errors.New("too few replicas have the write")
 
-// reads are the commands that nobody has to wait for.
+// reads are the commands that no replica must confirm.
 var reads = map[string]bool{
 	"get": true, "getrange": true, "exists": true, "hget": true, "hgetall": true, "hmget": true, "smembers": true,
 	"xrange": true, "xrevrange": true, "zrange": true, "zrevrange": true, "zrangebyscore": true, "zrevrangebyscore": true,
@@ -23,8 +23,8 @@ var reads = map[string]bool{
 	"ping": true, "info": true, "config": true, "cluster": true, "wait": true, "hello": true, "auth": true, "select": true, "client": true,
 }
 
-// replicated is a hook that has replicas confirm each write. WAIT counts those that know the
-// last write of its own connection, so it goes behind the write in the same pipeline.
+// replicated is a hook that lets replicas confirm each write. WAIT counts the replicas that have the last write of its own
+// connection, so it follows the write in the same pipeline.
 type replicated struct {
 	node     *redis.Client
 	replicas int
@@ -41,7 +41,7 @@ func (r replicated) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		pipe := r.node.Pipeline()
-		_ = pipe.Process(ctx, cmd) // it is only noted
+		_ = pipe.Process(ctx, cmd) // this only queues the command
 		_, err := pipe.Exec(ctx)
 		return err
 	}

@@ -11,18 +11,17 @@ import (
 	"strings"
 )
 
-// Security is what a client shows to Redis, and asks of it: paths of files, each of which
-// may be empty. They are read anew for each connection, so that they can be replaced while the
-// service runs. The tags are the flags and environment
+// Security holds the paths of the files with the certificates and the password for Redis. Each may be empty. They are read
+// for each connection, so that they can be replaced while the service runs. The tags are the flags and environment
 // variables of the services.
 type Security struct {
-	CA           string `name:"ca" help:"PEM file with the certificates that that of Redis must come from; for a rediss:// URL. Empty: those of the system." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
-	Cert         string `help:"PEM file with the certificate to show to Redis. Empty: none." env:"TROUPE_REDIS_CERT" type:"path" default:"" placeholder:"FILE"`
+	CA           string `name:"ca" help:"PEM file with the CAs of a rediss:// URL. Empty: the system's." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert         string `help:"PEM file with the client certificate for Redis. Empty: none." env:"TROUPE_REDIS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key          string `help:"PEM file with its key." env:"TROUPE_REDIS_KEY" type:"path" default:"" placeholder:"FILE"`
-	PasswordFile string `help:"File with the password for Redis, in the place of that of the URL; read for each connection." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
+	PasswordFile string `help:"File with the password for Redis." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// tls is the configuration of a URL with what the files add; nil when the URL asks for none.
+// tls returns the configuration of a URL with what the files add, or nil when the URL asks for no TLS.
 func (s Security) tls(from *tls.Config) (*tls.Config, error) {
 	if from == nil {
 		if s.CA != "" || s.Cert != "" || s.Key != "" {
@@ -55,12 +54,12 @@ func (s Security) tls(from *tls.Config) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// dialer makes a connection.
+// dialer opens a connection.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// over is a dialer that speaks the TLS of a URL on the connections of another, if it asks for
-// some. Its errors are unsent.
-func (s Security) over(dial dialer, from *tls.Config) dialer {
+// secure returns a dialer that uses TLS on the connections of another dialer, if the URL asks for it. Its errors are
+// unsent.
+func (s Security) secure(dial dialer, from *tls.Config) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		cfg, err := s.tls(from)
 		if err != nil {
@@ -82,7 +81,7 @@ func (s Security) over(dial dialer, from *tls.Config) dialer {
 	}
 }
 
-// credentials reads the password when a connection is made; nil leaves those of the URL.
+// credentials returns a function that reads the password for each connection, or nil to use the one in the URL.
 func (s Security) credentials(user string) func(context.Context) (string, string, error) {
 	if s.PasswordFile == "" {
 		return nil
@@ -96,7 +95,7 @@ func (s Security) credentials(user string) func(context.Context) (string, string
 	}
 }
 
-// password is that of the file; empty when none is named.
+// password reads the password file (empty when none is given).
 func (s Security) password() (string, error) {
 	if s.PasswordFile == "" {
 		return "", nil

@@ -13,11 +13,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// allowed replies which commands the user may not use on a key. Where he may use all, it removes
-// the key, which is never there: that changes nothing, and fails where nothing can be written.
+// allowed replies which commands the user may not use on a key. If it may use all, the script removes the key, which never
+// exists: that changes nothing, and fails where nothing can be written.
 var allowed = redis.NewScript(`
 local refused = {}
-for _, command in ipairs(redis.acl_check_cmd and ARGV or {}) do -- not all that run scripts have it
+for _, command in ipairs(redis.acl_check_cmd and ARGV or {}) do -- not every server has it
   local known, may = pcall(redis.acl_check_cmd, command, KEYS[1], KEYS[1], KEYS[1])
   if not (known and may) then refused[#refused + 1] = command end
 end
@@ -27,15 +27,15 @@ return refused
 
 // Needs is what a service does with a Redis.
 type Needs struct {
-	// Prefix is that of its keys, and Commands what it uses on them, beside what a client needs
-	// to connect. UNLINK is one of them.
+	// Prefix begins its keys. Commands are used on them, besides what a client needs to connect. UNLINK is one of
+	// them.
 	Prefix   string
 	Commands []string
 }
 
-// Serves returns nil when each node that takes writes is there, takes them now, and lets the user
-// of the connection do what is needed. It writes nothing, and takes one round trip to each. What Redis
-// says is a *probe.RefusedError, which quotes no secret.
+// Serves returns nil when each node that should take writes is reachable, takes them now, and permits the user of the
+// connection what is needed. It writes nothing, and takes one round trip to each node. An error that Redis replies is a
+// *probe.NotServingError, which quotes no secret.
 func (c *Conn) Serves(ctx context.Context, needs Needs) error {
 	const op = "redis.Serves"
 	ctx = context.WithValue(ctx, unchanging{}, true)
@@ -50,14 +50,13 @@ func (c *Conn) Serves(ctx context.Context, needs Needs) error {
 		}
 		if len(refused) > 0 {
 			slices.Sort(refused)
-			return unpermitted(needs, strings.Join(refused, ", "), failure.New(failure.Unknown, op, "the store does not let the service do what it must"))
+			return unpermitted(needs, strings.Join(refused, ", "), failure.New(failure.Unknown, op, "the store does not permit the service what it needs"))
 		}
 	}
 	return nil
 }
 
-// unchanging marks the context of what changes nothing, whatever its command: no replica has to
-// confirm it.
+// unchanging marks the context of a command that changes nothing, so that no replica must confirm it.
 type unchanging struct{}
 
 func anys(all []string) []any {
@@ -68,7 +67,7 @@ func anys(all []string) []any {
 	return out
 }
 
-// refusal is Fault, with what a board may say of Redis' reply.
+// refusal is Fault, with what the readiness probe may say about the reply of Redis.
 func (c *Conn) refusal(op string, needs Needs, err error) error {
 	fault := c.Fault(op, err)
 	if _, replied := errors.AsType[redis.Error](err); !replied {
@@ -77,8 +76,8 @@ func (c *Conn) refusal(op string, needs Needs, err error) error {
 	switch code, _, _ := strings.Cut(err.Error(), " "); {
 	case code == "NOPERM":
 		return unpermitted(needs, "scripts", fault)
-	case begins(err, credentials):
-		return &probe.NotServingError{Reason: "does not accept the user of the service and his password", Cause: fault}
+	case hasPrefix(err, credentials):
+		return &probe.NotServingError{Reason: "does not accept the user and password of the service", Cause: fault}
 	default:
 		return &probe.NotServingError{Reason: "does not serve: " + code, Cause: fault}
 	}
@@ -86,7 +85,7 @@ func (c *Conn) refusal(op string, needs Needs, err error) error {
 
 func unpermitted(needs Needs, what string, cause error) error {
 	return &probe.NotServingError{
-		Reason: fmt.Sprintf("does not let the user of the service use %s on keys %s*; give him what users.acl says", what, needs.Prefix),
+		Reason: fmt.Sprintf("does not permit the user of the service to use %s on keys %s*; grant what users.acl says", what, needs.Prefix),
 		Cause:  cause,
 	}
 }

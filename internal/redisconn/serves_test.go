@@ -43,11 +43,11 @@ func TestConn_ServesWhoMayDoWhatHeMust(t *testing.T) {
 	require.NoError(t, conn.Serves(t.Context(), needs))
 
 	for _, c := range []struct{ rule, back, want string }{
-		{"-xadd", "+xadd", "does not let the user of the service use xadd on keys m:*; give him what users.acl says"},
-		{"-@hash", "+hset", "does not let the user of the service use hset on keys m:*; give him what users.acl says"},
-		{"-evalsha", "+evalsha", "does not let the user of the service use scripts on keys m:*; give him what users.acl says"},
-		{"-unlink", "+unlink", "does not let the user of the service use unlink on keys m:*; give him what users.acl says"},
-		{"resetkeys", "~m:*", "does not let the user of the service use scripts on keys m:*; give him what users.acl says"},
+		{"-xadd", "+xadd", "does not permit the user of the service to use xadd on keys m:*; grant what users.acl says"},
+		{"-@hash", "+hset", "does not permit the user of the service to use hset on keys m:*; grant what users.acl says"},
+		{"-evalsha", "+evalsha", "does not permit the user of the service to use scripts on keys m:*; grant what users.acl says"},
+		{"-unlink", "+unlink", "does not permit the user of the service to use unlink on keys m:*; grant what users.acl says"},
+		{"resetkeys", "~m:*", "does not permit the user of the service to use scripts on keys m:*; grant what users.acl says"},
 	} {
 		allow(t, can, c.rule)
 		err := conn.Serves(t.Context(), needs)
@@ -63,7 +63,7 @@ func TestConn_ServesWhoMayDoWhatHeMust(t *testing.T) {
 	require.Contains(t, reason(t, err), "use scripts on keys m:*")
 	for _, url := range []string{"redis://memory:hunter2@" + server.Addr, "redis://memory@" + server.Addr, "redis://" + server.Addr} {
 		err = at(url).Serves(t.Context(), long)
-		require.Equal(t, "does not accept the user of the service and his password", reason(t, err), url)
+		require.Equal(t, "does not accept the user and password of the service", reason(t, err), url)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
 }

@@ -75,7 +75,7 @@ func agreed(ctx context.Context, nodes []*redis.Client) bool {
 	return true
 }
 
-// freePort is one at which nobody listens right now: the default is that of the clients and
+// freePort returns a port that is free right now: the default is that of the clients and
 // 10,000, which may be no port at all.
 func freePort(t testing.TB) string {
 	t.Helper()

@@ -40,7 +40,7 @@ func Unguarded(t testing.TB) *Server {
 	return New(t, "--aclfile", file)
 }
 
-// URL is where a user finds a server at an address. The password is that of Guarded.
+// URL returns the URL of a server for a user, with the password that Guarded sets.
 func URL(user, addr string) string {
 	return (&url.URL{Scheme: "redis", User: url.UserPassword(user, user), Host: addr, Path: "/0"}).String()
 }

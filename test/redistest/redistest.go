@@ -73,7 +73,7 @@ func (s *Server) Start() {
 	}, s.flags)
 	s.child = exec.Command(program, args...)
 	s.child.SysProcAttr = bound()
-	for _, pipe := range []int{3, 4} { // of a process that fuzzes: whoever runs it waits for their end
+	for _, pipe := range []int{3, 4} { // of a fuzzing process: its parent waits until they are closed
 		syscall.CloseOnExec(pipe)
 	}
 	if err := s.child.Start(); err != nil {

@@ -25,12 +25,12 @@ func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
 
 	swapped := run(t, redistest.URL("orchestrator", server.Addr), withEtcd)
 	swapped.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	swapped.awaits(t, "redis: "+server.Addr+" does not let the user of the service use scripts on keys m:*; give him what users.acl says\n")
+	swapped.awaits(t, "redis: "+server.Addr+" does not permit the user of the service to use scripts on keys m:*; grant what users.acl says\n")
 
 	may("-hincrby")
 	r := run(t, redistest.URL("memory", server.Addr), withEtcd)
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	r.awaits(t, "redis: "+server.Addr+" does not let the user of the service use hincrby on keys m:*; give him what users.acl says\n")
+	r.awaits(t, "redis: "+server.Addr+" does not permit the user of the service to use hincrby on keys m:*; grant what users.acl says\n")
 	may("+hincrby")
 	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
 	for _, command := range []string{"xadd", "evalsha_ro", "info"} { // the generation is told by INFO

@@ -153,7 +153,7 @@ func TestApp_WaitsForWhatItNeeds(t *testing.T) {
 	run(t, m)
 	await(t, "it wants a password that this Redis has none for", func() bool {
 		_, body := get(t, a, "/readyz")
-		return body == "trace store: "+redis.Addr+" does not accept the user of the service and his password\n"
+		return body == "trace store: "+redis.Addr+" does not accept the user and password of the service\n"
 	})
 	select {
 	case <-ready:
@@ -312,7 +312,7 @@ func TestApp_SaysWhyItsStoresDoNotServe(t *testing.T) {
 	run(t, m)
 	for user, store := range map[string]string{
 		"orchestrator": "",
-		"memory":       "trace store: " + redis.Addr + " does not let the user of the service use scripts on keys o:*; give him what users.acl says\n",
+		"memory":       "trace store: " + redis.Addr + " does not permit the user of the service to use scripts on keys o:*; grant what users.acl says\n",
 	} {
 		a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.URL(user, redis.Addr)), files(flow))
 		require.NoError(t, err)

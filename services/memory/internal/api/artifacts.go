@@ -64,7 +64,9 @@ func (s *Server) GetArtifact(r *troupev1.MemoryServiceGetArtifactRequest, stream
 	if err != nil {
 		return err
 	}
-	err = stream.Send(&troupev1.MemoryServiceGetArtifactResponse{Item: &troupev1.MemoryServiceGetArtifactResponse_Artifact{Artifact: memorywire.ArtifactToProto(a)}})
+	err = stream.Send(&troupev1.MemoryServiceGetArtifactResponse{
+		Item: &troupev1.MemoryServiceGetArtifactResponse_Artifact{Artifact: memorywire.ArtifactToProto(a)},
+	})
 	for offset := r.GetOffset(); err == nil && offset < a.Size; {
 		piece, failed := s.store.ReadArtifact(ctx, from, a.Content, offset)
 		if failed != nil || len(piece) == 0 {
