@@ -57,7 +57,8 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	}
 	ask := request.Request{
 		Tenant: tenant(stream.Context()), Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
-		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
+		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
+		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()), Above: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
 		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),

@@ -18,7 +18,9 @@ import (
 
 // try runs a step at an instance. It reports whether the instance accepted the step, and returns
 // what came of it.
-func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler) (_ *troupev1.StepResult, accepted bool, _ error) {
+func (d *Dispatcher) try(
+	ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler,
+) (_ *troupev1.StepResult, accepted bool, _ error) {
 	conn, release, err := d.connect(ctx, in)
 	if err != nil {
 		return nil, false, err
@@ -102,7 +104,9 @@ func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCaus
 
 // readStream passes events to the handler until the result comes, and calls received for each item.
 // workerErr is what the worker or the connection did wrong. err comes from the handler.
-func readStream(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func()) (_ *troupev1.StepResult, workerErr, err error) {
+func readStream(
+	req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func(),
+) (_ *troupev1.StepResult, workerErr, err error) {
 	for {
 		item, err := stream.Recv()
 		switch {

@@ -119,7 +119,9 @@ func (s *search) round(ctx context.Context, list *instances.List) (r round) {
 
 // attempt gives the step to an instance and returns the slot afterwards, even if a handler panics:
 // the turn contains the panic, and the dispatcher stays in use.
-func (s *search) attempt(ctx context.Context, in registry.Instance, why selection.Decision, done breakers.Done) (result *troupev1.StepResult, accepted bool, err error) {
+func (s *search) attempt(
+	ctx context.Context, in registry.Instance, why selection.Decision, done breakers.Done,
+) (result *troupev1.StepResult, accepted bool, err error) {
 	began := false
 	defer func() {
 		done(judge(ctx, result, accepted, err))

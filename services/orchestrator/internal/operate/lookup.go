@@ -48,7 +48,8 @@ func (o *Operator) find(id, agent string) (registry.Instance, error) {
 		}
 		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", suffix, id, listed(ids))
 	default:
-		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate", "instances of several agents are called %q; name the agent: %s", id, listed(agents))
+		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate",
+			"instances of several agents are called %q; name the agent: %s", id, listed(agents))
 	}
 }
 

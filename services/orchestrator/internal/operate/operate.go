@@ -96,7 +96,10 @@ func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome,
 
 // forEach records a desire for all instances of an agent, and then calls do for all of them at once.
 // do fills in the outcome. It gets the desire that was recorded before.
-func (o *Operator) forEach(ctx context.Context, agent string, want registry.Want, reason string, within time.Duration, do func(context.Context, *Outcome, registry.Desire)) ([]Outcome, error) {
+func (o *Operator) forEach(
+	ctx context.Context, agent string, want registry.Want, reason string, within time.Duration,
+	do func(context.Context, *Outcome, registry.Desire),
+) ([]Outcome, error) {
 	outcomes, err := o.instancesOf(agent)
 	if err != nil {
 		return nil, err
@@ -127,7 +130,8 @@ func (o *Operator) forEach(ctx context.Context, agent string, want registry.Want
 		}
 	}
 	doing.Wait()
-	o.log.Info("desired state recorded", zap.String("agent", agent), zap.String("want", string(want)), zap.String("reason", reason), zap.Int("instances", len(desires)))
+	o.log.Info("desired state recorded", zap.String("agent", agent), zap.String("want", string(want)),
+		zap.String("reason", reason), zap.Int("instances", len(desires)))
 	return outcomes, nil
 }
 
@@ -141,7 +145,8 @@ func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want 
 		if o.desired.Get(key).Want != registry.Drain {
 			continue
 		}
-		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not drain, resume it", key.ID)
+		out.Err = failure.Newf(failure.InstanceDraining, "operate",
+			"instance %s drains, and will not come back; if its worker does not drain, resume it", key.ID)
 		if want == registry.Run && o.drains.add(key, 0) == 0 {
 			asking.Go(func() {
 				defer panics.Recover("operate", &out.Err)

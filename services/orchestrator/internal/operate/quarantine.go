@@ -35,7 +35,8 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	isKnown := o.desired.IsFromRegistry()
 	if _, ok := o.desired.Quarantine(agent); !ok {
 		if !isKnown {
-			return nil, failure.New(failure.SystemNetwork, "operate", "this orchestrator has just started, and has not read yet what is quarantined; call again")
+			return nil, failure.New(failure.SystemNetwork, "operate",
+				"this orchestrator has just started, and has not read yet what is quarantined; call again")
 		}
 		return nil, failure.Newf(failure.NotFound, "operate", "agent %s is not quarantined", agent)
 	}
@@ -60,5 +61,6 @@ func inDoubt(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return failure.New(failure.SystemNetwork, "operate", "the registry does not answer, and may have recorded it or not; call again when it is there, and stop the workers if that cannot wait").Because(err)
+	return failure.New(failure.SystemNetwork, "operate", "the registry does not answer, and may have recorded it or not; "+
+		"call again when it is there, and stop the workers if that cannot wait").Because(err)
 }

@@ -55,7 +55,8 @@ func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error
 	if ctx.Err() != nil {
 		return err
 	}
-	return failure.New(failure.SystemNetwork, "operate", "the registry does not answer, so no worker was asked; what may have been recorded is taken back. Try again when the registry is there").Because(err)
+	return failure.New(failure.SystemNetwork, "operate", "the registry does not answer, so no worker was asked; "+
+		"what may have been recorded is taken back. Try again when the registry is there").Because(err)
 }
 
 // replace records the right desire in place of the wrong one: now, or once the registry is there.

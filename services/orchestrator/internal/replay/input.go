@@ -63,9 +63,11 @@ func missingRecordingReason(result *troupev1.StepResult) string {
 	case len(result.GetPending()) > 0:
 		return "its calls waited, and what it did went on with the turn that answered them: replay the trace of that"
 	case result.GetFailure() != nil:
-		return "it failed before anything of it was recorded, or that went on with the turn that resumed this one, or is not kept any more (--keep-journals of the memory service)"
+		return "it failed before anything of it was recorded, " +
+			"or that went on with the turn that resumed this one, or is not kept any more (--keep-journals of the memory service)"
 	default:
-		return "nothing of it was recorded, or it is not kept any more (--keep-journals of the memory service); a step that was done in a turn before this one is in the trace of that"
+		return "nothing of it was recorded, or it is not kept any more (--keep-journals of the memory service); " +
+			"a step that was done in a turn before this one is in the trace of that"
 	}
 }
 

@@ -128,7 +128,8 @@ func (r *Replayer) agentsOf(instance string, was *past, numbers []int) (agents [
 		}
 	}
 	if len(agents) == 0 {
-		return nil, failure.Newf(failure.NotFound, op, "instance_id: no agent of these steps (%s) has an instance %q; troupe get instances lists those there are", strings.Join(all, ", "), instance)
+		return nil, failure.Newf(failure.NotFound, op,
+			"instance_id: no agent of these steps (%s) has an instance %q; troupe get instances lists those there are", strings.Join(all, ", "), instance)
 	}
 	return agents, nil
 }

@@ -28,7 +28,9 @@ func NewAuthority() *Authority { return &Authority{counters: map[string]uint64{}
 // Agent chooses among the routes of a step that has no agent. candidate returns the state of an agent
 // at this moment, so the decision must be stored before anything is done by it. Concurrent decisions
 // for one step get different counters. It fails with no_worker when no route is available (OC-6).
-func (a *Authority) Agent(flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate) (choice.Decision, error) {
+func (a *Authority) Agent(
+	flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate,
+) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Agent, Strategy: step.Choose.Strategy, Names: step.Choose.Names}
 	in.Task, in.Constraints = step.Name, union(step.Choose.Needs, ask.Constraints)
 	in.Counter = a.nextCounter(flow.Name + "/" + step.Name)
@@ -62,7 +64,8 @@ func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []regist
 		return d, failure.Newf(failure.AgentContract, Op, "agent %s has no tools; give it some, or remove tools from step %s", step.Agent, step.Name)
 	case d.Target == "":
 		return d, failure.Newf(failure.AgentContract, Op,
-			"step %s may use none of the %d tools of agent %s: %s; declare what they can do, or change the step's tools", step.Name, len(tools), step.Agent, d.Reason)
+			"step %s may use none of the %d tools of agent %s: %s; declare what they can do, or change the step's tools",
+			step.Name, len(tools), step.Agent, d.Reason)
 	}
 	return d, nil
 }

@@ -85,7 +85,8 @@ func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1
 	step, ok := flow.Steps[r.GetStep()]
 	if !ok || !slices.Contains(from.Routes, r.GetStep()) || step.Agent != r.GetTarget() {
 		return Decision{}, failure.Newf(failure.Nondeterminism, Op,
-			"the workflow has changed since step %s chose %s of agent %s, and does not lead there any more; say again what you want", from.Name, r.GetStep(), r.GetTarget())
+			"the workflow has changed since step %s chose %s of agent %s, and does not lead there any more; say again what you want",
+			from.Name, r.GetStep(), r.GetTarget())
 	}
 	return Decision{
 		Step: step, Reason: r.GetReason(), Strategy: r.GetStrategy(), Alternatives: r.GetAlternatives(), Confidence: r.GetConfidence(),

@@ -100,7 +100,8 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 		c.addProblem(in("instances"), "step %s: instances is for a step with an agent", name)
 	}
 	switch c.strategy(at, "choose", d.Strategy, amongAgents,
-		field{"needs", d.Needs != nil, selection.Capability}, field{"priorities", d.Priorities != nil, selection.Priority}, field{"step", d.Step != "", selection.Manual}) {
+		field{"needs", d.Needs != nil, selection.Capability}, field{"priorities", d.Priorities != nil, selection.Priority},
+		field{"step", d.Step != "", selection.Manual}) {
 	case selection.Capability:
 		c.needs(at, "choose", d.Needs)
 	case selection.Priority:

@@ -61,7 +61,8 @@ func (p *planDeclaration) plan() *Plan {
 func (c *checker) asked(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct{ name, text string }{{"task", s.Task}, {"expects", s.Expects}} {
 		if len(f.text) > maxTask {
-			c.addProblem(at(f.name), "step %s: %s has %d bytes; at most %d are allowed, the rest belongs into the agent's instructions", name, f.name, len(f.text), maxTask)
+			c.addProblem(at(f.name),
+				"step %s: %s has %d bytes; at most %d are allowed, the rest belongs into the agent's instructions", name, f.name, len(f.text), maxTask)
 		}
 	}
 	if len(s.Constraints) > maxConstraints {
@@ -91,7 +92,8 @@ func (c *checker) plan(at func(...any) []any, name string, s stepDeclaration, ag
 	}
 	for i, agent := range p.Agents {
 		if agent == "" || len(agents) > 0 && !agents[agent] {
-			c.addProblem(at("plan", "agents", i), "step %s: plan.agents: unknown agent %q; declared are %s", name, agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
+			c.addProblem(at("plan", "agents", i),
+				"step %s: plan.agents: unknown agent %q; declared are %s", name, agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
 		}
 		if slices.Contains(p.Agents[:i], agent) {
 			c.addProblem(at("plan", "agents", i), "step %s: plan.agents names %s twice; once is enough for any number of tasks", name, agent)

@@ -121,7 +121,8 @@ func (p *Pool) unreachable(c *pooled, at endpoint, cause error) error {
 	if c.creds != nil {
 		if why := c.creds.Refusal(); why != nil {
 			p.recordUnproven(at, why)
-			return failure.Newf(failure.PolicySecurity, "dispatch", "the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
+			return failure.Newf(failure.PolicySecurity, "dispatch",
+				"the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
 		}
 	}
 	return failure.Newf(failure.SystemNetwork, "dispatch", "the worker at %s cannot be reached", at.address).Because(cause)
