@@ -25,46 +25,40 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ReasonBegunAgain is the warning of a remote agent whose worker was lost, or whose turn had failed
-// and is asked for once more: the text deltas of its step so far are void.
+// ReasonBegunAgain is the reason of the warning that a remote agent begins again, because its worker was lost or its turn
+// failed and is repeated. The text deltas of its step so far are void.
 const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 
-// Agent returns an agent that has an agent or a workflow of the mesh do its work: in a flow,
-// as a tool, or alone. It is asked in a session of its own, which follows from the session
-// and the branch that it is called from, so that it remembers from turn to turn; of the
-// conversation above it is told what the user said last and what the agents before it found.
-// It acts in the name of the turn (LP-18), whose credential is shown to the orchestrator: so the
-// client has to be one of the mesh in which the agent works.
+// Agent returns an agent whose work is done by an agent or a workflow of the mesh: in a flow, as a tool, or alone. The
+// remote agent runs in a session of its own, derived from the session and the branch of the caller, so it remembers
+// earlier turns. Of the parent conversation it gets the last user input and the results of earlier agents. It acts in
+// the name of the parent turn (LP-18) and shows that turn's credential to the orchestrator, so the client must belong to
+// the mesh in which the caller works.
 //
-// Its turn follows from the turn above and the place of the call in it: when the worker above
-// is lost, its successor attaches to the turn that runs, or has ended, and nothing runs
-// twice. The successor tells its events again. A turn that has failed is told as it is in the first
-// attempt of the step; a later one, and a resume of the turn above, ask for it once more: it is gone
-// on with where it failed, or else asked anew. They cannot tell a retry from a worker that was lost,
-// so the successor of one does so, too, when it finds the remote turn failed; what it asks for is one
-// turn however often that attempt is repeated.
+// The remote turn is derived from the parent turn and the place of the call in it. When the caller's worker is lost, its
+// successor attaches to the remote turn, running or ended, and nothing runs twice; the successor reports its events
+// again. The first attempt of a step reports a failed remote turn as it is. A later attempt, or a resume of the parent
+// turn, asks for it once more: it resumes the remote turn where it failed, or else repeats it. An attempt cannot tell
+// a retry from a lost worker, so a successor does the same. Repeating an attempt never adds another remote turn.
 //
-// The remote turn names the place of the call as its parent, and is told as subtask_started. The
-// events of the remote agent are told with their authors, and branches below the one that
-// it is called from. Its state and artifacts stay in its session. A failure keeps its mode,
-// unless that would say something of the step above: then it is resource_tool.
+// The remote turn names the place of the call as its parent and is reported as subtask_started. Events of the remote agent
+// keep their authors; their branches are below the branch of the caller. State and artifacts stay in the remote
+// session. A failure keeps its mode, unless the mode would say something about the caller's own step: then it is
+// resource_tool.
 //
-// When the remote agent asks a question, or calls of its tools wait for somebody, the turn above
-// ends with that: as a question, in which stands where such calls are answered. That is the
-// remote session, and what comes of it is in there; the turn above does not go on by itself. Its
-// next turn asks the remote agent anew, and calls that still wait then are left for good.
+// When the remote agent asks a question, or calls of its tools wait for answers, the parent turn ends with a question that
+// names the remote session. Such calls are answered there, and their results stay there; the parent turn does not
+// continue by itself. Its next turn asks the remote agent anew and abandons calls that still wait.
 //
-// When the agent above is stopped or cancelled, or nobody reads its events any more, the remote
-// turn is cancelled (AD-33). When its worker is lost, or its step taken away, the remote turn
-// goes on, for the successor attaches to it.
+// The remote turn is cancelled when the caller is stopped or cancelled, or when its events are no longer read (AD-33). It
+// continues when the caller's worker is lost or its step is taken over, because the successor attaches to it.
 //
-// Its turn gets a share of what is left of the budget of the turn above, which is reserved while
-// it runs, and what it used counts there. When it would lie too deep, or there were too many, or
-// nothing is left, it is not asked, and the step above fails with policy_budget (S17).
+// The remote turn gets a share of the rest of the parent's budget. The share is reserved while it runs, and its usage
+// counts there. When it would nest too deep, when there are too many, or when nothing is left, the remote agent is not
+// asked, and the caller's step fails with policy_budget (S17).
 //
-// Config may have what an agent has that does not ask a model itself. Its name is that of
-// target when there is none. An agent that is the remote one itself gets agent_logic. Modes:
-// as those of agent.New.
+// Config may have every setting of an agent that does not call a model itself. Its name defaults to target. An agent that
+// would call itself fails with agent_logic. Modes: those of agent.New.
 func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error) {
 	config.Name = cmp.Or(config.Name, target)
 	if target == "" || config.Run != nil || len(config.Agents) > 0 {
@@ -85,15 +79,15 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 // remote is one turn of a remote agent.
 type remote struct {
 	target string
-	branch string // of the agent that stands for it
+	branch string // of the local agent
 	yield  func(event.Event, error) bool
 
-	spent  *spending.Tally // by the remote turn, as far as it was told
-	before budget.Amounts  // used by the turns of it that had failed
-	usage  execution.Usage // of those
-	trace  string          // of the remote turn, while it runs
-	deaf   bool            // nobody reads any more
-	result execution.Result
+	spent      *spending.Tally // by the remote turn so far
+	before     budget.Amounts  // used by earlier remote turns that failed
+	usage      execution.Usage // of those turns
+	trace      string          // of the remote turn, while it runs
+	readerGone bool            // the caller stopped reading events
+	result     execution.Result
 }
 
 func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error {
@@ -103,7 +97,7 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 	if _, over := inv.Step.Journal.(stepjournal.Sealed); over {
 		return stepjournal.UnrecordedError("client.Agent", "what agent "+r.target+" did in a turn of its own")
 	}
-	// What is asked rests on what was said before, so a successor has to know that.
+	// The request depends on earlier replies, so they must be durable before it is sent.
 	if inv.Step.Journal != nil {
 		if err := inv.Step.Journal.Sync(ctx); err != nil {
 			return err
@@ -128,17 +122,16 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 		ctx = turnctx.Outgoing(turnctx.WithParentTrace(ctx, inv.Step.TraceID))
 	}
 	done, err := r.ask(ctx, c, inv, req)
-	for n := 2; err == nil && failed(done) && n <= attempts(inv); n++ {
-		done, err = r.again(ctx, c, inv, req, done, n)
+	for n := 2; err == nil && isFailed(done) && n <= maxTurns(inv); n++ {
+		done, err = r.retry(ctx, c, inv, req, done, n)
 	}
 	if err != nil || done == nil {
 		return err
 	}
-	return r.end(done, req.GetSessionId())
+	return r.finish(done, req.GetSessionId())
 }
 
-// ask has the remote turn of a request run, or attaches to it, and returns how it ended. The result
-// is nil when nobody wants it any more.
+// ask runs the remote turn of a request, or attaches to it, and returns its result (nil when the caller stopped reading).
 func (r *remote) ask(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
@@ -154,7 +147,7 @@ func (r *remote) ask(ctx context.Context, c *Client, inv agent.Invocation, req *
 			r.trace = ""
 			return done, nil
 		}
-		if r.deaf = !r.tell(e); r.deaf {
+		if r.readerGone = !r.forward(e); r.readerGone {
 			return nil, nil
 		}
 	}
@@ -176,7 +169,7 @@ const cancelTime = 5 * time.Second
 // was stopped, or its turn cancelled. A context that ended for another reason may be that of a
 // worker which is lost; where there is no journal, nobody comes after it.
 func (r *remote) abandon(ctx context.Context, c *Client, inv agent.Invocation) {
-	unwanted := r.deaf || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
+	unwanted := r.readerGone || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
 		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)
 	if r.trace == "" || !unwanted {
 		return
@@ -238,10 +231,10 @@ func conversationOf(ctx context.Context, inv agent.Invocation) string {
 	return inv.Step.SessionID
 }
 
-// tell passes an event on, and reports whether somebody reads.
-func (r *remote) tell(e *troupev1.Event) bool {
+// forward passes an event on, and reports whether somebody reads.
+func (r *remote) forward(e *troupev1.Event) bool {
 	if begun := e.GetTurnStarted(); begun != nil {
-		return r.began(e, begun)
+		return r.reportSubtask(e, begun)
 	}
 	if step := e.GetStepFinished(); step != nil {
 		done := wire.ResultFromProto(step.GetResult())
@@ -251,24 +244,24 @@ func (r *remote) tell(e *troupev1.Event) bool {
 		r.result.Observations = append(r.result.Observations, done.Observations...)
 		return true
 	}
-	payload := payloadOf(e)
+	payload := payloadFromProto(e)
 	if payload == nil {
 		return true
 	}
-	author, branch := r.place(e)
+	author, branch := r.originOf(e)
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Author: author, Branch: branch, Payload: payload}, nil)
 }
 
-// began tells which turn works for this one.
-func (r *remote) began(e *troupev1.Event, begun *troupev1.TurnStarted) bool {
+// reportSubtask tells which turn works for this one.
+func (r *remote) reportSubtask(e *troupev1.Event, begun *troupev1.TurnStarted) bool {
 	s := event.SubtaskStarted{
 		Target: r.target, Session: e.GetSessionId(), Request: begun.GetRequestId(), Trace: e.GetTraceId(), Turn: begun.GetTurnId(),
 	}
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Payload: s}, nil)
 }
 
-// place is the author and the branch of an event; empty for the remote agent itself.
-func (r *remote) place(e *troupev1.Event) (author, branch string) {
+// originOf is the author and the branch of an event; empty for the remote agent itself.
+func (r *remote) originOf(e *troupev1.Event) (author, branch string) {
 	path := strings.Split(cmp.Or(e.GetBranch(), e.GetAgent()), ".")
 	if path[0] == r.target || path[0] == "" {
 		path = path[1:]
@@ -279,8 +272,8 @@ func (r *remote) place(e *troupev1.Event) (author, branch string) {
 	return path[len(path)-1], r.branch + "." + strings.Join(path, ".")
 }
 
-// end tells how the remote turn of a session ended.
-func (r *remote) end(done *troupev1.TurnResult, session string) error {
+// finish tells how the remote turn of a session ended.
+func (r *remote) finish(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := grpcfailure.FromProto(done.GetFailure())
@@ -305,12 +298,12 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	if !r.yield(event.Event{Payload: out}, nil) || failed == nil {
 		return nil
 	}
-	return r.failed(failed)
+	return r.asStepFailure(failed)
 }
 
-// failed is the failure of the remote turn, where its mode would be taken for one of the
+// asStepFailure is the failure of the remote turn, where its mode would be taken for one of the
 // step above.
-func (r *remote) failed(err *failure.Error) error {
+func (r *remote) asStepFailure(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
 		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
 		return err
@@ -318,8 +311,8 @@ func (r *remote) failed(err *failure.Error) error {
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)
 }
 
-// payloadOf is what happened; nil: it is of the mesh, or of a session that is not ours.
-func payloadOf(e *troupev1.Event) event.Payload {
+// payloadFromProto is what happened; nil: it is of the mesh, or of a session that is not ours.
+func payloadFromProto(e *troupev1.Event) event.Payload {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta:
 		return event.TextDelta{Text: p.TextDelta.GetText()}
@@ -330,7 +323,7 @@ func payloadOf(e *troupev1.Event) event.Payload {
 		return event.ModelCall{
 			Model: m.GetModel(), Iteration: int(m.GetIteration()), ToolCalls: int(m.GetToolCalls()),
 			Usage: wire.UsageFromProto(m.GetUsage()), Duration: m.GetDuration().AsDuration(),
-			Finish: event.Finish(word(strings.TrimSuffix(m.GetFinish().String(), "UNSPECIFIED"), "FINISH_REASON_")),
+			Finish: event.Finish(enumName(strings.TrimSuffix(m.GetFinish().String(), "UNSPECIFIED"), "FINISH_REASON_")),
 		}
 	case *troupev1.Event_ToolCallStarted:
 		return event.ToolStarted{CallID: p.ToolCallStarted.GetCallId(), Tool: p.ToolCallStarted.GetTool(), Arguments: p.ToolCallStarted.GetArguments()}
@@ -346,7 +339,7 @@ func payloadOf(e *troupev1.Event) event.Payload {
 		f := p.ToolCallFinished
 		return event.ToolFinished{
 			CallID: f.GetCallId(), Tool: f.GetTool(), Summary: f.GetSummary(), Duration: f.GetDuration().AsDuration(),
-			Status: event.ToolStatus(word(f.GetStatus().String(), "TOOL_STATUS_")),
+			Status: event.ToolStatus(enumName(f.GetStatus().String(), "TOOL_STATUS_")),
 		}
 	case *troupev1.Event_AgentMessage:
 		if p.AgentMessage.GetText() == "" {
@@ -354,7 +347,7 @@ func payloadOf(e *troupev1.Event) event.Payload {
 		}
 		return event.Message{Text: p.AgentMessage.GetText()}
 	case *troupev1.Event_Thinking:
-		return event.Thinking{Topic: event.Topic(word(p.Thinking.GetTopic().String(), "TOPIC_")), Text: p.Thinking.GetText()}
+		return event.Thinking{Topic: event.Topic(enumName(p.Thinking.GetTopic().String(), "TOPIC_")), Text: p.Thinking.GetText()}
 	case *troupev1.Event_Warning:
 		return event.Warning{Reason: p.Warning.GetReason(), Message: p.Warning.GetMessage()}
 	default:
@@ -362,5 +355,5 @@ func payloadOf(e *troupev1.Event) event.Payload {
 	}
 }
 
-// word is the name of a value of an enum, as package event writes it.
-func word(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+// enumName is the name of a value of an enum, as package event writes it.
+func enumName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }

@@ -17,16 +17,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// failed reports whether a remote turn ended with a failure.
-func failed(done *troupev1.TurnResult) bool {
+// isFailed reports whether a remote turn ended with a failure.
+func isFailed(done *troupev1.TurnResult) bool {
 	return done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_FAILED
 }
 
-// attempts is how many turns the step may ask for: one for each of its own attempts. A step that is
-// resumed had at least one before.
-func attempts(inv agent.Invocation) int {
+// maxTurns returns how many remote turns the step may ask for: one for each of its own attempts. A resumed step had at
+// least one before.
+func maxTurns(inv agent.Invocation) int {
 	switch s := inv.Step; {
-	case s.TurnID == "": // nothing would make a second one known to who repeats it
+	case s.TurnID == "": // without a turn id, an attempt could not find a second one again
 		return 1
 	case s.Origin != "":
 		return max(s.Attempt, 2)
@@ -35,13 +35,13 @@ func attempts(inv agent.Invocation) int {
 	}
 }
 
-// again asks for a turn that had failed: it is gone on with where that can be done, or else the same
-// is asked anew. The request id of the nth is the same whoever asks, so that a successor attaches to
-// it; a turn that is resumed more than once has ids of its own each time.
-func (r *remote) again(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest, was *troupev1.TurnResult, n int) (*troupev1.TurnResult, error) {
-	why := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
-	warning := event.Warning{Reason: ReasonBegunAgain, Message: "agent " + r.target + " had failed (" + why + "); it is asked once more, and what it said so far is void"}
-	if r.deaf = !r.yield(event.Event{Payload: warning}, nil); r.deaf {
+// retry asks for a failed turn once more: it resumes the turn if possible, or else repeats the request. All attempts use the
+// same request id for the nth remote turn, so that a successor attaches to it. A parent turn that is resumed again
+// uses other ids.
+func (r *remote) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest, was *troupev1.TurnResult, n int) (*troupev1.TurnResult, error) {
+	reason := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
+	warning := event.Warning{Reason: ReasonBegunAgain, Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void"}
+	if r.readerGone = !r.yield(event.Event{Payload: warning}, nil); r.readerGone {
 		return nil, nil
 	}
 	r.usage = r.usage.Add(wire.UsageFromProto(was.GetUsage()))
@@ -52,7 +52,7 @@ func (r *remote) again(ctx context.Context, c *Client, inv agent.Invocation, fir
 	id += "-" + strconv.Itoa(n)
 
 	if p := was.GetPartial(); p.GetRecoverable() {
-		r.before, r.spent = budget.Amounts{}, new(spending.Tally) // the turn that goes on counts all of it
+		r.before, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn counts all of it
 		on := proto.CloneOf(first)
 		on.Input, on.Target, on.RequestId, on.From = nil, "", id, &troupev1.From{TraceId: p.GetTraceId()}
 		done, err := r.ask(ctx, c, inv, on)
@@ -62,6 +62,6 @@ func (r *remote) again(ctx context.Context, c *Client, inv agent.Invocation, fir
 	}
 	r.before, r.spent = used, new(spending.Tally)
 	anew := proto.CloneOf(first)
-	anew.RequestId = id + "-anew" // the id above may stand for the other
+	anew.RequestId = id + "-anew" // the id without the suffix may belong to the resumed turn
 	return r.ask(ctx, c, inv, anew)
 }

@@ -1,5 +1,4 @@
-// Package client is the Go client of the mesh: what cmd/troupe and programs use to talk to
-// an orchestrator. Errors are failure.Errors, as the server returned them.
+// Package client is the Go client of an orchestrator. Errors are failure.Errors, as the server returned them.
 package client
 
 import (
@@ -20,13 +19,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Client talks to one orchestrator address. Safe for concurrent use. The unary methods are
-// those of the generated clients.
+// Client talks to the orchestrator at one address. Its unary methods are those of the generated clients. Safe for
+// concurrent use.
 type Client struct {
 	troupev1.OrchestratorServiceClient
 	Sessions troupev1.SessionServiceClient
 
-	patience time.Duration // for how long a stream is taken up again without progress
+	patience time.Duration // how long a stream is resumed without progress
 	waiting  func(error, time.Duration)
 }
 
@@ -35,40 +34,37 @@ func New(conn grpc.ClientConnInterface) *Client {
 	return &Client{OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn), Sessions: troupev1.NewSessionServiceClient(conn), patience: patience}
 }
 
-// Waiting returns a client that calls tell before it waits because an orchestrator refused a
-// turn with overloaded: with the refusal, and for how long. Calls of one Turn do not overlap.
+// Waiting returns a client that calls tell before it waits because an orchestrator rejected a turn as overloaded. It passes
+// the rejection and the delay. Calls for one Turn do not overlap.
 func (c *Client) Waiting(tell func(refusal error, d time.Duration)) *Client {
 	other := *c
 	other.waiting = tell
 	return &other
 }
 
-// patience outlasts the restart of an orchestrator, and the lease of 30 s that one leaves
-// behind that was killed.
+// patience outlasts the restart of an orchestrator, and the lease of 30 s of an orchestrator that was killed.
 const patience = 45 * time.Second
 
-// firstPatience is for an address that never answered: it may be a wrong one.
+// firstPatience is for an address that never answered, because it may be wrong.
 const firstPatience = 3 * time.Second
 
-// Turn sends one user input, a text or answers to calls that wait, and yields the events of its trace, from the first to the turn
-// result. A stream that breaks off, or that the server ends because its consumer is slow, is
-// taken up where it stopped, without a gap and without a repeat; text deltas of the break
-// are lost. A text_retracted says that the text deltas of its step so far are void. When nobody
-// drives the turn any more the request is sent again, which takes the turn over. It is given
-// up when nothing new came for 45 s since the first break, 3 s when nothing ever came, and
-// with ctx; at once with policy_security when a certificate is refused before anything was sent, be it
-// that of the mesh or the one shown to it.
+// Turn sends one user input, a text or answers to pending calls, and yields the events of its trace up to the turn result.
 //
-// A request that is refused with overloaded is sent again after the time that the refusal names
-// and up to a quarter more, at most 3 times, and not when ctx would end before. Then the
-// refusal is the error.
+// Turn resumes a stream that breaks, or that the server ends because its consumer is slow. It resumes where the stream
+// stopped, without gaps or repeats; only text deltas of the break are lost. A text_retracted event says that the text
+// deltas of its step so far are void. If no orchestrator drives the turn any more, Turn sends the request again,
+// which makes another orchestrator take the turn over. Turn gives up with ctx, 45 s after the first break without
+// progress, and after 3 s if the server never answered. It fails at once with policy_security when either side
+// rejects the certificate of the other before the request is sent.
 //
-// A request that is sent again carries the auth of the first. It is kept until then, and never
-// part of an error.
+// A request that is rejected as overloaded is sent again after the delay that the rejection names and up to a quarter more,
+// at most 3 times, and not if ctx would end before. Then the rejection is the error.
 //
-// It makes session_id and request_id when there are none, so that taking up is safe from the
-// first byte on. An error is the last item: before any event it means that nothing was
-// admitted, unless its mode is system_network, system_timeout or trace_orphaned.
+// A repeated request carries the auth of the first. It is kept until then, and is never part of an error.
+//
+// Turn sets session_id and request_id if they are empty, so that resuming is safe from the first byte on. An error is the
+// last item. Before any event it means that nothing was admitted, unless its mode is system_network, system_timeout or
+// trace_orphaned.
 func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) iter.Seq2[*troupev1.Event, error] {
 	if req.GetSessionId() == "" && (req.GetFrom() == nil || req.GetFrom().GetFork()) { // else it is that of the trace
 		req.SessionId = uuid.NewString()
@@ -76,7 +72,7 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 	if req.GetRequestId() == "" {
 		req.RequestId = uuid.NewString()
 	}
-	return c.resuming(ctx, "", 0, func(ctx context.Context) (stream, error) {
+	return c.resumeStream(ctx, "", 0, func(ctx context.Context) (stream, error) {
 		s, err := c.Orchestrate(ctx, req)
 		if err != nil {
 			return nil, err
@@ -85,23 +81,23 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 	})
 }
 
-// Watch yields the events of a trace above after, up to the turn result. It resumes as
-// Turn does; but it cannot take a turn over, and ends with trace_orphaned.
+// Watch yields the events of a trace with a sequence above after, up to the turn result. It resumes as Turn does, but it
+// cannot cause a takeover and ends with trace_orphaned instead.
 func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.Seq2[*troupev1.Event, error] {
-	return c.resuming(ctx, traceID, after, nil)
+	return c.resumeStream(ctx, traceID, after, nil)
 }
 
 // stream is the receiving end of either call.
 type stream func() (*troupev1.Event, error)
 
-// resuming opens a trace with open, and goes on with WatchTrace once it knows the trace.
-func (c *Client) resuming(ctx context.Context, traceID string, after uint64, open func(context.Context) (stream, error)) iter.Seq2[*troupev1.Event, error] {
+// resumeStream opens a trace with open, and resumes it with WatchTrace once the trace is known.
+func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64, open func(context.Context) (stream, error)) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		from := after
 		pace := retry.NewBackoff()
-		var broken time.Time // when it broke off first since the last progress; zero: it did not
+		var broken time.Time // time of the first break since the last progress (zero means none)
 		orphaned, answered, unsent, refused := false, false, true, 0
 		for {
 			connect := open
@@ -109,24 +105,24 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, traceID, after) }
 			}
 			began := time.Now()
-			progress, done, err := consume(ctx, connect, &traceID, &after, yield)
+			progress, done, err := forwardStream(ctx, connect, &traceID, &after, yield)
 			if done || err == nil && open == nil && after == from {
-				return // a trace that had ended at after has nothing to add
+				return // the trace has no events above after
 			}
-			_, stopped := errors.AsType[unopened](err)
-			if unsent = unsent && stopped; unsent && refuses(err) {
+			_, stopped := errors.AsType[notOpened](err)
+			if unsent = unsent && stopped; unsent && isCertificateRejected(err) {
 				yield(nil, failure.New(failure.PolicySecurity, "client", "the mesh is not trusted, or does not trust who calls; nothing was sent").Because(err))
 				return
 			}
 			if err == nil {
 				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
-			if after == from && refused < maxRefusals && c.askLater(ctx, err) {
+			if after == from && refused < maxRefusals && c.waitToRetry(ctx, err) {
 				refused++
 				broken = time.Time{}
 				continue
 			}
-			if progress || time.Since(began) >= c.patience { // a stream that held so long was none that failed
+			if progress || time.Since(began) >= c.patience { // a stream that lasted so long did not fail
 				broken = time.Time{}
 				pace.Reset()
 			}
@@ -148,30 +144,30 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 	}
 }
 
-// unopened is why a stream was not opened: the server has no request.
-type unopened struct{ error }
+// notOpened is the error of a stream that could not be opened, so the server has not seen the request.
+type notOpened struct{ error }
 
-// Unwrap returns what gRPC said.
-func (u unopened) Unwrap() error { return u.error }
+// Unwrap returns the error of gRPC.
+func (u notOpened) Unwrap() error { return u.error }
 
-// refuses reports whether no connection was made because a certificate was refused, of either side.
-func refuses(err error) bool {
-	missed, why := grpcfailure.ClassifyDial(err)
-	return (missed == grpcfailure.DialUntrusted || missed == grpcfailure.DialRejected) && strings.Contains(why, "tls: ")
+// isCertificateRejected reports whether no connection was made because one side rejected the certificate of the other.
+func isCertificateRejected(err error) bool {
+	kind, reason := grpcfailure.ClassifyDial(err)
+	return (kind == grpcfailure.DialUntrusted || kind == grpcfailure.DialRejected) && strings.Contains(reason, "tls: ")
 }
 
-// maxRefusals is how many times a refused request is sent again: a mesh that is overloaded has
-// to do something else than to refuse the same.
+// maxRefusals bounds how often a rejected request is repeated, so that an overloaded mesh does not spend its time on
+// rejections.
 const maxRefusals = 3
 
-// askLater waits for as long as a refusal says. It is false when err is none, or ctx ends
-// before the next try.
-func (c *Client) askLater(ctx context.Context, err error) bool {
+// waitToRetry waits for the delay that a rejection asks for. It is false when err asks for none, or when ctx ends before
+// the next try.
+func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 	after, ok := failure.RetryAfter(err)
 	if !ok || !failure.Is(err, failure.Overloaded, failure.PolicyRateLimit) {
 		return false
 	}
-	after += rand.N(after/4 + 1) //nolint:gosec // no secret: so that those who were refused together do not come together
+	after += rand.N(after/4 + 1) //nolint:gosec // not a secret; it spreads the retries of clients that were rejected together
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= after {
 		return false
 	}
@@ -189,14 +185,14 @@ func (c *Client) watch(ctx context.Context, traceID string, after uint64) (strea
 	return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
 }
 
-// consume hands on what one stream brings. Done means that the turn result was handed on,
-// or that the consumer wants no more. Without an error the stream ended by itself.
-func consume(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64, yield func(*troupev1.Event, error) bool) (progress, done bool, _ error) {
+// forwardStream yields the events of one stream. Done means that the turn result was yielded, or that the consumer
+// stopped. Without an error the stream ended by itself.
+func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64, yield func(*troupev1.Event, error) bool) (progress, done bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	recv, err := connect(ctx)
 	if err != nil {
-		return false, false, grpcfailure.FromStatus("client", unopened{err})
+		return false, false, grpcfailure.FromStatus("client", notOpened{err})
 	}
 	for err == nil {
 		var e *troupev1.Event
@@ -208,7 +204,7 @@ func consume(ctx context.Context, connect func(context.Context) (stream, error),
 		*traceID = e.GetTraceId()
 		if s := e.GetSequence(); s > 0 {
 			if s <= *after {
-				continue // the call was sent again before it was known where to go on
+				continue // a repeated request begins with events that were yielded before
 			}
 			*after, progress = s, true
 		}
