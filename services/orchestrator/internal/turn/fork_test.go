@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -132,7 +132,7 @@ func TestTurn_IsTakenOverInMidRound(t *testing.T) {
 	receive(t, working)
 	require.Eventually(t, func() bool {
 		begun, err := first.cfg.Memory.BeginTurn(t.Context(), memory.Begin{
-			Ref: req.Ref(), TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(), LeaseTTL: lease.Duration, Window: 10, LookupOnly: true,
+			Ref: req.Ref(), TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(), LeaseTTL: lease.Duration, Window: 10, LookupOnly: true,
 		})
 		return err == nil && len(begun.Turn.Steps) == 2
 	}, patience, 10*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/step"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
 // revive has an instance of research started anew.
@@ -41,7 +41,7 @@ func TestTurn_PoisonIsQuarantined(t *testing.T) {
 	events := collect(t, runner, ask("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
 	instances := strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", ")
-	require.Len(t, instances, step.MaxAttempts)
+	require.Len(t, instances, assignment.MaxAttempts)
 	require.Contains(t, instances, "research-1")
 	require.Contains(t, instances, "research-2")
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
@@ -78,7 +78,7 @@ func TestTurn_PoisonIsTriedElsewhereToo(t *testing.T) {
 			rig.on("research", func(s *scriptedStep) error {
 				lost++
 				rig.revive("research-0", lost)
-				if lost == step.MaxAttempts && others > 0 {
+				if lost == assignment.MaxAttempts && others > 0 {
 					rig.join("research", others) // which is research-2
 				}
 				return s.vanish()

@@ -36,7 +36,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -137,10 +137,10 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 // begin is what an orchestrator asks the memory service for a request.
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
-		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: r.workflows.All()[0].Window,
 	}
-	if admit.KindOf(req) == admit.Text {
+	if decide.KindOf(req) == decide.Text {
 		begin.Message = conversation.User(req.Text)
 		begin.Message.Attachments = req.Files
 	}

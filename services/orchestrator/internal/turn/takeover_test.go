@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
@@ -150,7 +150,7 @@ func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestRunner_ATurnThatCannotBeTakenOverIsFailed(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: admit.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)

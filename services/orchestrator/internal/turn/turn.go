@@ -4,12 +4,14 @@
 // The phases of a turn are packages. Each takes the value of the one before it, and makes its own:
 //
 //	request   request.Request    what a caller asks, as a value
-//	admit     admit.Admission    what the request is: a new turn, a repeated one, answers, a resume, a fork;
-//	                             the permit it needs; the turn that the memory service begins
-//	takeover  admit.Admission    the same for a turn whose orchestrator went away: its trace asks
-//	run       run.Begun          drives the begun turn through its stages, a table of states
-//	step      step.Conversation  has the steps of one round done by instances, attempt after attempt
-//	conclude  conclude.Outcome   closes the turn, then its trace
+//	decide    decide.Admission   what the request is, by a table: a new turn, a repeated one, answers, a resume,
+//	                             a fork, a takeover
+//	admit     run.Begun          waits for the session and for a permit, and begins the turn in the memory service
+//	takeover  run.Begun          does so for a turn whose orchestrator went away
+//	run       conclude.Outcome   drives the begun turn through its stages, a table of states
+//	step      execution.Result   has the steps of one round done by instances, attempt after attempt;
+//	                             assignment is what an instance is given, quarantine ends a barred agent's steps
+//	conclude  the last event     closes the turn, then its trace
 //
 // They share three things that live as long as the turn does:
 //
@@ -30,7 +32,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -42,6 +43,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
@@ -89,7 +91,7 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	steps, err := step.New(step.Config{
-		Owner: cfg.Owner, Active: r.active, Traces: cfg.Traces, Roster: cfg.Roster, Dispatcher: cfg.Dispatcher,
+		Owner: cfg.Owner, CancelDescendants: r.cancelDescendants, Roster: cfg.Roster, Dispatcher: cfg.Dispatcher,
 		Workflows: cfg.Workflows, Credentials: cfg.Credentials, Telemetry: cfg.Telemetry,
 	})
 	if err != nil {
@@ -97,17 +99,20 @@ func New(cfg Config) (*Runner, error) {
 	}
 	driver := run.New(run.Config{
 		Memory: cfg.Memory, Renewal: cfg.renewal, Publisher: publisher, Closer: r.closer, Steps: steps,
-		Active: r.active, Drain: r.drain, Roster: cfg.Roster, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
+		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Roster.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
 	})
+	decider := &decide.Decider{
+		Memory: cfg.Memory, Traces: cfg.Traces, Roster: cfg.Roster, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubt(),
+	}
 	if r.admit, err = admit.New(admit.Config{
-		Timeout: cfg.Timeout, Memory: cfg.Memory, Traces: cfg.Traces, Roster: cfg.Roster, Workflows: cfg.Workflows,
+		Timeout: cfg.Timeout, Traces: cfg.Traces, Decider: decider,
 		Gate: cfg.Gate, Active: r.active, Drain: r.drain, Driver: driver, Telemetry: cfg.Telemetry,
 	}); err != nil {
 		return nil, err
 	}
 	r.adopter, err = takeover.New(takeover.Config{
 		Traces: cfg.Traces, Roster: cfg.Roster, Gate: cfg.Gate, Active: r.active, Drain: r.drain,
-		Admitter: r.admit, Closer: r.closer, Driver: driver, Telemetry: cfg.Telemetry,
+		Memory: cfg.Memory, Decider: decider, Closer: r.closer, Driver: driver, Telemetry: cfg.Telemetry,
 	})
 	return r, err
 }
@@ -123,7 +128,6 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 			yield(nil, err)
 			return
 		}
-		req.Auth = execution.Auth{} // the turn has it; a watcher needs none
 		if begun.Status == memory.StatusClosed {
 			r.endOrphan(ctx, req, begun.Turn)
 		}
@@ -161,39 +165,6 @@ func errNotStored(begun memory.Begun) error {
 	return failure.Newf(failure.TraceOrphaned, op,
 		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
 		WithRetryAfter(begun.LeaseLeft)
-}
-
-// Cancel ends the turn of a session that this orchestrator drives, if there is one, as cancelled. It
-// returns when the turn has ended, or with ctx. Then the turn ends all the same.
-func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
-	if turn := r.active.OfSession(ref); turn != nil {
-		return turn.Cancel(ctx, "")
-	}
-	return nil
-}
-
-// CancelTrace ends the turn of a trace as cancelled, at whichever orchestrator, and returns when it has
-// ended (OC-5). A turn that has ended is left as it is. When ctx ends before another owner has noticed,
-// the turn is cancelled all the same. Modes: not_found, trace_orphaned when no orchestrator drives the trace.
-func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) error {
-	if turn := r.active.OfTrace(ref); turn != nil {
-		return turn.Cancel(ctx, reason)
-	}
-	record, err := r.cfg.Traces.Store().Get(ctx, ref)
-	if err != nil || record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
-		return err
-	}
-	if err := r.cfg.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason}); err != nil {
-		return err
-	}
-	for _, watchErr := range r.cfg.Traces.Watch(ctx, ref, record.GetLastSequence()) {
-		err = watchErr
-	}
-	if failure.Is(err, failure.TraceOrphaned) {
-		err = failure.New(failure.TraceOrphaned, "turn.CancelTrace",
-			"no orchestrator drives the trace; its session is free once the lease of the turn has run out")
-	}
-	return err
 }
 
 // Maintain renews the traces that run here and adopts orphaned ones (guarantee F4), until ctx ends. That

@@ -4,8 +4,7 @@
 //	admit.go   Admit: find the session, and wait for it if another turn is open (queue.go)
 //	once.go    concurrent calls for the same request are one
 //	permit.go  wait for a permit of the admission controller, unless the turn is known
-//	decide.go  decide what the request is: the table of cases
-//	answer.go, earlier.go, fork.go  what follows from the cases that continue an earlier turn
+//	decide     package decide says what the request is, by its table of cases
 //	begin.go   begin the turn in the memory service, and start driving it
 package admit
 
@@ -19,37 +18,28 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
-
-// op names the operation in failures.
-const op = "turn.Orchestrate"
 
 // Memory is what admission needs of the memory service.
 type Memory interface {
 	lease.Memory
-	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
-	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
-	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
+	decide.Memory
 }
 
 // Config is what an Admitter works with.
 type Config struct {
 	Timeout   time.Duration // of a turn whose request and workflow name none
-	Memory    Memory
 	Traces    *trace.Traces
-	Roster    *instances.Cache
-	Workflows *workflow.Set
+	Decider   *decide.Decider
 	Gate      *admission.Gate
 	Active    *active.Table
 	Drain     *active.Drain
@@ -65,7 +55,6 @@ type Admitter struct {
 	flights singleflight.Group // concurrent calls for one request
 	callers *callers
 	lookups chan struct{} // holds one for each request that looks for its turn before it waits
-	inDoubt *inDoubt
 }
 
 // waits are the boundaries of the histogram of waiting for answers, in seconds.
@@ -77,17 +66,19 @@ func New(cfg Config) (*Admitter, error) {
 		metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
 	return &Admitter{
 		Config: cfg, log: cfg.Telemetry.Log, waited: waited,
-		callers: newCallers(), lookups: make(chan struct{}, maxLookups), inDoubt: newInDoubt(),
+		callers: newCallers(), lookups: make(chan struct{}, maxLookups),
 	}, err
 }
 
-// Admit begins the turn of a request and starts driving it, or finds the turn. While another turn of the
-// session is open it does what OnBusy says: a request waits no longer than its turn may take, and only as
-// long as its caller does. A request that does not wait never overtakes requests that do. Answers
-// interrupt no turn. An error means that no turn was begun, unless it is system_network or
+// Admit begins the turn of a request and starts driving it, or finds the turn. It returns the request with
+// its session, and without its credentials.
+//
+// While another turn of the session is open Admit does what OnBusy says. A request waits no longer than its
+// turn may take, and only as long as its caller does. A request that does not wait never overtakes requests
+// that do. Answers interrupt no turn. An error means that no turn was begun, unless it is system_network or
 // system_timeout, which leave that open.
 func (a *Admitter) Admit(ctx context.Context, req request.Request) (request.Request, memory.Begun, error) {
-	req, err := a.locate(ctx, req)
+	req, err := a.Decider.Locate(ctx, req)
 	if err != nil {
 		return req, memory.Begun{}, err
 	}
@@ -96,6 +87,7 @@ func (a *Admitter) Admit(ctx context.Context, req request.Request) (request.Requ
 		req.OnBusy = request.Enqueue // the open turn may be the one that continues with another answer
 	}
 	begun, err := a.admit(ctx, req)
+	req.Auth = execution.Auth{} // the turn has it; a watcher needs none
 	return req, begun, err
 }
 

@@ -6,11 +6,17 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
@@ -25,7 +31,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 			permit.End(false)
 		}
 	}()
-	decided, err := a.decide(ctx, req)
+	decided, err := a.Decider.Decide(ctx, req)
 	if err != nil {
 		return memory.Begun{}, err
 	}
@@ -52,7 +58,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	req.Files = Attachments(begun) // their bytes are in the memory service now
 	decided.Begin.Message.Attachments = req.Files
 	if err := a.Driver.Start(ctx, a.begun(req, decided, begun, permit)); err != nil {
-		a.inDoubt.note(decided, err)
+		a.Decider.InDoubt.Note(decided, err)
 		return begun, err
 	}
 	started = true
@@ -60,30 +66,31 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 }
 
 // begun is the turn to drive.
-func (a *Admitter) begun(req request.Request, decided Admission, begun memory.Begun, permit *admission.Pass) run.Begun {
+func (a *Admitter) begun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Pass) run.Begun {
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.Begun{
-		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow, History: begun.History,
+		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
+		Said:  assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
 		Rerun: decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
 	}
 }
 
 // beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
-func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *Admission) (memory.Begun, error) {
+func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *decide.Admission) (memory.Begun, error) {
 	decided.Begin.LookupOnly = decided.TargetErr != nil
-	if tried, ok := a.inDoubt.take(decided.Begin.TurnID); ok {
-		decided.Begin.TraceID = tried.trace
+	if tried, ok := a.Decider.InDoubt.Take(decided.Begin.TurnID); ok {
+		decided.Begin.TraceID = tried.Trace
 	}
-	begun, err := a.Ask(ctx, decided.Begin)
-	a.inDoubt.note(*decided, err)
+	begun, err := a.Decider.Ask(ctx, decided.Begin)
+	a.Decider.InDoubt.Note(*decided, err)
 	abandoned := err == nil && begun.Status != memory.StatusClosed && begun.LeaseLeft == 0
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
 		return memory.Begun{}, decided.TargetErr
 	case decided.Begin.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
-		return begun, errNothingPending
+		return begun, decide.ErrNothingPending
 	case decided.Begin.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
-		return begun, errSessionMoved(req.From.Trace)
+		return begun, decide.ErrSessionMoved(req.From.Trace)
 	}
 	return begun, err
 }
@@ -106,4 +113,21 @@ func lastUserText(history []conversation.Message) string {
 		}
 	}
 	return ""
+}
+
+// logAnswers logs and counts the answers with which a turn continues, without their texts.
+func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided decide.Admission) {
+	waited := max(0, time.Since(decided.Since))
+	tools := map[string]string{}
+	for _, p := range decided.Pending {
+		tools[p.ID] = p.Tool
+	}
+	for _, answer := range decided.Begin.Answers {
+		a.log.Info("pending call answered",
+			zap.String("session", req.Session), zap.String("trace", decided.Begin.TraceID), zap.String("root_trace_id", req.Root),
+			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),
+			zap.String("by", answer.By), zap.Bool("late", answer.Late), zap.Duration("waited", waited))
+		a.waited.Record(ctx, waited.Seconds(), metric.WithAttributes(
+			attribute.String("verdict", string(answer.Verdict)), attribute.Bool("late", answer.Late)))
+	}
 }

@@ -41,7 +41,7 @@ func Once[T any](ctx context.Context, a *Admitter, key string, do func(context.C
 			return nil, active.ErrStopping
 		}
 		defer a.Drain.Leave()
-		defer panics.Recover(op, &err)
+		defer panics.Recover("turn.Orchestrate", &err)
 		return do(context.WithoutCancel(ctx))
 	})
 	select {

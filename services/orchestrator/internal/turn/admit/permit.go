@@ -8,6 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
@@ -30,7 +31,7 @@ func (a *Admitter) acquirePermit(
 			return permit, memory.Begun{}, nil
 		}
 	}
-	_, inDoubt := a.inDoubt.peek(req.TurnID())
+	_, inDoubt := a.Decider.InDoubt.Peek(req.TurnID())
 	if inDoubt || foundBusy || a.Active.OfSession(req.Ref()) != nil { // it is that turn, or the session is busy
 		return a.Gate.Force(req.Tenant), memory.Begun{}, nil
 	}
@@ -69,15 +70,15 @@ func (a *Admitter) acquirePermit(
 // find looks for the turn of a request without beginning it. Abandoned reports that the turn is open and
 // that its lease has run out, so that it has to be taken over.
 func (a *Admitter) find(ctx context.Context, req request.Request) (_ memory.Begun, abandoned bool, _ error) {
-	decided, err := a.decide(ctx, req)
+	decided, err := a.Decider.Decide(ctx, req)
 	if err != nil {
 		return memory.Begun{}, false, err
 	}
-	begun, found, err := a.Known(ctx, decided.Begin)
+	begun, found, err := a.Decider.Known(ctx, decided.Begin)
 	switch found {
-	case Absent:
+	case decide.Absent:
 		return memory.Begun{}, false, decided.TargetErr
-	case Abandoned:
+	case decide.Abandoned:
 		return memory.Begun{}, true, decided.TargetErr
 	}
 	return begun, false, err
@@ -91,7 +92,7 @@ func (a *Admitter) waitsForOther(ctx context.Context, req request.Request) bool 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	s, err := a.Memory.GetSession(ctx, req.Ref())
+	s, err := a.Decider.Memory.GetSession(ctx, req.Ref())
 	return err == nil && s.OpenTurn != ""
 }
 
@@ -119,6 +120,6 @@ func (a *Admitter) fanOutElsewhere(ctx context.Context, parent trace.Ref) (fanOu
 	if err != nil || found.Record.GetState() != troupev1.TraceState_TRACE_STATE_RUNNING {
 		return 0, false
 	}
-	flow, _, _ := a.resolve(found.Record.GetTarget())
+	flow, _, _ := a.Decider.Resolve(found.Record.GetTarget())
 	return request.LabelsOf(found).Allowed(flow.Budget).Limits.FanOut, true
 }

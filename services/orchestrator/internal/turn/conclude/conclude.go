@@ -99,7 +99,7 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	if err != nil {
 		return errors.Join(o.Err, err)
 	}
-	if err := t.Events.IgnoreFull(t.Events.CatchUp(ctx, closed.Steps)); err != nil {
+	if err := t.Events.IgnoreFull(t.Events.Prior().CatchUp(ctx, closed.Steps)); err != nil {
 		return errors.Join(o.Err, err)
 	}
 	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {

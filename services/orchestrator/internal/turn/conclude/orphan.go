@@ -55,7 +55,7 @@ func (c *Closer) complete(ctx context.Context, t Turn) error {
 			return err
 		}
 	}
-	rest := errors.Join(t.Events.RetractOpen(ctx), t.Events.CatchUp(ctx, t.Turn.Steps))
+	rest := errors.Join(t.Events.Prior().RetractOpen(ctx), t.Events.Prior().CatchUp(ctx, t.Turn.Steps))
 	if err := t.Events.IgnoreFull(rest); err != nil {
 		return err
 	}

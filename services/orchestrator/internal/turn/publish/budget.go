@@ -12,14 +12,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// spending adds up what the events of the trace used.
-func (w *Writer) spending() *spending.Tally { return &w.translation.Spending }
-
 // Used is what the turn has used so far.
-func (w *Writer) Used() budget.Amounts { return w.spending().Used() }
+func (w *Writer) Used() budget.Amounts { return w.translation.Spending.Used() }
 
 // UsedBy is what one step of the turn has used so far.
-func (w *Writer) UsedBy(step int) budget.Amounts { return w.spending().UsedByStep(step) }
+func (w *Writer) UsedBy(step int) budget.Amounts { return w.translation.Spending.UsedByStep(step) }
 
 // warnBudget publishes a warning after an event with which most of a kind of budget is used, once per
 // kind in the life of the trace.
@@ -29,7 +26,7 @@ func (w *Writer) warnBudget(ctx context.Context, e *troupev1.Event) {
 	default:
 		return // it used nothing
 	}
-	for _, due := range w.spending().DueWarnings() {
+	for _, due := range w.translation.Spending.DueWarnings() {
 		// A warning that cannot be published breaks nothing, and the log has it.
 		_ = w.Write(ctx, troupev1.Stage_STAGE_EXECUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due}})
 	}
@@ -52,7 +49,7 @@ func (w *Writer) WatchTime(work, ctx context.Context, timeout time.Duration, t *
 			return
 		case <-due.C:
 		}
-		if late := w.spending().TimeWarning(timeout-time.Until(end), timeout); late != nil {
+		if late := w.translation.Spending.TimeWarning(timeout-time.Until(end), timeout); late != nil {
 			// A warning that cannot be published breaks nothing, and the log has it.
 			_ = w.Write(ctx, max(w.events.Stage(), troupev1.Stage_STAGE_ROUTE), &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: late}})
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
 // Why the text of a step is retracted.
@@ -25,14 +26,21 @@ var (
 		"the step was committed, but the stream of its worker broke off; its whole text follows")
 )
 
-// PriorAttempt is the attempt at a step that an earlier owner published last; 0 when it published none.
-func (w *Writer) PriorAttempt(step int) int { return int(w.prior.Started[step].GetAttempt()) }
+// Prior is what earlier owners of the turn published of its steps, and completes that.
+type Prior struct {
+	writer    *Writer
+	turn      session.Turn
+	published trace.Published // when the writer opened, or at CatchUp
+}
 
-// PriorFailures are the failed steps that earlier owners published. They are stored nowhere else, and
+// Attempt is the attempt at a step that an earlier owner published last; 0 when it published none.
+func (p *Prior) Attempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
+
+// Failures are the failed steps that earlier owners published. They are stored nowhere else, and
 // the way of the turn depends on them.
-func (w *Writer) PriorFailures() (failed []execution.Result) {
-	for _, number := range slices.Sorted(maps.Keys(w.prior.Finished)) {
-		if r := w.prior.Finished[number]; r.GetFailure() != nil {
+func (p *Prior) Failures() (failed []execution.Result) {
+	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
+		if r := p.published.Finished[number]; r.GetFailure() != nil {
 			failed = append(failed, wire.ResultFromProto(r))
 		}
 	}
@@ -40,9 +48,9 @@ func (w *Writer) PriorFailures() (failed []execution.Result) {
 }
 
 // RetractOpen retracts the text of all steps that were lost with the earlier owner.
-func (w *Writer) RetractOpen(ctx context.Context) error {
-	for _, number := range slices.Sorted(maps.Keys(w.prior.Started)) {
-		if err := w.retractOnce(ctx, number, errOwnerLost); err != nil {
+func (p *Prior) RetractOpen(ctx context.Context) error {
+	for _, number := range slices.Sorted(maps.Keys(p.published.Started)) {
+		if err := p.retractOnce(ctx, number, errOwnerLost); err != nil {
 			return err
 		}
 	}
@@ -50,13 +58,13 @@ func (w *Writer) RetractOpen(ctx context.Context) error {
 }
 
 // retractOnce retracts the text of a step that began and did not end, unless that was done before.
-func (w *Writer) retractOnce(ctx context.Context, number int, why error) error {
-	begun := w.prior.Started[number]
-	if begun == nil || w.prior.Retracted[number] {
+func (p *Prior) retractOnce(ctx context.Context, number int, why error) error {
+	begun := p.published.Started[number]
+	if begun == nil || p.published.Retracted[number] {
 		return nil
 	}
-	w.prior.Retracted[number] = true
-	return w.Retract(ctx, w.priorPosition(number, begun.GetAgent()), why, nil)
+	p.published.Retracted[number] = true
+	return p.writer.Retract(ctx, p.position(number, begun.GetAgent()), why, nil)
 }
 
 // Retract publishes that the text of an attempt is void, and what the attempt used, if it said so.
@@ -66,10 +74,10 @@ func (w *Writer) Retract(ctx context.Context, at Position, why error, used *trou
 	}}})
 }
 
-// priorPosition is the position of a step of an earlier owner, as far as that one published it.
-func (w *Writer) priorPosition(number int, agent string) Position {
+// position is the position of a step of an earlier owner, as far as that one published it.
+func (p *Prior) position(number int, agent string) Position {
 	at := Position{Number: number, Attempt: 1, Agent: agent}
-	if started := w.prior.Started[number]; started != nil {
+	if started := p.published.Started[number]; started != nil {
 		at.Attempt, at.Instance = int(started.GetAttempt()), started.GetInstanceId()
 	}
 	return at
@@ -77,9 +85,9 @@ func (w *Writer) priorPosition(number int, agent string) Position {
 
 // NeedsEnd reports whether the trace lacks the end of a step that is done. It does not for steps that
 // the turn has inherited, or that come before the one whose calls were answered.
-func (w *Writer) NeedsEnd(number int) bool {
+func (p *Prior) NeedsEnd(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
-	return w.prior.Finished[number] == nil && number >= AnsweredStep(w.turn.Turn) && !slices.ContainsFunc(w.turn.Turn.Steps, inherited)
+	return p.published.Finished[number] == nil && number >= AnsweredStep(p.turn) && !slices.ContainsFunc(p.turn.Steps, inherited)
 }
 
 // AnsweredStep is the number of the step that waited for the answers of a turn; 0 when the turn has
@@ -92,18 +100,18 @@ func AnsweredStep(t session.Turn) int {
 }
 
 // Recovered publishes the text and the end of a step that is done, but whose owner did not publish that.
-func (w *Writer) Recovered(ctx context.Context, r execution.Result) error {
-	at := w.priorPosition(r.Step, r.Agent)
+func (p *Prior) Recovered(ctx context.Context, r execution.Result) error {
+	at := p.position(r.Step, r.Agent)
 	if r.Text != "" {
-		if err := w.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
+		if err := p.writer.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
 			return err
 		}
 	}
 	finished := &troupev1.StepFinished{Result: wire.ResultToProto(r)}
-	if began := w.prior.Started[r.Step].GetTime(); began != nil {
+	if began := p.published.Started[r.Step].GetTime(); began != nil {
 		finished.Duration = durationpb.New(time.Since(began.AsTime()))
 	}
-	return w.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: finished}})
+	return p.writer.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: finished}})
 }
 
 // Republish retracts the text of a step whose worker was lost after its commit, and publishes the
@@ -120,13 +128,13 @@ func textDelta(text string) *troupev1.Event {
 }
 
 // CatchUp publishes the committed steps whose end is not on the trace yet, as it is now.
-func (w *Writer) CatchUp(ctx context.Context, committed []execution.Result) error {
-	w.prior = w.events.Published()
+func (p *Prior) CatchUp(ctx context.Context, committed []execution.Result) error {
+	p.published = p.writer.events.Published()
 	for _, step := range committed {
-		if !w.NeedsEnd(step.Step) {
+		if !p.NeedsEnd(step.Step) {
 			continue
 		}
-		if err := errors.Join(w.retractOnce(ctx, step.Step, errCutOff), w.Recovered(ctx, step)); err != nil {
+		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.Recovered(ctx, step)); err != nil {
 			return err
 		}
 	}

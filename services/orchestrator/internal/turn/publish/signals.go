@@ -87,7 +87,8 @@ func (s *signals) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
 		d := p.RoutingDecision
-		s.decisions.Add(ctx, 1, metric.WithAttributes(label("type", d.GetType().String(), "DECISION_TYPE_"), label("strategy", d.GetStrategy().String(), "ROUTING_STRATEGY_")))
+		s.decisions.Add(ctx, 1, metric.WithAttributes(
+			label("type", d.GetType().String(), "DECISION_TYPE_"), label("strategy", d.GetStrategy().String(), "ROUTING_STRATEGY_")))
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
 		s.decisions.Add(ctx, 1, metric.WithAttributes(label("type", c.GetType().String(), "DECISION_TYPE_"), attribute.String("strategy", c.GetStrategy())))

@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
@@ -63,8 +64,8 @@ type Writer struct {
 	stages      stages
 	signals     *signals
 	translation tracelog.Translator // of events, for the log; it adds up what they used
-	prior       trace.Published     // what was published of steps before this writer opened, or CatchUp
-	pending     bool                // a choice was published that may not be stored yet
+	prior       *Prior
+	pending     bool // a choice was published that may not be stored yet
 }
 
 // Open opens the trace of a turn. With takenOver the trace may hold events of earlier owners: Open
@@ -83,16 +84,17 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 	}()
 	w := &Writer{
 		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
-		events: events, signals: p.signals, prior: events.Published(),
+		events: events, signals: p.signals,
 	}
+	w.prior = &Prior{writer: w, turn: t.Turn, published: events.Published()}
 	if !events.Empty() {
 		w.stages.resumeAt(events.Stage())
 		p.auditTakeover(t)
 	}
 	for _, e := range events.Events() {
-		w.spending().Note(e)
+		w.translation.Spending.Note(e)
 	}
-	if allowed, ok := request.AllowanceFromPlan(w.spending().Budget()); ok {
+	if allowed, ok := request.AllowanceFromPlan(w.translation.Spending.Budget()); ok {
 		w.turn.Allowed = allowed
 	}
 	read = true
@@ -145,6 +147,9 @@ func (p *Publisher) auditTakeover(t Turn) {
 		},
 	})
 }
+
+// Prior is what earlier owners of the turn published.
+func (w *Writer) Prior() *Prior { return w.prior }
 
 // Log is the logger of the turn; its lines name the run.
 func (w *Writer) Log() *zap.Logger { return w.log }
@@ -225,6 +230,18 @@ func blobs(files []conversation.Attachment) []*troupev1.Blob {
 	return all
 }
 
+// Decision publishes who works next, at what, and how long the decision took. A choice was published when
+// it was made, and is not published again.
+func (w *Writer) Decision(ctx context.Context, task cursor.Task, took time.Duration) error {
+	if n := task.Decision.Choice; n > 0 && w.Choice(n) != nil {
+		return nil
+	}
+	task.Decision.Duration = took
+	decision := task.Decision.Proto()
+	decision.Number, decision.Task = int32(task.Number), conversation.Brief(task.Decision.Step.Task, MaxText)
+	return w.Choose(ctx, decision)
+}
+
 // Choose publishes a choice. Settle waits until it is stored.
 func (w *Writer) Choose(ctx context.Context, choice *troupev1.RoutingDecision) error {
 	return w.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: choice}})
@@ -233,11 +250,13 @@ func (w *Writer) Choose(ctx context.Context, choice *troupev1.RoutingDecision) e
 // Follow notes a choice that the turn has made, so that it is never made again.
 func (w *Writer) Follow(number int, choice *troupev1.RoutingDecision) {
 	w.pending = true
-	w.prior.Choices[number] = choice
+	w.prior.published.Choices[number] = choice
 }
 
 // Choice is the choice of a number that was published on this trace; nil when there is none.
-func (w *Writer) Choice(number int) *troupev1.RoutingDecision { return w.prior.Choices[number] }
+func (w *Writer) Choice(number int) *troupev1.RoutingDecision {
+	return w.prior.published.Choices[number]
+}
 
 // Settle waits until published choices are stored, if there are any. Only the trace has them, and the
 // way of the turn depends on them. It costs one write in sequence for each round with a choice.

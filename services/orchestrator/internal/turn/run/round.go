@@ -7,13 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/step"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -47,7 +45,7 @@ func (t *Turn) checked(err error) (state, error) {
 	if err != nil {
 		return stopping, err
 	}
-	if err := t.checkWorkflow(t.course.Round()); err != nil || len(t.course.Round()) == 0 {
+	if err := checkWorkflow(t.begun, len(t.said.Results), t.course.Round()); err != nil || len(t.course.Round()) == 0 {
 		return stopping, err
 	}
 	return running, nil
@@ -82,15 +80,15 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 			open = append(open, task)
 			continue
 		}
-		if t.events.NeedsEnd(task.Number) {
-			if err := errors.Join(t.publishDecision(ctx, task), t.events.Recovered(ctx, *recovered)); err != nil {
+		if t.events.Prior().NeedsEnd(task.Number) {
+			if err := errors.Join(t.events.Decision(ctx, task, t.deciding), t.events.Prior().Recovered(ctx, *recovered)); err != nil {
 				return nil, err
 			}
 		}
-		t.add(task, *recovered)
+		t.said.Add(task, *recovered, t.begun.Turn.Number)
 	}
 	for _, task := range open {
-		if err := t.publishDecision(ctx, task); err != nil {
+		if err := t.events.Decision(ctx, task, t.deciding); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +100,7 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 		return nil, err
 	}
 	for i, task := range open {
-		t.add(task, results[i])
+		t.said.Add(task, results[i], t.begun.Turn.Number)
 	}
 	slices.SortFunc(t.said.Results, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
 	return t.said.Results[len(t.said.Results)-len(tasks):], nil
@@ -111,7 +109,7 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 // recovered are the results of steps that need not run: an earlier owner saw them committed or failed,
 // or the turn inherits them.
 func (t *Turn) recovered() []execution.Result {
-	return append(slices.Clone(t.begun.Turn.Steps), t.events.PriorFailures()...)
+	return append(slices.Clone(t.begun.Turn.Steps), t.events.Prior().Failures()...)
 }
 
 // reached is the last step that is known to have begun before this turn; 0 when there was no such turn.
@@ -123,33 +121,6 @@ func (t *Turn) reached() int {
 	return last
 }
 
-// add makes a result part of the turn. What the agent said is in the session now, unless the step was
-// silent.
-func (t *Turn) add(task cursor.Task, r execution.Result) {
-	t.said.Results = append(t.said.Results, r)
-	if r.Failure != nil {
-		return
-	}
-	t.said.Base = max(t.said.Base, r.Sequence) // an inherited step lies below
-	if !task.IsHidden() && r.Text != "" {
-		said := conversation.Assistant(r.Agent, r.Text)
-		said.Untrusted = r.Untrusted
-		said.Sequence, said.Turn = r.Sequence, t.begun.Turn.Number
-		t.said.History = append(t.said.History, said)
-	}
-}
-
-// publishDecision publishes who works next, and at what. A choice was published when it was made.
-func (t *Turn) publishDecision(ctx context.Context, task cursor.Task) error {
-	if n := task.Decision.Choice; n > 0 && t.events.Choice(n) != nil {
-		return nil
-	}
-	task.Decision.Duration = t.deciding
-	decision := task.Decision.Proto()
-	decision.Number, decision.Task = int32(task.Number), conversation.Brief(task.Decision.Step.Task, publish.MaxText)
-	return t.events.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
-}
-
 // chooser has the routing authority choose among agents. A choice that an earlier owner published, or
 // that the turn inherits, is followed and never made again, because steps may have run by it.
 func (t *Turn) chooser(ctx context.Context) cursor.Selector {
@@ -159,7 +130,7 @@ func (t *Turn) chooser(ctx context.Context) cursor.Selector {
 			return routing.DecisionFromRecord(flow, s, choice)
 		}
 		began := time.Now()
-		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, step.Inquiry(t.begun.Request, t.begun.Turn.Trace, s), t.driver.Dispatcher.AgentCandidate)
+		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, assignment.Inquiry(t.begun.Request, t.begun.Turn.Trace, s), t.driver.Dispatcher.AgentCandidate)
 		choice := routing.RecordChoice(d, number, time.Since(began))
 		if flow.Steps[d.Target].Agent != "" {
 			choice.Number = int32(next)

@@ -14,15 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
@@ -33,16 +32,17 @@ import (
 
 // Config is what running turns use.
 type Config struct {
-	Memory     lease.Memory
-	Renewal    time.Duration // between two renewals of a lease (0 means lease.Interval)
-	Publisher  *publish.Publisher
-	Closer     *conclude.Closer
-	Steps      *step.Services
-	Active     *active.Table
-	Drain      *active.Drain
-	Roster     *instances.Cache
-	Dispatcher *dispatch.Dispatcher
-	Telemetry  *telemetry.Telemetry
+	Memory    lease.Memory
+	Renewal   time.Duration // between two renewals of a lease (0 means lease.Interval)
+	Publisher *publish.Publisher
+	Closer    *conclude.Closer
+	Steps     *step.Services
+	Active    *active.Table
+	Drain     *active.Drain
+	// ReadyInstances counts the instances of an agent that could take a step.
+	ReadyInstances func(agent string) int
+	Dispatcher     *dispatch.Dispatcher
+	Telemetry      *telemetry.Telemetry
 }
 
 // Driver drives turns. Safe for concurrent use.
@@ -58,10 +58,10 @@ type Begun struct {
 	Turn         session.Turn
 	Target       string
 	Flow         *workflow.Workflow
-	History      []conversation.Message // the window of the session
-	Rerun        map[int]string         // agents of the steps that failed and run again, by number, of a turn that resumes another
-	JournalsKept bool                   // the memory service keeps what the steps do, for a replay
-	Permit       *admission.Pass        // Start ends it with the turn
+	Said         assignment.Conversation // the window of the session, before any step
+	Rerun        map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
+	JournalsKept bool                    // the memory service keeps what the steps do, for a replay
+	Permit       *admission.Pass         // Start ends it with the turn
 	Began        time.Time
 	Timeout      time.Duration // of the turn
 	Left         time.Duration // of the timeout
@@ -118,7 +118,7 @@ type Turn struct {
 	steps  *step.Turn
 
 	course   *cursor.Cursor
-	said     step.Conversation
+	said     assignment.Conversation
 	deciding time.Duration // that the last decision about the next steps took
 	err      error         // why there is no answer
 	unwatch  func()        // ends the warning about time
@@ -134,11 +134,10 @@ func (t *Turn) open(ctx context.Context) (err error) {
 		Credentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowed: b.Request.Allowed(b.Flow.Budget),
 	}, b.Turn.Attempt > 1)
 	if err == nil {
-		t.steps = t.driver.Steps.With(step.Turn{
-			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, Events: t.events,
-			JournalsKept: b.JournalsKept, Resumed: b.Turn.Attempt > 1,
-		})
-		t.said = step.Conversation{History: b.History, Base: b.Turn.Sequence}
+		t.steps = t.driver.Steps.With(&assignment.Turn{
+			Asked: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, JournalsKept: b.JournalsKept,
+		}, t.events, b.Turn.Attempt > 1)
+		t.said = b.Said
 		return nil
 	}
 	err = fmt.Errorf("open trace %s: %w", b.Turn.Trace, err)

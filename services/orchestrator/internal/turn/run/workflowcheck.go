@@ -4,24 +4,26 @@ import (
 	"maps"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
 // checkWorkflow fails with nondeterminism when the workflow has changed since an earlier turn, so that
-// it no longer leads to the steps of that turn: no other agent may get their results or journals.
-func (t *Turn) checkWorkflow(round []cursor.Task) error {
-	if err := t.checkPriorSteps(round); err != nil {
+// it no longer leads to the steps of that turn: no other agent may get their results or
+// journals. Done is how many steps have ended.
+func checkWorkflow(b Begun, done int, round []cursor.Task) error {
+	if err := checkPriorSteps(b, done, round); err != nil {
 		return err
 	}
-	return t.checkAnsweredStep(round)
+	return checkAnsweredStep(b.Turn, done, round)
 }
 
 // checkPriorSteps checks the steps that were inherited, and those that failed and run again.
-func (t *Turn) checkPriorSteps(round []cursor.Task) error {
+func checkPriorSteps(b Begun, done int, round []cursor.Task) error {
 	agents := map[int]string{}
-	maps.Copy(agents, t.begun.Rerun)
-	for _, r := range t.begun.Turn.Steps {
+	maps.Copy(agents, b.Rerun)
+	for _, r := range b.Turn.Steps {
 		if r.Inherited {
 			agents[r.Step] = r.Agent
 		}
@@ -35,7 +37,7 @@ func (t *Turn) checkPriorSteps(round []cursor.Task) error {
 		return nil
 	}
 	for step, agent := range agents {
-		if step > len(t.said.Results) {
+		if step > done {
 			return errStepChanged(step, agent)
 		}
 	}
@@ -48,12 +50,12 @@ func errStepChanged(step int, agent string) error {
 }
 
 // checkAnsweredStep checks that the round still leads to the agent whose call was answered.
-func (t *Turn) checkAnsweredStep(round []cursor.Task) error {
-	answered := publish.AnsweredStep(t.begun.Turn)
-	if len(t.said.Results) >= answered {
+func checkAnsweredStep(turn session.Turn, done int, round []cursor.Task) error {
+	answered := publish.AnsweredStep(turn)
+	if done >= answered {
 		return nil
 	}
-	asked := t.begun.Turn.Answers[0].Agent
+	asked := turn.Answers[0].Agent
 	leads := len(round) > 0 // and the step is still to come
 	for _, task := range round {
 		if task.Number == answered {

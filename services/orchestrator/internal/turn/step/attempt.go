@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/troupe-dev/troupe/internal/registry"
 	"strings"
 	"time"
 
@@ -14,32 +15,24 @@ import (
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/retry"
-	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/quarantine"
 )
-
-// MaxAttempts is how many instances may lose a step before the turn fails: a step that takes its
-// workers down must not go through all of them (guarantees F1, F22).
-const MaxAttempts = 3
 
 // attempt is a step that runs, at one instance after the other.
 type attempt struct {
-	task    cursor.Task
-	said    Conversation
-	at      publish.Position
+	assignment.Attempt
 	began   time.Time
 	retries int                   // attempts that failed and were followed by another
 	losses  []*dispatch.LostError // attempts that were lost
 	lost    *dispatch.LostError   // the last attempt, until the turn is reclaimed from it
 	result  execution.Result      // set when the step has ended
-
-	share      budget.Amounts // of what is left of the budget, for all attempts from now on
-	usedBefore budget.Amounts // by the step when it got the share
 
 	choice   *troupev1.InstanceChoice // why the present instance
 	violated []string                 // keys of other owners that the worker reported to have tried to write
@@ -47,36 +40,35 @@ type attempt struct {
 
 // newAttempt begins a step. After a takeover it is unknown whether an earlier owner began the next
 // steps too, so they may have journals, as every step has beyond its first attempt.
-func (t *Turn) newAttempt(task cursor.Task, said Conversation) *attempt {
-	a := &attempt{
-		task: task, said: said, began: time.Now(),
-		at: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
-	}
+func (t *Turn) newAttempt(task cursor.Task, said assignment.Conversation) *attempt {
+	a := &attempt{began: time.Now(), Attempt: assignment.Attempt{
+		Task: task, Said: said, At: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
+	}}
 	if t.Resumed {
-		a.at.Attempt = max(2, t.Events.PriorAttempt(task.Number)+1)
+		a.At.Attempt = max(2, t.Events.Prior().Attempt(task.Number)+1)
 	}
 	return a
 }
 
 // next makes room for the next instance.
 func (a *attempt) next() {
-	a.at.Attempt, a.at.Instance, a.violated = a.at.Attempt+1, "", nil
+	a.At.Attempt, a.At.Instance, a.violated = a.At.Attempt+1, "", nil
 }
 
 // execute gives a step to an instance, and to the next one when it failed and is to be retried. It
 // returns when the step has ended, or the attempt was lost.
 func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer panics.Recover("turn", &err)
-	step := a.task.Decision.Step
-	work, done := t.untilQuarantined(work, a.at.Agent)
+	step := a.Task.Decision.Step
+	work, done := quarantine.Watch(work, t.svc.Roster, a.At.Agent)
 	defer done()
 	for {
-		req := t.request(work, a)
-		if err := t.issueCredential(work, req); err != nil {
+		req, err := t.given.Request(work, a.Attempt)
+		if err != nil {
 			return err
 		}
-		instances := t.svc.Dispatcher.WithPolicy(t.policy(a.at.Number, step.Instances)).WithRequest(Inquiry(t.Request, t.Turn.Trace, step))
-		result, err := instances.Execute(work, req, t.avoided(a), t.handler(ctx, a))
+		instances := t.svc.Dispatcher.WithPolicy(t.given.Policy(a.At.Number, step.Instances)).WithRequest(t.given.Inquiry(step))
+		result, err := instances.Execute(work, req, t.given.Avoided(a.Attempt, lostInstances(a.losses)), t.handler(ctx, a))
 		if err := t.noteViolation(ctx, a, result, err); err != nil {
 			return err
 		}
@@ -85,19 +77,19 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return nil
 		}
 		why := grpcfailure.FromProto(result.GetFailure())
-		if q := quarantineOf(work); q != nil && (err != nil || why != nil) {
+		if q := quarantine.Cause(work); q != nil && (err != nil || why != nil) {
 			return q
 		}
 		if err != nil || why == nil || !step.OnError.ShouldRetry(why, a.retries) {
 			return t.conclude(ctx, a, result, withLosses(err, a.losses))
 		}
 		t.Events.Log().Warn("step failed; it is tried again",
-			zap.String("trace", t.Turn.Trace), zap.Int("step", a.at.Number), zap.Int("attempt", a.at.Attempt), zap.Error(why))
-		if err := t.Events.Retract(ctx, a.at, why, result.GetUsed()); err != nil {
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.At.Number), zap.Int("attempt", a.At.Attempt), zap.Error(why))
+		if err := t.Events.Retract(ctx, a.At, why, result.GetUsed()); err != nil {
 			return err
 		}
 		if err := retry.Sleep(work, step.OnError.Pause(a.retries)); err != nil {
-			return cmp.Or(quarantineError(work), err)
+			return cmp.Or(quarantine.Cause(work), err)
 		}
 		a.retries++
 		a.next()
@@ -106,10 +98,10 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 
 func (t *Turn) noteLost(ctx context.Context, a *attempt, lost *dispatch.LostError) {
 	a.lost, a.losses = lost, append(a.losses, lost)
-	a.at.Instance = lost.Instance.ID // the instance may not have come to accept the step
-	t.svc.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.at.Agent)))
+	a.At.Instance = lost.Instance.ID // the instance may not have come to accept the step
+	t.svc.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.At.Agent)))
 	t.Events.Log().Warn("attempt lost",
-		zap.String("trace", t.Turn.Trace), zap.Int("step", a.at.Number), zap.Int("attempt", a.at.Attempt), zap.Error(lost))
+		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.At.Number), zap.Int("attempt", a.At.Attempt), zap.Error(lost))
 }
 
 // replace ends a lost attempt, now that its worker is fenced. It is false when the step goes to
@@ -119,13 +111,13 @@ func (t *Turn) replace(ctx context.Context, a *attempt, committed *troupev1.Step
 	a.lost = nil
 	switch {
 	case committed != nil:
-		err = errors.Join(t.Events.Republish(ctx, a.at, lost.Failure, committed.GetText()), t.conclude(ctx, a, committed, nil))
+		err = errors.Join(t.Events.Republish(ctx, a.At, lost.Failure, committed.GetText()), t.conclude(ctx, a, committed, nil))
 	case lost.ContractViolation:
 		err = t.conclude(ctx, a, nil, lost) // the agent broke its contract: the step has failed
-	case len(a.losses) == MaxAttempts:
-		err = t.conclude(ctx, a, nil, attemptsExhausted(a.at, a.losses))
+	case len(a.losses) == assignment.MaxAttempts:
+		err = t.conclude(ctx, a, nil, attemptsExhausted(a.At, a.losses))
 	default:
-		err = t.Events.Retract(ctx, a.at, lost.Failure, nil)
+		err = t.Events.Retract(ctx, a.At, lost.Failure, nil)
 		a.next()
 		return false, err
 	}
@@ -156,4 +148,14 @@ func instanceIDs(losses []*dispatch.LostError) string {
 		ids = append(ids, l.Instance.ID)
 	}
 	return strings.Join(ids, ", ")
+}
+
+// lostInstances are the instances that lost a step by their own fault.
+func lostInstances(losses []*dispatch.LostError) (all []registry.Instance) {
+	for _, l := range losses {
+		if !l.MemoryOutage {
+			all = append(all, l.Instance)
+		}
+	}
+	return all
 }

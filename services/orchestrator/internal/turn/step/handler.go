@@ -2,48 +2,47 @@ package step
 
 import (
 	"context"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/registry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
 // handler publishes what happens in an attempt, and says which tools the step may use.
 func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 	h := dispatch.Handler{
 		Waiting: func(agent string) error {
-			return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+			return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
 				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
 			}}})
 		},
 		Chosen: func(d selection.Decision) error {
-			a.choice = instanceChoice(d)
+			a.choice = assignment.InstanceChoice(d)
 			return nil
 		},
 		Started: func(in registry.Instance) error {
-			a.at.Instance = in.ID
-			return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
+			a.At.Instance = in.ID
+			return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
 				Address: in.Address, Version: in.Version, Choice: a.choice,
 			}}})
 		},
 		Event: func(e *troupev1.Event) error {
 			if !mayComeFromWorker(e) {
 				t.Events.Log().Warn("event of a worker dropped: only the orchestrator may send it",
-					zap.String("trace", t.Turn.Trace), zap.String("instance", a.at.Instance))
+					zap.String("trace", t.Events.TraceID()), zap.String("instance", a.At.Instance))
 				return nil
 			}
 			if v := e.GetOwnershipViolation(); v != nil {
 				a.violated = append(a.violated, v.GetKey())
 			}
-			return t.Events.WriteStep(ctx, a.at, e)
+			return t.Events.WriteStep(ctx, a.At, e)
 		},
 	}
-	if a.task.Decision.Step.Tools.IsZero() {
+	if a.Task.Decision.Step.Tools.IsZero() {
 		return h
 	}
 	return t.equip(ctx, a, h)
@@ -51,22 +50,22 @@ func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 
 // equip adds the decision about the tools that the step may use at an instance.
 func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispatch.Handler {
-	step := a.task.Decision.Step
+	step := a.Task.Decision.Step
 	var decision *troupev1.RoutingDecision
 	publish := func() error {
-		return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
+		return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
 	}
 	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
-		began := time.Now()
-		d, failed := t.svc.Dispatcher.Authority().Tool(step, Inquiry(t.Request, t.Turn.Trace, step), in.Tools)
-		decision = routing.RecordChoice(d, 0, time.Since(began))
+		var allowed *troupev1.AllowedTools
+		var failed error
+		decision, allowed, failed = t.given.ChooseTools(t.svc.Dispatcher.Authority(), step, in)
 		if failed != nil {
 			if err := publish(); err != nil {
 				return nil, err
 			}
 			return nil, failed
 		}
-		return &troupev1.AllowedTools{Names: d.Chosen()}, nil
+		return allowed, nil
 	}
 	started := h.Started
 	h.Started = func(in registry.Instance) error {
@@ -89,19 +88,4 @@ func mayComeFromWorker(e *troupev1.Event) bool {
 	default:
 		return false
 	}
-}
-
-// instanceChoice is why an instance gets a step, as clients see it.
-func instanceChoice(d selection.Decision) *troupev1.InstanceChoice {
-	choice := &troupev1.InstanceChoice{
-		Strategy: string(d.Strategy), Reason: d.Reason, Confidence: d.Confidence, Fallback: d.Fallback, Alternatives: d.Alternatives,
-		Type: troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION, Counter: d.Input.Counter,
-	}
-	if d.Type == selection.StandIn {
-		choice.Type = troupev1.DecisionType_DECISION_TYPE_FALLBACK
-	}
-	for _, r := range d.Rejected {
-		choice.Rejected = append(choice.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: r.Why.String(), Detail: r.Detail})
-	}
-	return choice
 }

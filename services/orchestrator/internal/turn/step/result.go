@@ -21,7 +21,7 @@ import (
 // conclude makes a result of what came of a step, and publishes it. A failed step is a result with its
 // failure; an error comes from dispatching or from the trace, and ends the turn.
 func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
-	step := a.task.Decision.Step
+	step := a.Task.Decision.Step
 	if err != nil {
 		survived := failure.Is(err, failure.NoWorker, failure.AgentContract, failure.StateViolation) ||
 			failure.Is(err, failure.AttemptsExhausted) && step.OnError.Survivable()
@@ -33,28 +33,28 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 	if breach := a.checkResult(result); breach != nil {
 		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(breach), Used: result.GetUsed()}
 	}
-	result.Step, result.Agent = int32(a.at.Number), step.Agent
+	result.Step, result.Agent = int32(a.At.Number), step.Agent
 	a.result = wire.ResultFromProto(result)
 	if a.result.Failure != nil && step.OnError.Survivable() {
 		t.Events.Log().Warn("step failed; the turn goes on",
-			zap.String("trace", t.Turn.Trace), zap.Int("step", a.at.Number), zap.Error(a.result.Failure))
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.At.Number), zap.Error(a.result.Failure))
 	}
-	return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+	return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 		Result: result, Duration: durationpb.New(time.Since(a.began)),
 	}}})
 }
 
 // checkResult reports how a successful result breaks the contract of agents; nil when it does not.
 func (a *attempt) checkResult(result *troupev1.StepResult) error {
-	step := a.task.Decision.Step
+	step := a.Task.Decision.Step
 	ends := step.End || result.GetInputRequired() || result.GetStopped()
-	committed := a.said.Base
+	committed := a.Said.Base
 	if ends {
 		committed++ // the answer is one more message
 	}
 	switch {
 	case result.GetFailure() != nil:
-	case ends && a.task.IsBranch():
+	case ends && a.Task.IsBranch():
 		return failure.Newf(failure.AgentContract, "turn", "agent %s ended the turn in a branch of %s", step.Agent, step.Fork)
 	case result.GetSequence() < committed:
 		return failure.Newf(failure.AgentContract, "turn", "agent %s reported a result that it did not commit", step.Agent)
@@ -69,8 +69,8 @@ func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.S
 	v, ok := event.OwnershipViolation{}, false
 	if lost, is := errors.AsType[*dispatch.LostError](err); is {
 		if v, ok = event.ViolationOf(lost.Failure); ok {
-			a.at.Instance = lost.Instance.ID
-			t.svc.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Turn.Trace, "instance": lost.Instance.ID})
+			a.At.Instance = lost.Instance.ID
+			t.svc.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Events.TraceID(), "instance": lost.Instance.ID})
 		}
 	} else if why := grpcfailure.FromProto(result.GetFailure()); why != nil {
 		v, ok = event.ViolationOf(why)
@@ -78,5 +78,5 @@ func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.S
 	if !ok || slices.Contains(a.violated, v.Key) {
 		return nil
 	}
-	return t.Events.WriteStep(ctx, a.at, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
+	return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
 }

@@ -12,26 +12,22 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
 // Config is what the steps of all turns use.
 type Config struct {
-	Owner       string // this orchestrator, as the audit log names it
-	Active      *active.Table
-	Traces      *trace.Traces
+	Owner string // this orchestrator, as the audit log names it
+	// CancelDescendants asks the turns below a turn to end as cancelled, and does not wait.
+	CancelDescendants func(context.Context, Descendants) error
+
 	Roster      *instances.Cache
 	Dispatcher  *dispatch.Dispatcher
 	Workflows   *workflow.Set
@@ -59,31 +55,20 @@ func New(cfg Config) (*Services, error) {
 
 // Turn is what all steps of one turn share. One goroutine uses it.
 type Turn struct {
-	Request      request.Request
-	Turn         session.Turn
-	Flow         *workflow.Workflow
-	Lease        *lease.Lease
-	Events       *publish.Writer
-	JournalsKept bool // the memory service keeps what the steps do, for a replay
+	Events *publish.Writer
 	// Resumed is set until the first step is dispatched after a takeover. An earlier owner may have
 	// begun that step, so its instance looks into the journal.
 	Resumed bool
 
-	svc        *Services
-	credential *sync.Once // records in the audit log that workers of the turn get credentials
+	given *assignment.Turn
+	svc   *Services
 }
 
 // With returns the steps of a turn.
-func (s *Services) With(t Turn) *Turn {
-	t.svc, t.credential = s, &sync.Once{}
-	return &t
-}
-
-// Conversation is what steps see of the turn so far.
-type Conversation struct {
-	History []conversation.Message // the window of the session, with what earlier steps said
-	Base    int64                  // sequence of the last message of the session
-	Results []execution.Result     // of the steps so far, in order
+func (s *Services) With(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
+	given.Services = assignment.Services{Roster: s.Roster, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
+	given.Root, given.Allowed, given.Used = events.Root(), events.Allowed(), events
+	return &Turn{Events: events, Resumed: resumed, given: given, svc: s}
 }
 
 // Run has the open steps of a round done, and returns their results in the order of the tasks. An error
@@ -92,7 +77,7 @@ type Conversation struct {
 // All steps of a round share one epoch, so a lost attempt cannot be fenced while the others run. When
 // they have ended, the turn is reclaimed once, and the steps that were not committed go to other
 // instances.
-func (t *Turn) Run(work, ctx context.Context, course *cursor.Cursor, tasks []cursor.Task, said Conversation) ([]execution.Result, error) {
+func (t *Turn) Run(work, ctx context.Context, course *cursor.Cursor, tasks []cursor.Task, said assignment.Conversation) ([]execution.Result, error) {
 	all := make([]*attempt, len(tasks))
 	for i, task := range tasks {
 		all[i] = t.newAttempt(task, said)
@@ -133,7 +118,7 @@ func (t *Turn) runAtOnce(work, ctx context.Context, course *cursor.Cursor, open 
 			panics.Guard("turn", abort, func() {
 				err := t.execute(round, ctx, a)
 				if err == nil && a.lost == nil {
-					err = course.TurnError(a.task, a.result)
+					err = course.TurnError(a.Task, a.result)
 				}
 				if err != nil {
 					abort(err)
@@ -152,7 +137,7 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 		return nil, err
 	}
 	for _, a := range lost {
-		ended, err := t.replace(ctx, a, committed[a.at.Number])
+		ended, err := t.replace(ctx, a, committed[a.At.Number])
 		if err != nil {
 			return nil, err
 		}
@@ -167,12 +152,23 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1.StepResult, error) {
 	steps := map[int]bool{}
 	for _, a := range lost {
-		steps[a.at.Number] = true
+		steps[a.At.Number] = true
 	}
-	before := t.Lease.Epoch()
-	committed, err := t.Lease.Reclaim(work, steps)
-	if epoch := t.Lease.Epoch(); epoch != before {
+	before := t.given.Lease.Epoch()
+	committed, err := t.given.Lease.Reclaim(work, steps)
+	if epoch := t.given.Lease.Epoch(); epoch != before {
 		t.Events.Events().SetTurnEpoch(epoch)
 	}
 	return committed, err
+}
+
+// allot gives each of the open steps its share of the budget.
+func (t *Turn) allot(open []*attempt) {
+	var steps []int
+	for _, a := range open {
+		steps = append(steps, a.At.Number)
+	}
+	for i, share := range t.given.Allot(steps) {
+		open[i].Share = share
+	}
 }

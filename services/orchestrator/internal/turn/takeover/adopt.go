@@ -14,6 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
@@ -62,16 +64,16 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 	decided, req := a.fromRecord(ref, found)
 	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator tries for that long
 	defer cancel()
-	known, state, err := a.Admitter.Known(within, decided.Begin)
+	known, state, err := a.Decider.Known(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
-		state = admit.Absent
+		state = decide.Absent
 	}
-	switch admit.Decide(admit.Orphan, state, false) {
-	case admit.EndVanished:
+	switch decide.CaseOf(decide.Orphan, state, false) {
+	case decide.EndVanished:
 		return true, a.endVanished(ctx, req, found, err)
-	case admit.EndClosed:
+	case decide.EndClosed:
 		return true, a.Closer.EndTrace(ctx, req, decided.Begin.Fingerprint, known.Turn)
-	case admit.TakeOver:
+	case decide.TakeOver:
 		if decided.TargetErr != nil && found.Left > 0 {
 			return false, decided.TargetErr // another orchestrator may know its target
 		}
@@ -88,14 +90,14 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 // higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
 // to the highest epoch.
 func (a *Adopter) takeOver(
-	ctx, within context.Context, req request.Request, decided admit.Admission, found trace.Running, known memory.Begun,
+	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.Running, known memory.Begun,
 ) (bool, error) {
 	begun, err := a.claim(within, decided.Begin, known)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return false, err
 	}
 	req.Files = admit.Attachments(begun)
-	rerun := a.Admitter.FailedSteps(within, req)
+	rerun := a.Decider.FailedSteps(within, req)
 	permit, started := a.Gate.Force(req.Tenant), false // a turn that had a permit once never waits again
 	defer func() {
 		if !started {
@@ -103,7 +105,8 @@ func (a *Adopter) takeOver(
 		}
 	}()
 	err = a.Driver.Start(context.WithoutCancel(ctx), run.Begun{
-		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow, History: begun.History,
+		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
+		Said:  assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
 		Rerun: rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, Left: found.Left,
 		Takeover: takeoverOf(found),
@@ -125,15 +128,15 @@ func takeoverOf(found trace.Running) *run.Takeover {
 }
 
 // fromRecord restores the request of a lost owner from the record of its trace.
-func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (admit.Admission, request.Request) {
+func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
 		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Above: found.Terms.Parent,
 		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
 	}
-	decided := a.Admitter.WithTarget(memory.Begin{
-		Ref: req.Ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: admit.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
+	decided := a.Decider.WithTarget(memory.Begin{
+		Ref: req.Ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
 		LeaseTTL: lease.Duration,
 	}, record.GetTarget())
 	if decided.TargetErr != nil {
@@ -146,7 +149,7 @@ func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (admit.Admissio
 // hands meanwhile.
 func (a *Adopter) claim(ctx context.Context, begin memory.Begin, known memory.Begun) (memory.Begun, error) {
 	if known.LeaseLeft > 0 {
-		err := lease.New(a.Admitter.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
+		err := lease.New(a.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
 			return memory.Begun{}, nil
 		}
@@ -154,7 +157,7 @@ func (a *Adopter) claim(ctx context.Context, begin memory.Begin, known memory.Be
 			return memory.Begun{}, err
 		}
 	}
-	return a.Admitter.Ask(ctx, begin)
+	return a.Decider.Ask(ctx, begin)
 }
 
 // endVanished ends the trace of a turn that no longer exists.

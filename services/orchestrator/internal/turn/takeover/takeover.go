@@ -16,8 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
@@ -34,7 +35,8 @@ type Config struct {
 	Gate      *admission.Gate
 	Active    *active.Table
 	Drain     *active.Drain
-	Admitter  *admit.Admitter
+	Memory    lease.Memory
+	Decider   *decide.Decider
 	Closer    *conclude.Closer
 	Driver    *run.Driver
 	Telemetry *telemetry.Telemetry

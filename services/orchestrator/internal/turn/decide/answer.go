@@ -1,12 +1,8 @@
-package admit
+package decide
 
 import (
 	"context"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/retry"
@@ -23,19 +19,19 @@ import (
 // decideAnswers decides about a request that answers pending calls (AD-32, LP-32). When nothing is
 // pending and the turn is unknown, the memory service is asked for a turn that continues itself. It never
 // grants that, and its answer is the truth, also about a session that is busy.
-func (a *Admitter) decideAnswers(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
+func (d *Decider) decideAnswers(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	begin.Continues = begin.TurnID
-	seen, err := a.session(ctx, req.Ref())
+	seen, err := d.session(ctx, req.Ref())
 	if err != nil {
 		return Admission{}, err
 	}
-	known, found, err := a.Known(ctx, begin)
+	known, found, err := d.Known(ctx, begin)
 	if err != nil && (found != Absent || seen.User != req.User) {
 		return Admission{}, err
 	}
-	switch c := Decide(Answers, a.orInDoubt(found, begin.TurnID, known.Turn.Trace), len(seen.Pending) > 0); c {
+	switch c := CaseOf(Answers, d.orInDoubt(found, begin.TurnID, known.Turn.Trace), len(seen.Pending) > 0); c {
 	case RetryBegin, Repeated:
-		return a.asBefore(ctx, req, begin, known.Turn.Trace, c)
+		return d.asBefore(ctx, req, begin, known.Turn.Trace, c)
 	case NothingPending:
 		return Admission{Case: c, Begin: begin, Flow: workflow.Single("")}, nil
 	default:
@@ -43,7 +39,7 @@ func (a *Admitter) decideAnswers(ctx context.Context, req request.Request, begin
 		if begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, signed(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 			return Admission{}, err
 		}
-		decided, err := a.likeTrace(ctx, req, begin, seen.LastTrace)
+		decided, err := d.likeTrace(ctx, req, begin, seen.LastTrace)
 		decided.Case, decided.Pending = c, seen.Pending
 		return decided, err
 	}
@@ -59,18 +55,18 @@ func signed(answers []execution.Answer, actor string) []execution.Answer {
 	return all
 }
 
-func (a *Admitter) session(ctx context.Context, ref session.Ref) (session.Session, error) {
+func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return a.Memory.GetSession(ctx, ref) })
+	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return d.Memory.GetSession(ctx, ref) })
 }
 
 // likeTrace has a turn handled as the turn of a trace was.
-func (a *Admitter) likeTrace(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
+func (d *Decider) likeTrace(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	ref := trace.Ref{Tenant: req.Tenant, Trace: traceID}
-	found, err := retry.Do(ctx, func(ctx context.Context) (trace.Running, error) { return a.Traces.Store().Load(ctx, ref) })
+	found, err := retry.Do(ctx, func(ctx context.Context) (trace.Running, error) { return d.Traces.Store().Load(ctx, ref) })
 	switch {
 	case failure.Is(err, failure.NotFound):
 		return Admission{Begin: begin, Flow: workflow.Single(""), TargetErr: errTraceGone}, nil
@@ -78,36 +74,20 @@ func (a *Admitter) likeTrace(ctx context.Context, req request.Request, begin mem
 		return Admission{}, err
 	}
 	record := found.Record
-	decided := a.WithTarget(begin, record.GetTarget())
+	decided := d.WithTarget(begin, record.GetTarget())
 	decided.Labels = request.LabelsOf(found).After(record.GetResult(), decided.Flow.Budget)
 	if decided.Flow.Chooses() {
-		decided.Labels, err = a.withChoicesOf(ctx, ref, decided.Labels)
+		decided.Labels, err = d.withChoicesOf(ctx, ref, decided.Labels)
 	}
 	decided.Since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
 	return decided, err
 }
 
-var errNothingPending = failure.New(failure.TurnNotOpen, op,
+// ErrNothingPending rejects answers when no call is pending.
+var ErrNothingPending = failure.New(failure.TurnNotOpen, op,
 	"answers: nothing waits in the session: it was answered before, or a text came instead; GetSession shows what waits")
 
 // errTraceGone rejects a request whose earlier trace has expired, or was never stored because its
 // orchestrator went away at once.
 var errTraceGone = failure.New(failure.TurnNotOpen, op,
 	"the turn cannot be continued: its trace is not kept, and only that says who handles it; send a text instead")
-
-// logAnswers logs and counts the answers with which a turn continues, without their texts.
-func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided Admission) {
-	waited := max(0, time.Since(decided.Since))
-	tools := map[string]string{}
-	for _, p := range decided.Pending {
-		tools[p.ID] = p.Tool
-	}
-	for _, answer := range decided.Begin.Answers {
-		a.log.Info("pending call answered",
-			zap.String("session", req.Session), zap.String("trace", decided.Begin.TraceID), zap.String("root_trace_id", req.Root),
-			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),
-			zap.String("by", answer.By), zap.Bool("late", answer.Late), zap.Duration("waited", waited))
-		a.waited.Record(ctx, waited.Seconds(), metric.WithAttributes(
-			attribute.String("verdict", string(answer.Verdict)), attribute.Bool("late", answer.Late)))
-	}
-}

@@ -1,4 +1,4 @@
-package admit
+package decide
 
 import (
 	"cmp"
@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// locate returns a request with its session. A request that resumes a trace belongs to the session of that.
-func (a *Admitter) locate(ctx context.Context, req request.Request) (request.Request, error) {
+// Locate returns a request with its session. A request that resumes a trace belongs to the session of that.
+func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Request, error) {
 	if !req.From.IsResume() {
 		return req, nil
 	}
-	found, err := a.earlier(ctx, req)
+	found, err := d.earlier(ctx, req)
 	if err != nil {
 		return req, err
 	}
@@ -37,11 +37,11 @@ func (a *Admitter) locate(ctx context.Context, req request.Request) (request.Req
 }
 
 // earlier is the trace from which a request continues. A trace of another user is not found.
-func (a *Admitter) earlier(ctx context.Context, req request.Request) (trace.Running, error) {
+func (d *Decider) earlier(ctx context.Context, req request.Request) (trace.Running, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	found, err := retry.Do(ctx, func(ctx context.Context) (trace.Running, error) {
-		return a.Traces.Store().Load(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
+		return d.Traces.Store().Load(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
 	})
 	if failure.Is(err, failure.NotFound) || err == nil && found.Terms.User != req.User {
 		return trace.Running{}, failure.Newf(failure.NotFound, op,
@@ -51,15 +51,15 @@ func (a *Admitter) earlier(ctx context.Context, req request.Request) (trace.Runn
 }
 
 // fromEarlier is the admission of a new turn that resumes or forks an earlier trace.
-func (a *Admitter) fromEarlier(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
-	found, err := a.earlier(ctx, req)
+func (d *Decider) fromEarlier(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
+	found, err := d.earlier(ctx, req)
 	if err != nil {
 		return Admission{}, err
 	}
 	if found.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
 		return Admission{}, errNotContinued("it still runs; wait for its end, or cancel it", req.From.Trace)
 	}
-	decided := a.WithTarget(begin, found.Record.GetTarget())
+	decided := d.WithTarget(begin, found.Record.GetTarget())
 	decided.Labels = request.LabelsOf(found)
 	if req.From.Fork { // it begins a run of its own, and what it runs again it also chooses again
 		decided.Labels = decided.Labels.WithoutChoicesFrom(req.From.Step)
@@ -70,7 +70,7 @@ func (a *Admitter) fromEarlier(ctx context.Context, req request.Request, begin m
 		}
 		decided.Labels = decided.Labels.After(found.Record.GetResult(), decided.Flow.Budget)
 	}
-	past, err := a.loadPast(ctx, req, found)
+	past, err := d.loadPast(ctx, req, found)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -78,7 +78,7 @@ func (a *Admitter) fromEarlier(ctx context.Context, req request.Request, begin m
 		return Admission{}, err
 	}
 	if req.From.Fork {
-		return a.fork(ctx, req, decided, past)
+		return d.fork(ctx, req, decided, past)
 	}
 	decided.Begin.Resumes, decided.Begin.Inherited = past.turn.ID, past.finished()
 	decided.Rerun = failedSteps(found.Record)
@@ -104,9 +104,9 @@ func errNotContinued(why, traceID string) error {
 	return failure.Newf(failure.TurnNotOpen, op, "trace %s cannot be continued: %s", traceID, why).With("trace_id", traceID)
 }
 
-// errSessionMoved says in the words of the caller, who knows traces, that the memory service resumes only
+// ErrSessionMoved says in the words of the caller, who knows traces, that the memory service resumes only
 // the last turn of a session.
-func errSessionMoved(traceID string) error {
+func ErrSessionMoved(traceID string) error {
 	return errNotContinued("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
 		" --step N), or resume its latest trace", traceID)
 }
@@ -121,10 +121,10 @@ type past struct {
 }
 
 // loadPast reads the turn from the memory service, and from its trace what only that has.
-func (a *Admitter) loadPast(ctx context.Context, req request.Request, found trace.Running) (past, error) {
+func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.Running) (past, error) {
 	record := found.Record
 	p := past{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
-	known, _, err := a.Known(ctx, memory.Begin{
+	known, _, err := d.Known(ctx, memory.Begin{
 		Ref: p.ref, User: req.User, TurnID: record.GetTurnId(), TraceID: NewTraceID(), Fingerprint: found.Terms.Fingerprint,
 		LeaseTTL: lease.Duration, Window: 1,
 	})
@@ -135,7 +135,7 @@ func (a *Admitter) loadPast(ctx context.Context, req request.Request, found trac
 		return p, err
 	}
 	p.turn = known.Turn
-	events, err := a.allEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
+	events, err := d.allEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
 	p.account, p.choices = trace.StepsOf(events), trace.Choices(eventsBefore(events, req.From.Step))
 	return p, err
 }
@@ -159,11 +159,11 @@ func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 const eventPage = 256
 
 // allEvents reads the events of a trace that has ended.
-func (a *Admitter) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
+func (d *Decider) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
-		page, err := a.eventPage(ctx, ref, after)
+		page, err := d.eventPage(ctx, ref, after)
 		if err != nil {
 			return nil, err
 		}
@@ -175,17 +175,17 @@ func (a *Admitter) allEvents(ctx context.Context, ref trace.Ref, last uint64) (a
 	return all, nil
 }
 
-func (a *Admitter) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
+func (d *Decider) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
 	return retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
-		return a.Traces.Store().Events(ctx, ref, after, eventPage)
+		return d.Traces.Store().Events(ctx, ref, after, eventPage)
 	})
 }
 
 // withChoicesOf returns the labels of a turn that continues the turn of a trace: it inherits the choices
 // of that one, and of those that it had inherited from.
-func (a *Admitter) withChoicesOf(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
+func (d *Decider) withChoicesOf(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
 	for after := uint64(0); ; {
-		page, err := a.eventPage(ctx, ref, after)
+		page, err := d.eventPage(ctx, ref, after)
 		if err != nil {
 			return labels, err
 		}
@@ -224,11 +224,11 @@ func failedSteps(record *troupev1.Trace) map[int]string {
 
 // FailedSteps are the steps that a turn runs again because it resumes a trace; nil when that is not kept
 // any more.
-func (a *Admitter) FailedSteps(ctx context.Context, req request.Request) map[int]string {
+func (d *Decider) FailedSteps(ctx context.Context, req request.Request) map[int]string {
 	if !req.From.IsResume() {
 		return nil
 	}
-	found, err := a.earlier(ctx, req)
+	found, err := d.earlier(ctx, req)
 	if err != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package step
+package assignment
 
 import (
 	"testing"
@@ -30,13 +30,13 @@ func TestInquiry_IsTheSameForEachDecision(t *testing.T) {
 
 // Events say why an instance did not get a step in the words of docs/routing.md.
 func TestInstanceChoice_NamesWhyOthersWereRejected(t *testing.T) {
-	told := instanceChoice(selection.Decision{Rejected: []selection.Rejected{{ID: "research-1", Why: selection.Full}, {ID: "research-2", Why: selection.Draining}}})
+	told := InstanceChoice(selection.Decision{Rejected: []selection.Rejected{{ID: "research-1", Why: selection.Full}, {ID: "research-2", Why: selection.Draining}}})
 	require.Equal(t, "full", told.GetRejected()[0].GetWhy())
 	require.Equal(t, "draining", told.GetRejected()[1].GetWhy())
 }
 
 // The strategy of a step remains the fallback, and a step with a fixed instance keeps that one.
-func TestPolicy_PrefersTheInstanceThatCanOpenACredential(t *testing.T) {
+func TestTurn_PolicyPrefersTheInstanceThatCanOpenACredential(t *testing.T) {
 	with := &Turn{Turn: session.Turn{Answers: []execution.Answer{{ID: "1-2-2"}, {ID: "1-2-3", Sealed: "x", AuthID: "key@research-2"}}}}
 	weights := map[string]int{"v2": 10}
 	for _, tc := range []struct{ is, want selection.Policy }{
@@ -47,9 +47,9 @@ func TestPolicy_PrefersTheInstanceThatCanOpenACredential(t *testing.T) {
 		},
 		{selection.Policy{Strategy: selection.Manual, Instance: "research-1"}, selection.Policy{Strategy: selection.Manual, Instance: "research-1"}},
 	} {
-		require.Equal(t, tc.want, with.policy(2, tc.is))
-		require.Equal(t, tc.is, with.policy(3, tc.is), "it is for one step")
-		require.Equal(t, tc.is, (&Turn{}).policy(2, tc.is))
+		require.Equal(t, tc.want, with.Policy(2, tc.is))
+		require.Equal(t, tc.is, with.Policy(3, tc.is), "it is for one step")
+		require.Equal(t, tc.is, (&Turn{}).Policy(2, tc.is))
 	}
 }
 

@@ -1,4 +1,4 @@
-package admit
+package decide
 
 import (
 	"context"
@@ -18,14 +18,14 @@ import (
 
 // fork is the admission of a turn that begins a session as the session of an earlier trace was when its
 // turn began, with the results of the steps below the one that the request names.
-func (a *Admitter) fork(ctx context.Context, req request.Request, decided Admission, p past) (Admission, error) {
+func (d *Decider) fork(ctx context.Context, req request.Request, decided Admission, p past) (Admission, error) {
 	inherited, err := p.stepsBelow(req.From.Step)
 	if err != nil {
 		return Admission{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	messages, err := a.messagesUpTo(ctx, p.ref, p.turn.Sequence)
+	messages, err := d.messagesUpTo(ctx, p.ref, p.turn.Sequence)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -46,7 +46,7 @@ func (a *Admitter) fork(ctx context.Context, req request.Request, decided Admiss
 	if req.Text != "" {
 		said.Text = req.Text
 	}
-	state, untrusted, err := a.sessionState(ctx, p.ref)
+	state, untrusted, err := d.sessionState(ctx, p.ref)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -90,11 +90,11 @@ func (p past) stepsBelow(step int) ([]execution.Result, error) {
 }
 
 // messagesUpTo are the messages of a session up to a sequence, as many as a forked session may have.
-func (a *Admitter) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
+func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
 	var all []conversation.Message
 	for from := max(0, last-memory.MaxWindow); from < last; {
 		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
-			return a.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
+			return d.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
 		})
 		if err != nil {
 			return nil, err
@@ -165,10 +165,10 @@ func renumbered(results []execution.Result, copied *memory.Copy) []execution.Res
 	return all
 }
 
-// sessionState is the state of a session as it is now, without that of its user and tenant, and the source
+// sessionState is the state of a session as it is now, without the state of its user and tenant, and the source
 // of untrusted words in it. Older states are not kept.
-func (a *Admitter) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
-	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return a.Memory.GetState(ctx, ref) })
+func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
+	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,25 +1,27 @@
-package step
+package assignment
 
 import (
 	"slices"
 
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// avoided are the instances that must not get a step again: those that lost it, until they have
+// MaxAttempts is how many instances may lose a step before the turn fails: a step that takes its workers
+// down must not go through all of them (guarantees F1, F22).
+const MaxAttempts = 3
+
+// Avoided are the instances that must not get a step again: those that lost it by their own fault, until they have
 // restarted. An instance that lost all attempts but the last one does not get that one even after a
 // restart, while another one is ready: only another instance shows whether the step is to blame.
-func (t *Turn) avoided(a *attempt) []registry.Instance {
-	lost := lostInstances(a.losses)
+func (t *Turn) Avoided(a Attempt, lost []registry.Instance) []registry.Instance {
 	bound := []selection.Strategy{selection.Manual, selection.Capability, selection.Weighted}
-	if len(lost) < MaxAttempts-1 || slices.Contains(bound, a.task.Decision.Step.Instances.Strategy) ||
+	if len(lost) < MaxAttempts-1 || slices.Contains(bound, a.Task.Decision.Step.Instances.Strategy) ||
 		slices.ContainsFunc(lost, func(in registry.Instance) bool { return in.ID != lost[0].ID }) {
 		return lost
 	}
-	known := slices.DeleteFunc(t.svc.Roster.Instances(), func(in registry.Instance) bool { return in.Agent != a.at.Agent })
+	known := slices.DeleteFunc(t.Roster.Instances(), func(in registry.Instance) bool { return in.Agent != a.At.Agent })
 	if !slices.ContainsFunc(known, func(in registry.Instance) bool { return in.ID != lost[0].ID && in.State == lifecycle.Ready }) {
 		return lost
 	}
@@ -29,14 +31,4 @@ func (t *Turn) avoided(a *attempt) []registry.Instance {
 		}
 	}
 	return lost
-}
-
-// lostInstances are the instances that lost a step by their own fault.
-func lostInstances(losses []*dispatch.LostError) (all []registry.Instance) {
-	for _, l := range losses {
-		if !l.MemoryOutage {
-			all = append(all, l.Instance)
-		}
-	}
-	return all
 }

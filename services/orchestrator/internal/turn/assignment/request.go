@@ -1,4 +1,4 @@
-package step
+package assignment
 
 import (
 	"cmp"
@@ -25,36 +25,36 @@ import (
 // maxDescription is how many characters of an agent's description a planner gets.
 const maxDescription = 500
 
-// request is what an instance is sent for an attempt.
-func (t *Turn) request(work context.Context, a *attempt) *troupev1.ExecuteStepRequest {
-	step := a.task.Decision.Step
+// Request is what an instance is sent for an attempt.
+func (t *Turn) Request(work context.Context, a Attempt) (*troupev1.ExecuteStepRequest, error) {
+	step := a.Task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
-		TraceId: t.Turn.Trace, Tenant: t.Request.Tenant, SessionId: t.Request.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
-		Step: int32(a.at.Number), Attempt: int32(a.at.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
-		History: wire.MessagesToProto(a.said.History), BaseSequence: a.said.Base, Last: step.End, Silent: a.task.IsBranch(),
-		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
-		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
-		RootTraceId: t.Events.Root(), Budget: t.allotment(a), Recorded: t.JournalsKept,
+		TraceId: t.Turn.Trace, Tenant: t.Asked.Tenant, SessionId: t.Asked.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
+		Step: int32(a.At.Number), Attempt: int32(a.At.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
+		History: wire.MessagesToProto(a.Said.History), BaseSequence: a.Said.Base, Last: step.End, Silent: a.Task.IsBranch(),
+		Auth: wire.AuthToProto(t.Asked.Auth), UserId: t.Asked.User,
+		OriginTurnId: t.Turn.Origin, Profile: t.Asked.Profile, Metadata: t.Asked.Metadata, RequestId: t.Asked.RequestID,
+		RootTraceId: t.Root, Budget: t.allotment(a), Recorded: t.JournalsKept,
 	}
-	if a.at.Number == publish.AnsweredStep(t.Turn) {
+	if a.At.Number == publish.AnsweredStep(t.Turn) {
 		req.Answers = wire.AnswersToProto(t.Turn.Answers)
 	}
-	for _, number := range a.task.Prior {
-		req.Prior = append(req.Prior, wire.ResultToProto(a.said.Results[number-1]))
+	for _, number := range a.Task.Prior {
+		req.Prior = append(req.Prior, wire.ResultToProto(a.Said.Results[number-1]))
 	}
 	for _, name := range step.Routes {
 		req.Routes = append(req.Routes, t.Flow.Steps[name].Agent)
 	}
-	t.addAssignment(work, req, step, a.said.History)
-	return req
+	t.addTask(work, req, step, a.Said.History)
+	return req, t.issueCredential(work, req)
 }
 
-// addAssignment says in a request what the step is asked to do (contract OC-28).
-func (t *Turn) addAssignment(work context.Context, req *troupev1.ExecuteStepRequest, step workflow.Step, history []conversation.Message) {
-	req.Goal = goal(t.Request.Text, history)
+// addTask says in a request what the step is asked to do (contract OC-28).
+func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, step workflow.Step, history []conversation.Message) {
+	req.Goal = goal(t.Asked.Text, history)
 	req.Task = cmp.Or(step.Task, req.GetGoal())
 	req.ExpectedOutput, req.Constraints = step.Expects, step.Constraints
-	req.Priority, req.Tags = t.Request.Priority, t.Request.Tags
+	req.Priority, req.Tags = t.Asked.Priority, t.Asked.Tags
 	if deadline, ok := work.Deadline(); ok {
 		if left := time.Until(deadline); left > 0 { // else the call will not begin
 			req.Timeout = durationpb.New(left)
@@ -64,7 +64,7 @@ func (t *Turn) addAssignment(work context.Context, req *troupev1.ExecuteStepRequ
 		req.Plan = &troupev1.PlanRequest{Max: int32(p.Max), Parallel: p.Parallel}
 		for _, agent := range p.Agents {
 			req.Plan.Agents = append(req.Plan.Agents, &troupev1.PlanAgent{
-				Name: agent, Description: conversation.Brief(t.svc.Workflows.Description(agent), maxDescription),
+				Name: agent, Description: conversation.Brief(t.Workflows.Description(agent), maxDescription),
 			})
 		}
 	}
@@ -89,6 +89,11 @@ func goal(text string, history []conversation.Message) string {
 	return "go on with the conversation" // the user's message is no longer in the window
 }
 
+// Inquiry is what the routing authority gets to see of the turn for a step.
+func (t *Turn) Inquiry(step workflow.Step) selection.Request {
+	return Inquiry(t.Asked, t.Turn.Trace, step)
+}
+
 // Inquiry is what the routing authority gets to see of a turn for each of its decisions (contract OC-14).
 func Inquiry(req request.Request, traceID string, step workflow.Step) selection.Request {
 	return selection.Request{
@@ -97,10 +102,10 @@ func Inquiry(req request.Request, traceID string, step workflow.Step) selection.
 	}
 }
 
-// policy is how the instance for a step is chosen. A credential that comes with an answer is sealed to
+// Policy is how the instance for a step is chosen. A credential that comes with an answer is sealed to
 // a key in the RAM of one instance (LP-37). That instance gets the step if it can take it, because any
 // other one would have to ask again. A step with a fixed instance keeps that one.
-func (t *Turn) policy(number int, policy selection.Policy) selection.Policy {
+func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
 	if number != publish.AnsweredStep(t.Turn) || policy.Strategy == selection.Manual {
 		return policy
 	}
@@ -119,16 +124,16 @@ func (t *Turn) policy(number int, policy selection.Policy) selection.Policy {
 // lost one has another epoch.
 func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := work.Deadline()
-	req.Credential, err = t.svc.Credentials.Issue(turncred.Turn{
-		Agent: req.GetAgent(), Tenant: t.Request.Tenant, Session: t.Request.Session, ID: t.Turn.ID, User: t.Request.User, Trace: t.Turn.Trace,
+	req.Credential, err = t.Credentials.Issue(turncred.Turn{
+		Agent: req.GetAgent(), Tenant: t.Asked.Tenant, Session: t.Asked.Session, ID: t.Turn.ID, User: t.Asked.User, Trace: t.Turn.Trace,
 		Epoch: req.GetEpoch(), Step: int(req.GetStep()),
 		Root: req.GetRootTraceId(), Level: int(req.GetBudget().GetLevel()), Budget: wire.LimitsFromProto(req.GetBudget()),
 	}, deadline)
 	if req.GetCredential() != "" {
 		t.credential.Do(func() {
-			t.svc.Telemetry.Audit.Record(audit.Entry{
-				Kind: audit.Credential, Actor: string(identity.Orchestrator), Action: "issue", Object: t.Request.Session, Result: "ok",
-				Facts: map[string]string{"tenant": t.Request.Tenant, "turn": t.Turn.ID, "trace": t.Turn.Trace, "agent": req.GetAgent()},
+			t.Audit.Record(audit.Entry{
+				Kind: audit.Credential, Actor: string(identity.Orchestrator), Action: "issue", Object: t.Asked.Session, Result: "ok",
+				Facts: map[string]string{"tenant": t.Asked.Tenant, "turn": t.Turn.ID, "trace": t.Turn.Trace, "agent": req.GetAgent()},
 			})
 		})
 	}

@@ -1,4 +1,4 @@
-package admit
+package decide
 
 import (
 	"testing"
@@ -10,38 +10,38 @@ import (
 )
 
 // Every combination that can be has one row in the table, and no row is without a combination.
-func TestDecide_HasOneCaseForEachCombination(t *testing.T) {
+func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	possible := map[Kind][]Found{
 		Text:    {NotAsked},
-		Answers: {Absent, InDoubt, Held, Abandoned, Closed},
-		Resume:  {Absent, InDoubt, Held, Abandoned, Closed},
-		Fork:    {Absent, InDoubt, Held, Abandoned, Closed},
+		Answers: {Absent, Doubtful, Held, Abandoned, Closed},
+		Resume:  {Absent, Doubtful, Held, Abandoned, Closed},
+		Fork:    {Absent, Doubtful, Held, Abandoned, Closed},
 		Orphan:  {Absent, Held, Abandoned, Closed},
 	}
 	rows := 0
 	for kind, all := range possible {
 		for _, found := range all {
 			for _, pending := range []bool{true, false} {
-				require.NotEmpty(t, Decide(kind, found, pending), "%s, %s, pending: %t", kind, found, pending)
+				require.NotEmpty(t, CaseOf(kind, found, pending), "%s, %s, pending: %t", kind, found, pending)
 			}
 		}
 	}
 	for _, d := range decisions {
 		for _, found := range d.found {
 			require.Contains(t, possible[d.kind], found, "%s, %s", d.kind, found)
-			require.Equal(t, d.then, Decide(d.kind, found, d.pending), "%s, %s: no earlier row hides it", d.kind, found)
+			require.Equal(t, d.then, CaseOf(d.kind, found, d.pending), "%s, %s: no earlier row hides it", d.kind, found)
 			rows++
 		}
 	}
 	require.Equal(t, 1+6+5+5+4, rows, "answers that have no turn yet have two")
-	require.Empty(t, Decide(Text, Closed, false))
-	require.Empty(t, Decide(Orphan, "", false), "nothing follows from what is not known")
+	require.Empty(t, CaseOf(Text, Closed, false))
+	require.Empty(t, CaseOf(Orphan, "", false), "nothing follows from what is not known")
 }
 
-func TestDecide_TellsPendingAnswersFromLateOnes(t *testing.T) {
-	require.Equal(t, ContinueTurn, Decide(Answers, Absent, true))
-	require.Equal(t, NothingPending, Decide(Answers, Absent, false))
-	require.Equal(t, Repeated, Decide(Answers, Closed, false), "the request was answered before")
+func TestCaseOf_TellsPendingAnswersFromLateOnes(t *testing.T) {
+	require.Equal(t, ContinueTurn, CaseOf(Answers, Absent, true))
+	require.Equal(t, NothingPending, CaseOf(Answers, Absent, false))
+	require.Equal(t, Repeated, CaseOf(Answers, Closed, false), "the request was answered before")
 }
 
 func TestKindOf_SaysHowATurnIsAskedFor(t *testing.T) {

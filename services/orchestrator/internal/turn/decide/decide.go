@@ -1,4 +1,7 @@
-package admit
+// Package decide says what a request is: a new turn, a repeated one, answers to pending calls, a resume,
+// a fork, or a takeover. The table of cases stands in this file. The other files build what follows from
+// the cases that continue an earlier turn.
+package decide
 
 import (
 	"context"
@@ -12,10 +15,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
+
+// op names the operation in failures.
+const op = "turn.Orchestrate"
+
+// Memory is what decisions need of the memory service.
+type Memory interface {
+	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
+	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
+	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
+	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
+}
+
+// Decider looks up what the stores have about requests. Safe for concurrent use.
+type Decider struct {
+	Memory    Memory
+	Traces    *trace.Traces
+	Roster    *instances.Cache
+	Workflows *workflow.Set
+	InDoubt   *InDoubt
+}
 
 // Kind is how a turn is asked for.
 type Kind string
@@ -50,7 +76,7 @@ type Found string
 const (
 	NotAsked  Found = "not asked"
 	Absent    Found = "absent"    // no such turn
-	InDoubt   Found = "in doubt"  // a turn that this orchestrator began without learning that it did
+	Doubtful  Found = "doubtful"  // a turn that this orchestrator began without learning that it did
 	Held      Found = "held"      // an open turn, under the lease of an orchestrator
 	Abandoned Found = "abandoned" // an open turn whose lease has run out
 	Closed    Found = "closed"    // a turn that has ended
@@ -85,16 +111,16 @@ type decision struct {
 var decisions = []decision{
 	{kind: Text, found: []Found{NotAsked}, then: NewTurn},
 
-	{kind: Answers, found: []Found{InDoubt}, then: RetryBegin},
+	{kind: Answers, found: []Found{Doubtful}, then: RetryBegin},
 	{kind: Answers, found: []Found{Held, Abandoned, Closed}, then: Repeated},
 	{kind: Answers, found: []Found{Absent}, pending: true, then: ContinueTurn},
 	{kind: Answers, found: []Found{Absent}, pending: false, then: NothingPending},
 
-	{kind: Resume, found: []Found{InDoubt}, then: RetryBegin},
+	{kind: Resume, found: []Found{Doubtful}, then: RetryBegin},
 	{kind: Resume, found: []Found{Held, Abandoned, Closed}, then: Repeated},
 	{kind: Resume, found: []Found{Absent}, then: ResumeTurn},
 
-	{kind: Fork, found: []Found{InDoubt}, then: RetryBegin},
+	{kind: Fork, found: []Found{Doubtful}, then: RetryBegin},
 	{kind: Fork, found: []Found{Held, Abandoned, Closed}, then: Repeated},
 	{kind: Fork, found: []Found{Absent}, then: ForkSession},
 
@@ -103,16 +129,16 @@ var decisions = []decision{
 	{kind: Orphan, found: []Found{Held, Abandoned}, then: TakeOver},
 }
 
-// Decide returns the case of a kind of request by what is found. Pending counts for answers that have no
+// CaseOf returns the case of a kind of request by what is found. Pending counts for answers that have no
 // turn yet. It is empty for a combination that cannot be.
-func Decide(kind Kind, found Found, pending bool) Case {
-	for _, d := range decisions {
-		if d.kind != kind || d.kind == Answers && found == Absent && d.pending != pending {
+func CaseOf(kind Kind, found Found, pending bool) Case {
+	for _, row := range decisions {
+		if row.kind != kind || kind == Answers && found == Absent && row.pending != pending {
 			continue
 		}
-		for _, f := range d.found {
+		for _, f := range row.found {
 			if f == found {
-				return d.then
+				return row.then
 			}
 		}
 	}
@@ -134,30 +160,30 @@ type Admission struct {
 	Rerun   map[int]string      // agents of the steps that failed and run again, by number
 }
 
-// decide looks up what the stores have about a request, and decides what follows.
-func (a *Admitter) decide(ctx context.Context, req request.Request) (Admission, error) {
+// Decide looks up what the stores have about a request, and decides what follows.
+func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, error) {
 	kind := KindOf(req)
 	if kind != Text && req.Target != "" {
 		return Admission{}, errTarget(kind)
 	}
 	if kind == Text {
-		return a.newTurn(req), nil
+		return d.newTurn(req), nil
 	}
-	begin := a.newBegin(req, workflow.Single(""))
+	begin := d.newBegin(req, workflow.Single(""))
 	if kind == Answers {
-		return a.decideAnswers(ctx, req, begin)
+		return d.decideAnswers(ctx, req, begin)
 	}
-	known, found, err := a.Known(ctx, begin)
+	known, found, err := d.Known(ctx, begin)
 	if err != nil && found != Absent {
 		return Admission{}, err
 	}
-	switch c := Decide(kind, a.orInDoubt(found, begin.TurnID, known.Turn.Trace), false); c {
+	switch c := CaseOf(kind, d.orInDoubt(found, begin.TurnID, known.Turn.Trace), false); c {
 	case RetryBegin, Repeated:
-		decided, err := a.asBefore(ctx, req, begin, known.Turn.Trace, c)
-		decided.Rerun = a.FailedSteps(ctx, req)
+		decided, err := d.asBefore(ctx, req, begin, known.Turn.Trace, c)
+		decided.Rerun = d.FailedSteps(ctx, req)
 		return decided, err
 	default:
-		decided, err := a.fromEarlier(ctx, req, begin)
+		decided, err := d.fromEarlier(ctx, req, begin)
 		decided.Case = c
 		return decided, err
 	}
@@ -172,38 +198,38 @@ func errTarget(kind Kind) error {
 }
 
 // newTurn is the admission of a text.
-func (a *Admitter) newTurn(req request.Request) Admission {
-	flow, target, targetErr := a.resolve(req.Target)
-	return Admission{Case: Decide(Text, NotAsked, false), Begin: a.newBegin(req, flow), Flow: flow, Target: target, TargetErr: targetErr}
+func (d *Decider) newTurn(req request.Request) Admission {
+	flow, target, targetErr := d.Resolve(req.Target)
+	return Admission{Case: CaseOf(Text, NotAsked, false), Begin: d.newBegin(req, flow), Flow: flow, Target: target, TargetErr: targetErr}
 }
 
 // asBefore is the admission of a request whose turn is known: handled as its trace says. The trace of a
 // turn in doubt may not be stored; the first try is remembered instead.
-func (a *Admitter) asBefore(ctx context.Context, req request.Request, begin memory.Begin, traceID string, c Case) (Admission, error) {
+func (d *Decider) asBefore(ctx context.Context, req request.Request, begin memory.Begin, traceID string, c Case) (Admission, error) {
 	if c == RetryBegin {
-		tried, _ := a.inDoubt.peek(begin.TurnID)
-		decided := a.WithTarget(begin, tried.target)
-		decided.Case, decided.Labels = c, tried.labels
+		tried, _ := d.InDoubt.Peek(begin.TurnID)
+		decided := d.WithTarget(begin, tried.Target)
+		decided.Case, decided.Labels = c, tried.Labels
 		return decided, nil
 	}
-	decided, err := a.likeTrace(ctx, req, begin, traceID)
+	decided, err := d.likeTrace(ctx, req, begin, traceID)
 	decided.Case = c
 	return decided, err
 }
 
-// orInDoubt is what was found of a turn, or InDoubt when this orchestrator may have begun it itself.
-func (a *Admitter) orInDoubt(found Found, turnID, traceID string) Found {
-	if tried, ok := a.inDoubt.peek(turnID); found != Absent && ok && tried.trace == traceID {
-		return InDoubt
+// orInDoubt is what was found of a turn, or Doubtful when this orchestrator may have begun it itself.
+func (d *Decider) orInDoubt(found Found, turnID, traceID string) Found {
+	if tried, ok := d.InDoubt.Peek(turnID); found != Absent && ok && tried.Trace == traceID {
+		return Doubtful
 	}
 	return found
 }
 
 // Known asks the memory service what it has of a turn, and changes nothing. The error is not_found when
 // the turn is Absent; any other error leaves open what there is.
-func (a *Admitter) Known(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
+func (d *Decider) Known(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
 	begin.LookupOnly = true
-	begun, err := a.Ask(ctx, begin)
+	begun, err := d.Ask(ctx, begin)
 	switch {
 	case failure.Is(err, failure.NotFound):
 		return begun, Absent, err
@@ -219,17 +245,17 @@ func (a *Admitter) Known(ctx context.Context, begin memory.Begin) (memory.Begun,
 }
 
 // Ask asks the memory service for a turn.
-func (a *Admitter) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
+func (d *Decider) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	if begin.LookupOnly {
 		begin.Message.Attachments = nil // nothing is stored
 	}
-	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return a.Memory.BeginTurn(ctx, begin) })
+	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return d.Memory.BeginTurn(ctx, begin) })
 }
 
 // newBegin is what the memory service is asked for a request.
-func (a *Admitter) newBegin(req request.Request, flow *workflow.Workflow) memory.Begin {
+func (d *Decider) newBegin(req request.Request, flow *workflow.Workflow) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
 		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: flow.Window,
@@ -243,25 +269,25 @@ func (a *Admitter) newBegin(req request.Request, flow *workflow.Workflow) memory
 }
 
 // WithTarget is an admission whose turn is handled by a target.
-func (a *Admitter) WithTarget(begin memory.Begin, target string) Admission {
+func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
 	decided := Admission{Begin: begin}
-	decided.Flow, decided.Target, decided.TargetErr = a.resolve(target)
+	decided.Flow, decided.Target, decided.TargetErr = d.Resolve(target)
 	decided.Begin.Window = decided.Flow.Window
 	return decided
 }
 
-// resolve finds what a target names. With an error the workflow is empty but for its window. An unknown
+// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown
 // agent is not rejected while the registry was never read, because it may be there.
-func (a *Admitter) resolve(target string) (*workflow.Workflow, string, error) {
-	flow, ok := a.Workflows.Find(target)
+func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
+	flow, ok := d.Workflows.Find(target)
 	switch {
 	case ok:
 		return flow, flow.Name, nil
 	case target == "":
 		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
-	case a.Roster.Knows(target) || a.Workflows.UsesAgent(target):
+	case d.Roster.Knows(target) || d.Workflows.UsesAgent(target):
 		return workflow.Single(target), target, nil
-	case !a.Roster.IsFilled():
+	case !d.Roster.IsFilled():
 		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
 	default:
 		return workflow.Single(""), "", failure.Newf(failure.NotFound, op,

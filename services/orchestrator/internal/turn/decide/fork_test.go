@@ -1,4 +1,4 @@
-package admit
+package decide
 
 import (
 	"testing"
@@ -14,10 +14,10 @@ func TestWindowBefore_KeepsTheLatestAndNamesFiles(t *testing.T) {
 	for range 20 {
 		messages = append(messages, conversation.User("more"))
 	}
-	messages[19] = conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{{Name: "a.txt", Version: 1}}}
+	messages[19] = conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{{Name: "d.txt", Version: 1}}}
 	kept := windowBefore(messages, 5)
 	require.Len(t, kept, 5)
-	require.Equal(t, "[file a.txt]", kept[4].Text)
+	require.Equal(t, "[file d.txt]", kept[4].Text)
 	require.Empty(t, kept[4].Attachments)
 	require.Len(t, messages[19].Attachments, 1)
 	require.Empty(t, windowBefore(nil, 5))

@@ -1,0 +1,42 @@
+package assignment
+
+import (
+	"github.com/troupe-dev/troupe/pkg/budget"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// Share is the part of the budget that a step may use, in all its attempts from now on.
+type Share struct {
+	amounts    budget.Amounts
+	usedBefore budget.Amounts // by the step when it got the share
+}
+
+// Allot divides what is left of the budget among steps that are about to run side by side, and reserves it
+// until they have ended: together they cannot use more. Where the budget only warns, each step gets all
+// that is left. Remote turns that a step has begun already do not count against it again.
+func (t *Turn) Allot(steps []int) []Share {
+	shares := make([]Share, len(steps))
+	used := t.Used.Used()
+	for i, step := range steps {
+		shares[i].usedBefore = t.Used.UsedBy(step)
+		used.FanOut -= shares[i].usedBefore.FanOut
+	}
+	left := t.Allowed.Limits.Less(used)
+	for i, part := range left.Parts(len(steps)) {
+		shares[i].amounts = part
+		if t.Allowed.Limits.Policy == budget.Warn {
+			shares[i].amounts = left
+			shares[i].amounts.FanOut = part.FanOut
+		}
+	}
+	return shares
+}
+
+// allotment is what an attempt may use: the share of its step, less what earlier attempts used of it.
+func (t *Turn) allotment(a Attempt) *troupev1.Budget {
+	left := a.Share.amounts.Less(t.Used.UsedBy(a.At.Number).Less(a.Share.usedBefore))
+	left.FanOut = a.Share.amounts.FanOut
+	limits := budget.Limits{Amounts: left, Depth: t.Allowed.Limits.Depth, Policy: t.Allowed.Limits.Policy}
+	return request.Allowance{Limits: limits, Level: t.Allowed.Level}.Proto()
+}

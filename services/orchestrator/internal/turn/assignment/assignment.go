@@ -1,0 +1,80 @@
+// Package assignment is what an instance is given for an attempt at a step: the request with its history
+// and task, a share of the budget, and a credential. It also says which instances may get the step.
+package assignment
+
+import (
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// Services are what the assignments of all turns use.
+type Services struct {
+	Roster      *instances.Cache
+	Workflows   *workflow.Set
+	Credentials *turncred.Authority // for calls to the memory service (nil means that the mesh has no identities)
+	Audit       *audit.Log
+}
+
+// Turn is what all assignments of one turn share.
+type Turn struct {
+	Services
+	Asked        request.Request
+	Turn         session.Turn
+	Flow         *workflow.Workflow
+	Lease        *lease.Lease
+	Root         string // trace with which the run began
+	Allowed      request.Allowance
+	Used         Usage
+	JournalsKept bool // the memory service keeps what the steps do, for a replay
+
+	credential sync.Once // records in the audit log that workers of the turn get credentials
+}
+
+// Usage is what the turn has used so far.
+type Usage interface {
+	Used() budget.Amounts
+	UsedBy(step int) budget.Amounts
+}
+
+// Conversation is what steps see of the turn so far.
+type Conversation struct {
+	History []conversation.Message // the window of the session, with what earlier steps said
+	Base    int64                  // sequence of the last message of the session
+	Results []execution.Result     // of the steps so far, in order
+}
+
+// Add adds the result of a step of a turn, by the number of the turn. What the agent said is in the session
+// now, unless the step was hidden.
+func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
+	c.Results = append(c.Results, r)
+	if r.Failure != nil {
+		return
+	}
+	c.Base = max(c.Base, r.Sequence) // an inherited step lies below
+	if !task.IsHidden() && r.Text != "" {
+		said := conversation.Assistant(r.Agent, r.Text)
+		said.Untrusted = r.Untrusted
+		said.Sequence, said.Turn = r.Sequence, turn
+		c.History = append(c.History, said)
+	}
+}
+
+// Attempt is one attempt at a step.
+type Attempt struct {
+	Task  cursor.Task
+	Said  Conversation
+	At    publish.Position
+	Share Share
+}

@@ -1,0 +1,74 @@
+// Package quarantine ends the steps of an agent that is quarantined while they run (guarantees S18).
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+)
+
+// Error ends the steps of a quarantined agent, and their turn.
+type Error struct {
+	Agent string
+	why   error
+}
+
+func (e *Error) Error() string { return e.why.Error() }
+
+// Unwrap returns the refusal, which is policy_security.
+func (e *Error) Unwrap() error { return e.why }
+
+// Watch returns a context for a step that ends when its agent is quarantined. The caller calls done.
+func Watch(work context.Context, roster *instances.Cache, agent string) (_ context.Context, done func()) {
+	work, cancel := context.WithCancelCause(work)
+	begun := roster.Desired().QuarantineBegun(agent)
+	end := func() {
+		if d, out := roster.Desired().Quarantine(agent); out {
+			cancel(&Error{agent, d.Refusal("turn")})
+		}
+	}
+	var waiting sync.WaitGroup
+	select {
+	case <-begun: // so that nothing begins
+		end()
+	default:
+		waiting.Go(func() {
+			select {
+			case <-begun:
+				end()
+			case <-work.Done():
+			}
+		})
+	}
+	return work, func() { cancel(nil); waiting.Wait() }
+}
+
+// Cause is why the work ended, if that was a quarantine; else nil.
+func Cause(work context.Context) error {
+	if e, ok := errors.AsType[*Error](context.Cause(work)); ok {
+		return e
+	}
+	return nil
+}
+
+// Turn is a turn that ends, as the audit log names it.
+type Turn struct {
+	Owner, Trace, Session, Tenant string
+	Epoch                         int64
+}
+
+// Record records in the audit log that a turn ends with the quarantine of its agent.
+func (e *Error) Record(log *audit.Log, t Turn) {
+	log.Record(audit.Entry{
+		Kind: audit.Denied, Actor: "orchestrator " + t.Owner, Action: "end turn of quarantined agent", Object: e.Agent,
+		Result: string(failure.PolicySecurity),
+		Facts: map[string]string{
+			"trace_id": t.Trace, "session_id": t.Session, "tenant": t.Tenant, "epoch": strconv.FormatInt(t.Epoch, 10),
+		},
+	})
+}
