@@ -144,8 +144,8 @@ func TestRunner_RefusesForksThatCannotBe(t *testing.T) {
 		mode failure.Mode
 		says string
 	}{
-		"its own session":     {forking(old, "s1", 2), failure.KeyReused, "session s1 is known already"},
-		"a known session":     {forking(old, "s4", 2), failure.KeyReused, "session s4 is known already"},
+		"its own session":     {forking(old, "s1", 2), failure.KeyReused, "session s1 exists already"},
+		"a known session":     {forking(old, "s4", 2), failure.KeyReused, "session s4 exists already"},
 		"a step beyond":       {forking(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
 		"beyond the failure":  {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
 		"files left behind":   {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},

@@ -17,15 +17,15 @@ type Share struct {
 // that is left. Remote turns that a step has begun already do not count against it again.
 func (t *Turn) Allot(steps []int) []Share {
 	shares := make([]Share, len(steps))
-	used := t.Used.Used()
+	used := t.Events.Used()
 	for i, step := range steps {
-		shares[i].usedBefore = t.Used.UsedBy(step)
+		shares[i].usedBefore = t.Events.UsedBy(step)
 		used.FanOut -= shares[i].usedBefore.FanOut
 	}
-	left := t.Allowed.Limits.Less(used)
+	left := t.Events.Allowed().Limits.Less(used)
 	for i, part := range left.Parts(len(steps)) {
 		shares[i].amounts = part
-		if t.Allowed.Limits.Policy == budget.Warn {
+		if t.Events.Allowed().Limits.Policy == budget.Warn {
 			shares[i].amounts = left
 			shares[i].amounts.FanOut = part.FanOut
 		}
@@ -35,8 +35,8 @@ func (t *Turn) Allot(steps []int) []Share {
 
 // allotment is what an attempt may use: the share of its step, less what earlier attempts used of it.
 func (t *Turn) allotment(a Attempt) *troupev1.Budget {
-	left := a.Share.amounts.Less(t.Used.UsedBy(a.At.Number).Less(a.Share.usedBefore))
+	left := a.Share.amounts.Less(t.Events.UsedBy(a.At.Number).Less(a.Share.usedBefore))
 	left.FanOut = a.Share.amounts.FanOut
-	limits := budget.Limits{Amounts: left, Depth: t.Allowed.Limits.Depth, Policy: t.Allowed.Limits.Policy}
-	return request.Allowance{Limits: limits, Level: t.Allowed.Level}.Proto()
+	limits := budget.Limits{Amounts: left, Depth: t.Events.Allowed().Limits.Depth, Policy: t.Events.Allowed().Limits.Policy}
+	return request.Allowance{Limits: limits, Level: t.Events.Allowed().Level}.Proto()
 }

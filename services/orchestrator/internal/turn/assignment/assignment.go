@@ -7,7 +7,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
-	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -34,18 +33,10 @@ type Turn struct {
 	Turn         session.Turn
 	Flow         *workflow.Workflow
 	Lease        *lease.Lease
-	Root         string // trace with which the run began
-	Allowed      request.Allowance
-	Used         Usage
+	Events       *publish.Writer
 	JournalsKept bool // the memory service keeps what the steps do, for a replay
 
 	credential sync.Once // records in the audit log that workers of the turn get credentials
-}
-
-// Usage is what the turn has used so far.
-type Usage interface {
-	Used() budget.Amounts
-	UsedBy(step int) budget.Amounts
 }
 
 // Conversation is what steps see of the turn so far.

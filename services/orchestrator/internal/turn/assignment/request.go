@@ -34,7 +34,7 @@ func (t *Turn) Request(work context.Context, a Attempt) (*troupev1.ExecuteStepRe
 		History: wire.MessagesToProto(a.Said.History), BaseSequence: a.Said.Base, Last: step.End, Silent: a.Task.IsBranch(),
 		Auth: wire.AuthToProto(t.Asked.Auth), UserId: t.Asked.User,
 		OriginTurnId: t.Turn.Origin, Profile: t.Asked.Profile, Metadata: t.Asked.Metadata, RequestId: t.Asked.RequestID,
-		RootTraceId: t.Root, Budget: t.allotment(a), Recorded: t.JournalsKept,
+		RootTraceId: t.Events.Root(), Budget: t.allotment(a), Recorded: t.JournalsKept,
 	}
 	if a.At.Number == publish.AnsweredStep(t.Turn) {
 		req.Answers = wire.AnswersToProto(t.Turn.Answers)

@@ -67,7 +67,7 @@ type Turn struct {
 // With returns the steps of a turn.
 func (s *Services) With(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
 	given.Services = assignment.Services{Roster: s.Roster, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
-	given.Root, given.Allowed, given.Used = events.Root(), events.Allowed(), events
+	given.Events = events
 	return &Turn{Events: events, Resumed: resumed, given: given, svc: s}
 }
 
