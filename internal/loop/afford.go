@@ -23,7 +23,7 @@ func (r *run) afford(asked budget.Amounts) (budget.Reservation, error) {
 	for _, k := range held.Beyond {
 		told := event.Warning{Reason: ReasonBudgetExceeded, Message: fmt.Sprintf(
 			"limits.%s: more is used than the budget allows; its policy is to warn, so the step goes on", k)}
-		if err := r.Emit(told); err != nil {
+		if err := r.Events.Emit(told); err != nil {
 			held.Settle(budget.Amounts{})
 			return held, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/internal/spans"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -24,8 +25,8 @@ func (r *run) ask(ctx context.Context) (*hook.LLMReply, error) {
 	if len(r.in.Choices) == 0 {
 		req.Tools = r.tools.Specs()
 	}
-	err := r.patiently(ctx, func(ctx context.Context) error { return r.BeforeLLM(ctx, req) })
-	if err != nil || r.Ended() {
+	err := r.patiently(ctx, func(ctx context.Context) error { return r.Handlers.BeforeLLM(ctx, req) })
+	if err != nil || r.Progress.Ended() {
 		return nil, err
 	}
 	if r.stopping() {
@@ -42,16 +43,16 @@ func (r *run) ask(ctx context.Context) (*hook.LLMReply, error) {
 		}
 	}
 	reply.Turn = r.turn
-	r.Hold()
-	if err := r.AfterLLM(ctx, reply); err != nil {
+	r.Conversation.HoldAdded()
+	if err := r.Handlers.AfterLLM(ctx, reply); err != nil {
 		return nil, err
 	}
 	reply.ToolCalls = r.named(reply.ToolCalls)
 	for _, c := range reply.ToolCalls {
 		r.ids[c.ID] = true
 	}
-	if r.quiet && reply.Text != "" && !r.Ended() {
-		return reply, r.Emit(event.TextDelta{Text: reply.Text})
+	if r.quiet && reply.Text != "" && !r.Progress.Ended() {
+		return reply, r.Events.Emit(event.TextDelta{Text: reply.Text})
 	}
 	return reply, nil
 }
@@ -68,10 +69,10 @@ func (r *run) model(ctx context.Context, req *hook.LLMRequest) (*hook.LLMReply, 
 		return nil, err
 	}
 	failed, number := &hook.LLMFailure{Turn: r.turn, Err: err}, r.number
-	if r.HandlesLLMError() && !replayed {
+	if r.Handlers.HandlesLLMError() && !replayed {
 		r.failedAt(number, usage, err, false)
 	}
-	if err := r.OnLLMError(ctx, failed); err != nil {
+	if err := r.Handlers.OnLLMError(ctx, failed); err != nil {
 		return nil, err
 	}
 	if failed.Reply == nil {
@@ -124,17 +125,17 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	}
 	ctx, done := r.interruptible(ctx)
 	defer done()
-	ctx, span := hook.Span(ctx, "generate_content "+r.loop.Model.Name(),
+	ctx, span := spans.Start(ctx, "generate_content "+r.loop.Model.Name(),
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", r.loop.Model.Name()))
 	started := time.Now()
 	said, by, usage, err := r.stream(ctx, req, aside)
 	span(err, attribute.String("gen_ai.response.model", by.model), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
 	held.Settle(consumed(usage, aside))
-	r.Use(usage, aside)
+	r.Progress.AddUsage(usage, aside)
 	if err != nil {
 		if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
 			by.finish = event.FinishFilter
-			err = cmp.Or(r.Emit(r.called(by, said, usage, aside, time.Since(started), false)), err)
+			err = cmp.Or(r.Events.Emit(r.called(by, said, usage, aside, time.Since(started), false)), err)
 		}
 		if aside && !errors.Is(err, errStop) && ctx.Err() == nil {
 			r.failedAt(number, usage, err, true) // the handler may go on
@@ -150,7 +151,7 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	} else { // it ends the step, whose commit keeps it, unless a handler makes more of it
 		r.owed = &entry
 	}
-	return said, usage, false, r.Emit(r.called(by, said, usage, aside, time.Since(started), false))
+	return said, usage, false, r.Events.Emit(r.called(by, said, usage, aside, time.Since(started), false))
 }
 
 // called is the event of a model call, with the model that answered.
@@ -191,7 +192,7 @@ func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (said con
 		if delta.Text == "" || aside || r.quiet {
 			continue
 		}
-		if err := r.Emit(event.TextDelta{Text: delta.Text}); err != nil {
+		if err := r.Events.Emit(event.TextDelta{Text: delta.Text}); err != nil {
 			return said, by, usage, err
 		}
 	}

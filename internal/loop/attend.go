@@ -49,12 +49,12 @@ func (r *run) attend(ctx context.Context, all ...*work) {
 	for {
 		select {
 		case p := <-a.said:
-			if r.Emit(p) != nil {
+			if r.Events.Emit(p) != nil {
 				cancel()
 			}
 		case <-a.over:
-			for len(a.said) > 0 && r.Heard() == nil {
-				_ = r.Emit(<-a.said) // whose error the next event has again
+			for len(a.said) > 0 && r.Events.Err() == nil {
+				_ = r.Events.Emit(<-a.said) // whose error the next event has again
 			}
 			return
 		}

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/internal/spans"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -75,7 +76,7 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 		if err := r.decide(ctx, w); err != nil {
 			return nil, err
 		}
-		if (w.call.Status == "" || w.waits()) && (r.stopping() || r.Ended()) {
+		if (w.call.Status == "" || w.waits()) && (r.stopping() || r.Progress.Ended()) {
 			return nil, nil
 		}
 	}
@@ -110,7 +111,7 @@ func (r *run) decide(ctx context.Context, w *work) error {
 		return err
 	}
 	if a := w.answer; a.Verdict == execution.Stop && !a.Late && !w.decided {
-		r.stopAll(ctx, r.Stopping())
+		r.stopAll(ctx, r.Progress.StopReason())
 	}
 	r.login(ctx, w)
 	if err := r.hold(w); err != nil {
@@ -125,20 +126,20 @@ func (r *run) begin(w *work) error {
 	if w.quiet || w.waits() {
 		return nil
 	}
-	return r.Emit(event.ToolStarted{CallID: w.asked.ID, Tool: w.asked.Name, Arguments: w.call.Arguments})
+	return r.Events.Emit(event.ToolStarted{CallID: w.asked.ID, Tool: w.asked.Name, Arguments: w.call.Arguments})
 }
 
 // before runs the handlers in front of a tool; their error is the tool's (CO-36, CO-39a).
 func (r *run) before(ctx context.Context, w *work) error {
 	c := w.asked
-	r.Pend(&c)
-	err := r.patiently(ctx, func(ctx context.Context) error { return r.BeforeEachTool(ctx, w.call) })
-	r.Pend(nil)
+	r.Conversation.SetPending(&c)
+	err := r.patiently(ctx, func(ctx context.Context) error { return r.Handlers.BeforeEachTool(ctx, w.call) })
+	r.Conversation.SetPending(nil)
 	if late(err) != nil {
 		w.call.Refuse(failedText + failure.Plain(err))
 		w.call.Err = err
 	}
-	return r.Heard()
+	return r.Events.Err()
 }
 
 // recall finds what the journal knows of a call, and makes sure that a successor will know
@@ -209,9 +210,9 @@ func (w *work) run(ctx context.Context) {
 	if a, ok := ctx.Value(attendedKey{}).(*attended); ok {
 		ctx = a.reporting(ctx)
 	}
-	ctx, leave := w.r.Enter(ctx, w.asked.ID, w.memory)
+	ctx, leave := w.r.EnterTool(ctx, w.asked.ID, w.memory)
 	defer leave()
-	ctx, span := hook.Span(ctx, "execute_tool "+w.call.Name,
+	ctx, span := spans.Start(ctx, "execute_tool "+w.call.Name,
 		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", w.call.Name), attribute.String("gen_ai.tool.call.id", w.call.ID))
 	started := time.Now()
 	result, err := contained(func() (tool.Result, error) { return w.do(ctx, json.RawMessage(w.call.Arguments)) })
@@ -272,16 +273,16 @@ func (r *run) finish(ctx context.Context, w *work) error {
 		return w.lost
 	}
 	r.take(ctx, w)
-	if err := r.note(w, r.Unkept); err != nil {
+	if err := r.note(w, r.TakeUnjournaled); err != nil {
 		return err
 	}
 	if err := r.report(w); err != nil {
 		return err
 	}
-	r.Append(conversation.Message{Role: conversation.RoleTool, Text: w.call.Text, ToolCallID: w.asked.ID, Untrusted: w.source()})
+	r.Conversation.Append(conversation.Message{Role: conversation.RoleTool, Text: w.call.Text, ToolCallID: w.asked.ID, Untrusted: w.source()})
 	err := late(r.behind(ctx, w.call))
-	r.Amend(cut(w.call.Text, MaxToolText))
-	return cmp.Or(err, r.Told())
+	r.Conversation.SetLastText(cut(w.call.Text, MaxToolText))
+	return cmp.Or(err, r.EmitLast())
 }
 
 // note puts into the journal how a call ended, if it is not there yet.
@@ -324,8 +325,8 @@ func (r *run) report(w *work) error {
 		c.Text = noOutput
 	}
 	told.Summary = conversation.Brief(c.Text, event.MaxSummary)
-	r.Ran(w.asked.Name)
-	return r.Emit(told)
+	r.Progress.ToolRan(w.asked.Name)
+	return r.Events.Emit(told)
 }
 
 // behind runs the handlers behind a tool.
@@ -335,13 +336,13 @@ func (r *run) behind(ctx context.Context, c *hook.Call) error {
 		if !c.Replayed { // what failed before is why there is this attempt, and does not end it, too
 			r.failures++
 		}
-		if err := r.OnError(ctx, c); err != nil {
+		if err := r.Handlers.OnError(ctx, c); err != nil {
 			return err
 		}
 	case c.Status == event.ToolSuccess:
 		r.failures = 0
 	}
-	return r.AfterEachTool(ctx, c)
+	return r.Handlers.AfterEachTool(ctx, c)
 }
 
 // modeOf is the mode of a failure, or empty.

@@ -16,7 +16,7 @@ import (
 // it is not complete (CO-26, C-8, LP-15).
 func (r *run) exhausted(limit int) error {
 	incomplete := fmt.Sprintf("Task incomplete: Maximum iterations (%d) reached.", limit)
-	if err := r.Emit(event.Warning{Reason: ReasonMaxIterations, Message: incomplete}); err != nil {
+	if err := r.Events.Emit(event.Warning{Reason: ReasonMaxIterations, Message: incomplete}); err != nil {
 		return err
 	}
 	text := r.lastWords()
@@ -26,7 +26,7 @@ func (r *run) exhausted(limit int) error {
 			return err
 		}
 	}
-	return r.Emit(event.Answer{Text: text, Reason: event.MaxIterations, Iterations: limit})
+	return r.Events.Emit(event.Answer{Text: text, Reason: event.MaxIterations, Iterations: limit})
 }
 
 // lastWords are what the model said last in this turn; empty: nothing.
@@ -43,7 +43,7 @@ func (r *run) lastWords() string {
 }
 
 // stopping reports whether somebody asked the run to stop.
-func (r *run) stopping() bool { return r.Stopping() != "" || r.signalled() }
+func (r *run) stopping() bool { return r.Progress.StopReason() != "" || r.signalled() }
 
 // signalled reports whether the request came from outside. The contexts that end with it do so
 // a moment later.
@@ -63,7 +63,7 @@ func late(err error) error {
 // stopped is the answer of a run that was stopped.
 func (r *run) stopped() *event.Answer {
 	text := "The turn was stopped."
-	if why := r.Stopping(); why != "" {
+	if why := r.Progress.StopReason(); why != "" {
 		text = "The turn was stopped: " + why
 	}
 	return &event.Answer{Text: text, Reason: event.Stopped}

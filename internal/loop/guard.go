@@ -55,13 +55,13 @@ const guardTimeout = 5 * time.Minute
 // read notes which untrusted words the model is about to read: those of messages, and the names and
 // descriptions of tools that others wrote.
 func (r *run) read(offered bool) {
-	r.ReadMessages()
+	r.Conversation.MarkMessagesRead()
 	if !offered {
 		return
 	}
 	for _, t := range r.tools.Tools() {
 		if scope, _ := tool.ScopeOf(t); scope.Party != "" {
-			r.Read(scope.Party)
+			r.Conversation.MarkRead(scope.Party)
 		}
 	}
 }
@@ -85,14 +85,14 @@ func (r *run) against(w *work) string {
 	if !scope.Guarded(w.call.Effect, w.call.AtClient) {
 		return ""
 	}
-	return r.Untrusted(scope.Party)
+	return r.Conversation.UntrustedFor(scope.Party)
 }
 
 // guard decides about a call whose handlers have run. Nothing of it is kept: a successor, and the
 // turn that goes on, read the same and come to the same.
 func (r *run) guard(w *work) error {
 	c := w.call
-	if c.Untrusted == "" || c.Allowed() || r.stopping() || r.Ended() {
+	if c.Untrusted == "" || c.Allowed() || r.stopping() || r.Progress.Ended() {
 		return nil
 	}
 	why := fmt.Sprintf("The agent %s has read what others wrote (%s), which may be why it wants to run %s: see whether the arguments are what you want.",
@@ -117,7 +117,7 @@ func (r *run) guard(w *work) error {
 // guarded tells a person what became of a call. The name of the source is one that others may have
 // chosen, as that of a file.
 func (r *run) guarded(name, source, what string) error {
-	return r.Emit(event.Warning{Reason: ReasonGuarded, Tool: name, Message: fmt.Sprintf(
+	return r.Events.Emit(event.Warning{Reason: ReasonGuarded, Tool: name, Message: fmt.Sprintf(
 		"the tool %s %s, because the turn has read what neither the user nor the author of the agent wrote: %s", name, what, strings.ToValidUTF8(source, "�"))})
 }
 

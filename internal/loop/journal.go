@@ -23,16 +23,16 @@ func (r *run) said(number int, aside bool) (reply conversation.Message, usage ex
 	if e.Aside != aside && !r.in.Apart {
 		return reply, usage, false, r.stray(execution.Entry{Number: number, Aside: aside}, differs(number, asked(e.Aside), asked(aside)))
 	}
-	r.Use(e.Usage, aside)
+	r.Progress.AddUsage(e.Usage, aside)
 	if e.Mode != "" { // it failed, and a handler went on from there
 		return reply, e.Usage, true, failure.New(failure.Mode(e.Mode), "loop.Run", e.Text)
 	}
 	if e.Reply.Text != "" && !aside && !r.quiet {
-		if err := r.Emit(event.TextDelta{Text: e.Reply.Text}); err != nil {
+		if err := r.Events.Emit(event.TextDelta{Text: e.Reply.Text}); err != nil {
 			return e.Reply, e.Usage, true, err
 		}
 	}
-	return e.Reply, e.Usage, true, r.Emit(r.called(heard{model: r.loop.Model.Name()}, e.Reply, e.Usage, aside, 0, true))
+	return e.Reply, e.Usage, true, r.Events.Emit(r.called(heard{model: r.loop.Model.Name()}, e.Reply, e.Usage, aside, 0, true))
 }
 
 // did finds what a tool call led to in an attempt before this one. It fails when that

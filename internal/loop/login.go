@@ -46,7 +46,7 @@ func (r *run) open(ctx context.Context, w *work) {
 
 // login lets a call wait whose tool declares a credential that is not there.
 func (r *run) login(ctx context.Context, w *work) {
-	if w.nest != nil || w.call.AtClient || r.stopping() || r.Ended() || r.sealed() != nil && w.call.Replayed {
+	if w.nest != nil || w.call.AtClient || r.stopping() || r.Progress.Ended() || r.sealed() != nil && w.call.Replayed {
 		return
 	}
 	if l, ok := tool.LoginOf(w.tool); ok {
@@ -57,7 +57,7 @@ func (r *run) login(ctx context.Context, w *work) {
 // lack makes a call that waits one that waits for a credential. It says so when it did before,
 // and what came is of no use: the key that it was sealed to is gone with its process, say.
 func (r *run) lack(w *work, p *execution.Pending) error {
-	l := *w.call.Lacks
+	l := *r.MissingLogin(w.call)
 	key, err := r.in.Broker.Ask(l.Name)
 	if err != nil {
 		w.pending = nil
@@ -80,12 +80,12 @@ func (r *run) lack(w *work, p *execution.Pending) error {
 	}
 	again := "It is asked for again: " + failure.Plain(w.unread) + "."
 	p.Reason = strings.Join(append(reasons, again), " ")
-	return r.Emit(event.Warning{Reason: ReasonAuthAskedAgain, Message: fmt.Sprintf("the tool %s lacks a credential once more: %s", w.asked.Name, failure.Plain(w.unread))})
+	return r.Events.Emit(event.Warning{Reason: ReasonAuthAskedAgain, Message: fmt.Sprintf("the tool %s lacks a credential once more: %s", w.asked.Name, failure.Plain(w.unread))})
 }
 
 // noLogin skips a call that nobody brought a credential for in time.
 func (r *run) noLogin(w *work) error {
 	w.call.Skip("Not run: nobody gave it the credential that it lacks in time. Ask for it again, if it is still wanted.")
 	w.settled()
-	return r.Emit(event.Warning{Reason: ReasonAuthTimeout, Message: fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time", w.asked.Name)})
+	return r.Events.Emit(event.Warning{Reason: ReasonAuthTimeout, Message: fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time", w.asked.Name)})
 }

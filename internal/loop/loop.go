@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/internal/spans"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -130,13 +131,13 @@ func (l Loop) drive(in Input, work func(*run) error) iter.Seq2[event.Event, erro
 			in.Turn = hook.New(hook.Start{})
 		}
 		r := &run{Control: in.Turn, loop: l, in: in, turn: in.Turn.Turn(), tools: l.Tools.Only(in.Only), ids: map[string]bool{}}
-		before := r.Listen(func(e event.Event) error {
+		before := r.Events.Listen(func(e event.Event) error {
 			if !yield(e, nil) {
 				return errDeaf
 			}
 			return nil
 		})
-		defer func() { r.Listen(before) }()
+		defer func() { r.Events.Listen(before) }()
 		err := work(r)
 		r.unstoppable = true // such as a handler of AfterAgent that asks the model
 		if err != nil && !errors.Is(err, errDeaf) {
@@ -173,16 +174,16 @@ type run struct {
 // all is the run from its first event to its answer.
 func (r *run) all(ctx context.Context) error {
 	r.patient = r.in.Journal != nil
-	r.Asks(func(ctx context.Context, req llm.Request) (conversation.Message, error) { return r.aside(ctx, req) })
-	if err := late(r.AfterUserInput(ctx)); err != nil {
+	r.SetAsk(func(ctx context.Context, req llm.Request) (conversation.Message, error) { return r.aside(ctx, req) })
+	if err := late(r.Handlers.AfterUserInput(ctx)); err != nil {
 		return err
 	}
-	if r.Ended() {
+	if r.Progress.Ended() {
 		return r.answer(ctx, r.over())
 	}
 	limit := cmp.Or(r.loop.MaxIterations, DefaultMaxIterations)
 	for r.turn.Iteration() < limit {
-		below, span := hook.Span(ctx, "iteration", attribute.Int("troupe.iteration", r.turn.Iteration()+1))
+		below, span := spans.Start(ctx, "iteration", attribute.Int("troupe.iteration", r.turn.Iteration()+1))
 		answer, err := r.iteration(below)
 		span(err)
 		if err != nil {
@@ -207,23 +208,23 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	r.Iterate()
-	if err := late(r.BeforeIteration(ctx)); err != nil || r.Ended() {
+	r.Progress.NextIteration()
+	if err := late(r.Handlers.BeforeIteration(ctx)); err != nil || r.Progress.Ended() {
 		return r.over(), err
 	}
 	reply, err := r.ask(ctx)
 	if errors.Is(err, errStop) {
-		return r.stopped(), late(r.AfterIteration(ctx))
+		return r.stopped(), late(r.Handlers.AfterIteration(ctx))
 	}
-	if err != nil || r.Ended() {
+	if err != nil || r.Progress.Ended() {
 		return r.over(), err
 	}
 	if len(reply.ToolCalls) == 0 {
 		if err := r.say(reply); err != nil {
 			return nil, err
 		}
-		r.Release()
-		return &event.Answer{Text: reply.Text, Reason: event.Natural}, late(r.AfterIteration(ctx))
+		r.Conversation.CloseRound()
+		return &event.Answer{Text: reply.Text, Reason: event.Natural}, late(r.Handlers.AfterIteration(ctx))
 	}
 	if err := r.round(ctx, reply); err != nil {
 		return nil, err
@@ -231,7 +232,7 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 	if len(r.waiting) > 0 {
 		return &event.Answer{Text: Waiting(r.waiting), Reason: event.InputRequired, Pending: r.waiting}, nil
 	}
-	if err := late(r.AfterIteration(ctx)); err != nil || r.Ended() {
+	if err := late(r.Handlers.AfterIteration(ctx)); err != nil || r.Progress.Ended() {
 		return r.over(), err
 	}
 	if r.question != "" {
@@ -247,12 +248,12 @@ func (r *run) answer(ctx context.Context, a *event.Answer) error {
 	}
 	if a.Reason == event.Stopped {
 		r.unstoppable = true
-		if err := r.OnStopSignal(ctx); err != nil {
+		if err := r.Handlers.OnStopSignal(ctx); err != nil {
 			return err
 		}
 	}
 	a.Iterations = r.turn.Iteration()
-	return r.Emit(*a)
+	return r.Events.Emit(*a)
 }
 
 // id is what somebody calls a tool call by who answers it.
@@ -265,15 +266,15 @@ func (r *run) id(number int) string {
 
 // say puts what the model said into the conversation.
 func (r *run) say(reply *hook.LLMReply) error {
-	r.Append(conversation.Message{
+	r.Conversation.Append(conversation.Message{
 		Role: conversation.RoleAssistant, Author: r.turn.Info().Agent, Text: reply.Text, ToolCalls: reply.ToolCalls, Untrusted: r.turn.Untrusted(),
 	})
-	return r.Told()
+	return r.EmitLast()
 }
 
 // over is the answer of a turn that a handler ended: what was said last.
 func (r *run) over() *event.Answer {
-	if !r.Ended() {
+	if !r.Progress.Ended() {
 		return nil
 	}
 	return &event.Answer{Text: r.lastWords(), Reason: event.Stopped}

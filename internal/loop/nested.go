@@ -75,7 +75,7 @@ type trail struct {
 // keep puts into the entry of a call what its tool did beside giving a result, with these
 // changes of state. It stands in the place of a reply, as one that nobody said.
 func (r *run) keep(w *work, set map[string]json.RawMessage, removed []string) error {
-	left := trail{Set: set, Removed: removed, Escalate: r.Escalated(), Untrusted: w.left.Untrusted}
+	left := trail{Set: set, Removed: removed, Escalate: r.Progress.Escalated(), Untrusted: w.left.Untrusted}
 	if w.nest != nil {
 		left.Last, left.Stopped, w.entry.Usage = w.nest.Last, w.nest.Stopped, w.nest.Usage
 	}
@@ -107,7 +107,7 @@ func (r *run) take(ctx context.Context, w *work) {
 	if !failed(w.call.Status) && w.call.Status != event.ToolInterrupted {
 		r.Absorb(w.memory)
 	}
-	r.Redo(w.left.Set, w.left.Removed)
+	r.Reapply(w.left.Set, w.left.Removed)
 	if w.left.Escalate {
 		r.turn.Escalate()
 	}

@@ -96,7 +96,7 @@ func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
 				require.Equal(t, []string{"started 1", "started 2", "started 3", "finished 1", "finished 2", "finished 3"}, told)
 				first = cmp.Or(first, j)
 				require.Empty(t, gocmp.Diff(first.durable, j.durable))
-				require.JSONEq(t, "2", string(in.Turn.Lasting()["last"]))
+				require.JSONEq(t, "2", string(in.Turn.ChangesToStore()["last"]))
 			})
 		})
 	}
@@ -176,7 +176,7 @@ func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
 						in, model := input("go", handlers...), &oracle{}
 						in.Journal, in.Key = j, key
 						out, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
-						return model, lasting{out, in.Turn.Lasting()}, err
+						return model, lasting{out, in.Turn.ChangesToStore()}, err
 					}
 					all, whole, err := run(&journal{}, &world{}, deaf)
 					require.NoError(t, err)

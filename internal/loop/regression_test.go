@@ -141,8 +141,8 @@ func TestTool_WhatItChangedBeforeItFailedIsDropped(t *testing.T) {
 		model := scripted.New(scripted.Call(ask("1", "half", "bad"), ask("2", "half", "good")), scripted.Say("done"))
 		_, err := drive(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, deaf)
 		require.NoError(t, err)
-		require.Len(t, in.Turn.Lasting(), 1)
-		require.Contains(t, in.Turn.Lasting(), "good")
+		require.Len(t, in.Turn.ChangesToStore(), 1)
+		require.Contains(t, in.Turn.ChangesToStore(), "good")
 	}
 }
 

@@ -20,8 +20,8 @@ func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 		return err
 	}
 	round := &hook.Round{Turn: r.turn, Calls: slices.Clone(reply.ToolCalls)} // whose change changes nothing
-	r.Open(reply.ToolCalls)
-	if err := late(r.BeforeTools(ctx, round)); err != nil {
+	r.Conversation.OpenRound(reply.ToolCalls)
+	if err := late(r.Handlers.BeforeTools(ctx, round)); err != nil {
 		return err
 	}
 	var err error
@@ -36,13 +36,13 @@ func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 	if len(r.waiting) > 0 {
 		return r.suspend(ctx)
 	}
-	r.Release()
+	r.Conversation.CloseRound()
 	if !r.stopping() {
-		if err := late(r.AfterTools(ctx, round)); err != nil {
+		if err := late(r.Handlers.AfterTools(ctx, round)); err != nil {
 			return err
 		}
 	}
-	if err := r.Changes(""); err != nil {
+	if err := r.EmitChanges(""); err != nil {
 		return err
 	}
 	if limit := r.maxFailures(); r.failures >= limit {
@@ -67,7 +67,7 @@ func (r *run) maxFailures() int {
 // their turn comes when it has its result.
 func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error {
 	for _, c := range calls {
-		if r.stopping() || r.Ended() {
+		if r.stopping() || r.Progress.Ended() {
 			if err := r.skip(c); err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error {
 	work := make([]*work, len(calls))
 	for i, c := range calls {
-		if r.stopping() || r.Ended() {
+		if r.stopping() || r.Progress.Ended() {
 			continue
 		}
 		var err error
@@ -129,7 +129,7 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 	for i, w := range work {
 		switch {
 		case w == nil:
-		case !w.done && (r.stopping() || r.Ended()): // by a handler of a call behind it
+		case !w.done && (r.stopping() || r.Progress.Ended()): // by a handler of a call behind it
 			work[i] = nil
 		default:
 			if err := r.recall(ctx, w); err != nil {
@@ -188,8 +188,8 @@ func lanes(all []*work) {
 
 // skip answers a call that does not run.
 func (r *run) skip(c conversation.ToolCall) error {
-	r.Append(conversation.Message{Role: conversation.RoleTool, Text: notRun, ToolCallID: c.ID})
-	return r.Told()
+	r.Conversation.Append(conversation.Message{Role: conversation.RoleTool, Text: notRun, ToolCallID: c.ID})
+	return r.EmitLast()
 }
 
 // failed reports whether a tool call counts as a failure.

@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
 // ReasonApprovalTimeout is that of the warning that a tool did not run because nobody approved
@@ -48,7 +48,7 @@ func (r *run) expect(w *work) {
 			}
 		}
 	}
-	r.Waiting(w.call, hook.Waiting{Can: r.patient, Over: w.call.Replayed || begun, Answer: w.answer})
+	r.SetWait(w.call, turnstate.CallWait{Allowed: r.patient, Passed: w.call.Replayed || begun, Answer: w.answer})
 }
 
 // heed does to a call what somebody said about it, when its handlers have run. A handler that
@@ -94,7 +94,7 @@ func (w *work) shown() string {
 func (r *run) outdated(w *work) error {
 	w.call.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
 	w.settled()
-	return r.Emit(event.Warning{Reason: ReasonApprovalOutdated, Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name)})
+	return r.Events.Emit(event.Warning{Reason: ReasonApprovalOutdated, Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name)})
 }
 
 // settled notes that an answer decided a call: a successor finds that in the journal, for its
@@ -109,7 +109,7 @@ func (r *run) tooLate(w *work) error {
 	}
 	w.call.Skip("Not run: nobody approved it " + within + ".")
 	w.settled()
-	return r.Emit(event.Warning{Reason: ReasonApprovalTimeout, Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within)})
+	return r.Events.Emit(event.Warning{Reason: ReasonApprovalTimeout, Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within)})
 }
 
 // hold lets a call wait, if it has to: for its handlers, for a credential, or for the client
@@ -133,8 +133,8 @@ func (r *run) hold(w *work) error {
 		return nil
 	}
 	switch {
-	case c.Lacks != nil && (!r.patient || r.in.Broker == nil):
-		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s lacks the credential %s, and nobody can be asked for it here; send it with the turn", c.Name, c.Lacks.Name))
+	case r.MissingLogin(c) != nil && (!r.patient || r.in.Broker == nil):
+		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s lacks the credential %s, and nobody can be asked for it here; send it with the turn", c.Name, r.MissingLogin(c).Name))
 	case !r.patient:
 		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s runs at the client of the agent, and nobody can be asked here; "+
 			"run the agent in a session, whose turns can wait: agent.Open, or the mesh", c.Name))
@@ -145,7 +145,7 @@ func (r *run) hold(w *work) error {
 			c.Name, len(p.Arguments), conversation.MaxMessageBytes))
 	default:
 		w.pending = []execution.Pending{p}
-		if c.Lacks != nil {
+		if r.MissingLogin(c) != nil {
 			return r.lack(w, &w.pending[0])
 		}
 	}
@@ -171,7 +171,7 @@ func (r *run) allow(w *work) {
 // await leaves a call that waits to the turn that goes on. If the turn stops meanwhile it is
 // given up.
 func (r *run) await(ctx context.Context, w *work) error {
-	if !r.stopping() && !r.Ended() {
+	if !r.stopping() && !r.Progress.Ended() {
 		r.waiting = append(r.waiting, w.pending...)
 		return nil
 	}
@@ -189,7 +189,7 @@ func (r *run) part(w *work) error {
 		if failed(w.call.Status) {
 			return nil, nil
 		}
-		return r.Made(w.memory)
+		return r.ChangesOf(w.memory)
 	}
 	if err := r.note(w, changes); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (r *run) suspend(ctx context.Context) error {
 		return err
 	}
 	for _, p := range r.waiting {
-		if err := r.Emit(event.ToolPending{Pending: p}); err != nil {
+		if err := r.Events.Emit(event.ToolPending{Pending: p}); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ func (t *turn) conclude(cause error) error {
 	if t.planner != nil {
 		t.tasks = t.planner.tasks
 	}
-	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Ended() && len(t.tasks) == 0 {
+	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Progress.Ended() && len(t.tasks) == 0 {
 		cause = failure.Newf(failure.AgentLogic, "agent.Run", "agent %s gave an empty answer", a.Name())
 		if !a.forgives() {
 			return cause
@@ -37,7 +37,7 @@ func (t *turn) conclude(cause error) error {
 		}
 	}
 	t.result.InputRequired = t.reason == event.InputRequired || a.config.AsksUser && t.reason == event.MaxIterations
-	t.result.Stopped = t.reason == event.Stopped && !t.control.Ended()
+	t.result.Stopped = t.reason == event.Stopped && !t.control.Progress.Ended()
 	t.result.ToolsCalled = t.tally.tools
 	t.result.Observations = t.tally.found
 	if cause == nil && !t.result.InputRequired && !t.result.Stopped {
@@ -66,7 +66,7 @@ func (t *turn) conclude(cause error) error {
 // turn.
 func (t *turn) decide() error {
 	bare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.text)) })
-	if !bare && (t.control.Ended() || t.reason != event.Natural && t.reason != event.MaxIterations) {
+	if !bare && (t.control.Progress.Ended() || t.reason != event.Natural && t.reason != event.MaxIterations) {
 		return failure.Newf(failure.PolicySecurity, "agent.Run", "agent %s was not let decide where to go: %s",
 			t.agent.Name(), cmp.Or(t.text, "a handler ended the turn"))
 	}
@@ -86,7 +86,7 @@ func (t *turn) store() error {
 		return err
 	}
 	if len(text) < len(t.text) {
-		if err := t.control.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
+		if err := t.control.Events.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
 			"agent %s said more than the %d bytes that a key of state may have; %s holds the beginning", t.agent.Name(), memory.MaxStateValue, key)}); err != nil {
 			return err
 		}
@@ -107,17 +107,17 @@ func fit(text string, limit int) (string, error) {
 
 // outcome is the last event: what the turn led to, or what it failed with.
 func (t *turn) outcome(err error) event.TurnResult {
-	t.control.ReadMessages()
+	t.control.Conversation.MarkMessagesRead()
 	t.result.Untrusted = t.control.Turn().Untrusted()
 	t.result.Step, t.result.Agent = t.inv.Step.Number, t.agent.Name()
 	t.result.Iterations, t.result.Usage = t.tally.iterations+t.tally.below, t.tally.usage
-	t.control.Use(t.inner.take(), true)
+	t.control.Progress.AddUsage(t.inner.take(), true)
 	if t.agent.config.Run == nil { // a call that failed has no event, and consumed all the same
 		t.result.Iterations, t.result.Usage = t.control.Turn().Iteration(), t.control.Turn().Usage()
 	}
 	done := event.TurnResult{
 		Turn: t.inv.Step.Turn, Reason: t.reason, Duration: time.Since(t.started),
-		Ended: t.control.Ended(), Escalate: t.control.Escalated(),
+		Ended: t.control.Progress.Ended(), Escalate: t.control.Progress.Escalated(),
 	}
 	if u := t.result.Usage; u.InputTokens > 0 || u.OutputTokens > 0 || u.CostMicros > 0 { // else it is not known
 		done.Usage = &u
@@ -125,7 +125,7 @@ func (t *turn) outcome(err error) event.TurnResult {
 	if err == nil {
 		done.Result, done.Messages = t.result, t.messages
 		if len(t.result.Pending) == 0 {
-			done.State = t.control.Lasting()
+			done.State = t.control.ChangesToStore()
 		}
 		return done
 	}
@@ -143,24 +143,24 @@ func (t *turn) says(text string) error {
 	if len(t.inv.Step.Routes) > 0 {
 		text = ""
 	}
-	return t.control.Changes(text)
+	return t.control.EmitChanges(text)
 }
 
 // say puts what the agent says into the messages that are stored, and into its own copy of
 // the conversation, unless it is there already (CO-28).
 func (t *turn) say(text string) error {
-	t.control.ReadMessages() // results that no model has read are observations all the same
+	t.control.Conversation.MarkMessagesRead() // results that no model has read are observations all the same
 	m := conversation.Assistant(t.agent.Name(), text)
 	m.Untrusted = t.control.Turn().Untrusted()
 	if !spoken(t.control.Turn().Messages(), text) {
-		t.control.Append(m)
-		if err := t.control.Told(); err != nil {
+		t.control.Conversation.Append(m)
+		if err := t.control.EmitLast(); err != nil {
 			return err
 		}
 	}
 	if len(text) > conversation.MaxMessageBytes {
 		m.Text = conversation.Cut(text, conversation.MaxMessageBytes)
-		if err := t.control.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
+		if err := t.control.Events.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
 			"agent %s said more than %d bytes; the rest is cut off", t.agent.Name(), conversation.MaxMessageBytes)}); err != nil {
 			return err
 		}

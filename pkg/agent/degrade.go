@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
 // lost reports whether the step is no longer this attempt's to go on with, or a handler has
 // ended it.
 func lost(err error) bool {
-	return hook.Failed(err) || failure.IsSuperseded(err)
+	return turnstate.IsHandlerError(err) || failure.IsSuperseded(err)
 }
 
 // forgives reports whether a failed model still makes a result. An agent that asks the
@@ -40,7 +40,7 @@ func (t *turn) degrade(cause error) error {
 		result.Confidence = &none
 		result.Observations = append(result.Observations[:min(len(result.Observations), execution.MaxObservations-1)], what)
 	}
-	return t.control.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
+	return t.control.Events.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
 }
 
 // title is a name with a capital.

@@ -32,9 +32,9 @@ func history(step execution.Step) []conversation.Message {
 // reads notes what the step is given that neither the user nor the author wrote. It counts whether or
 // not a model reads all of it.
 func (t *turn) reads() {
-	t.control.ReadMessages()
+	t.control.Conversation.MarkMessagesRead()
 	for _, r := range t.inv.Step.Prior {
-		t.control.Read(r.Untrusted)
+		t.control.Conversation.MarkRead(r.Untrusted)
 	}
 }
 

@@ -39,7 +39,7 @@ func (t *turn) relay(e event.Event) error {
 			}
 		}
 	}
-	return t.control.Pass(e)
+	return t.control.Events.Forward(e)
 }
 
 // take adds up what an agent led to that the function ran. One of the function itself is the
@@ -48,7 +48,7 @@ func (t *turn) take(done event.TurnResult, own bool) {
 	if own {
 		t.tally = tally{}
 	}
-	t.control.Read(done.Result.Untrusted)
+	t.control.Conversation.MarkRead(done.Result.Untrusted)
 	t.tally.add(done.Result)
 	if done.Reason == event.Failed || done.Reason == event.Interrupted {
 		return

@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/spans"
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -54,7 +56,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			return nil
 		}
 		if inv.numbers == nil {
-			inv.numbers = &hook.Numbers{}
+			inv.numbers = &turnstate.Numbers{}
 		}
 		if inv.count == nil {
 			inv.count = &counter{}
@@ -70,7 +72,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 		t.reads()
 		t.inv = inv
 		ctx := inv.under(ctx)
-		ctx, span := hook.Span(ctx, "invoke_agent "+a.Name(),
+		ctx, span := spans.Start(ctx, "invoke_agent "+a.Name(),
 			attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", a.Name()))
 		limited, cancel := context.WithTimeout(ctx, a.config.Timeout)
 		defer cancel()
@@ -80,7 +82,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			return
 		}
 		t.logged(err)
-		if done := t.control.Emit(t.outcome(err)); done == nil && err != nil {
+		if done := t.control.Events.Emit(t.outcome(err)); done == nil && err != nil {
 			yield(event.Event{}, err)
 		}
 	}
@@ -171,18 +173,18 @@ func because(ctx context.Context, err error) error {
 func (t *turn) run(limited, ctx context.Context) error {
 	if t.inv.branch == "" {
 		asked := event.UserInput{Turn: t.inv.Step.Turn, Prompt: prompted(t.inv.Step)}
-		if err := t.control.Pass(event.Event{Author: user, Payload: asked}); err != nil {
+		if err := t.control.Events.Forward(event.Event{Author: user, Payload: asked}); err != nil {
 			return err
 		}
 	}
-	said, err := t.control.BeforeAgent(limited)
+	said, err := t.control.Handlers.BeforeAgent(limited)
 	if err != nil {
 		return err
 	}
 	if err := t.says(said); err != nil {
 		return err
 	}
-	if t.control.Ended() {
+	if t.control.Progress.Ended() {
 		t.text, t.reason = said, event.Natural
 		if said == "" {
 			t.reason = event.Stopped
@@ -190,7 +192,7 @@ func (t *turn) run(limited, ctx context.Context) error {
 		if err := t.conclude(nil); err != nil {
 			return err
 		}
-		return t.control.Changes("")
+		return t.control.EmitChanges("")
 	}
 	err = t.main(limited)
 	if refused := t.inv.Step.Budget.Refusal(); refused != nil && ctx.Err() == nil && !errors.Is(err, errDeaf) {
@@ -206,9 +208,9 @@ func (t *turn) run(limited, ctx context.Context) error {
 		return err
 	}
 	if !t.completes() {
-		return t.control.Changes("")
+		return t.control.EmitChanges("")
 	}
-	if said, err = t.control.AfterAgent(limited); err != nil {
+	if said, err = t.control.Handlers.AfterAgent(limited); err != nil {
 		return err
 	}
 	if err := t.says(said); err != nil {
@@ -219,19 +221,19 @@ func (t *turn) run(limited, ctx context.Context) error {
 			return err
 		}
 	}
-	if t.control.Ended() {
+	if t.control.Progress.Ended() {
 		return nil
 	}
-	if err := t.control.OnComplete(limited, t.complete()); err != nil {
+	if err := t.control.Handlers.OnComplete(limited, t.complete()); err != nil {
 		return err
 	}
-	return t.control.Changes("")
+	return t.control.EmitChanges("")
 }
 
 // completes reports whether the turn has an answer that AfterAgent and OnComplete are for
 // (C-12).
 func (t *turn) completes() bool {
-	return !t.control.Ended() && (t.reason == event.Natural || t.reason == event.MaxIterations || t.reason == event.InputRequired)
+	return !t.control.Progress.Ended() && (t.reason == event.Natural || t.reason == event.MaxIterations || t.reason == event.InputRequired)
 }
 
 // main runs what the agent is: its function, or the loop around its model.
@@ -240,16 +242,16 @@ func (t *turn) main(ctx context.Context) error {
 	hand := t.pass
 	var events iter.Seq2[event.Event, error]
 	if t.agent.config.Run != nil {
-		if err := t.control.AfterUserInput(ctx); err != nil {
+		if err := t.control.Handlers.AfterUserInput(ctx); err != nil {
 			return err
 		}
-		if t.control.Ended() {
+		if t.control.Progress.Ended() {
 			t.reason = event.Stopped
 			return nil
 		}
-		if why := t.control.Stopping(); why != "" {
+		if why := t.control.Progress.StopReason(); why != "" {
 			t.text, t.reason = "The turn was stopped: "+why, event.Stopped
-			return t.control.OnStopSignal(ctx)
+			return t.control.Handlers.OnStopSignal(ctx)
 		}
 		hand = t.relay
 		events = t.agent.config.Run(ctx, t.inv.below(t.agent))
@@ -278,8 +280,8 @@ func (t *turn) main(ctx context.Context) error {
 	if t.reason == "" {
 		t.reason = event.Natural
 	}
-	if t.agent.config.Run != nil && t.reason == event.Stopped && !t.control.Ended() { // the loop runs them itself
-		return t.control.OnStopSignal(ctx)
+	if t.agent.config.Run != nil && t.reason == event.Stopped && !t.control.Progress.Ended() { // the loop runs them itself
+		return t.control.Handlers.OnStopSignal(ctx)
 	}
 	return nil
 }
@@ -298,7 +300,7 @@ func (t *turn) pass(e event.Event) error {
 	case event.Answer:
 		t.text, t.reason, t.pending = p.Text, p.Reason, p.Pending
 	case event.ToolFinished:
-		t.control.Use(t.inner.take(), true)
+		t.control.Progress.AddUsage(t.inner.take(), true)
 	}
 	return t.emit(e) // the loop told the control already
 }

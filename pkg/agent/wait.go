@@ -26,7 +26,7 @@ func (t *turn) wait(ctx context.Context) error {
 	t.result.InputRequired, t.result.Pending, t.result.Text = true, t.pending, t.text
 	t.result.ToolsCalled = t.tally.tools
 	m := conversation.Assistant(t.agent.Name(), t.text)
-	t.control.ReadMessages()
+	t.control.Conversation.MarkMessagesRead()
 	m.Untrusted = t.control.Turn().Untrusted()
 	t.messages = []conversation.Message{m}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -19,7 +20,7 @@ var llmRequest llm.Request
 // Req: CO-46, CO-47
 func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 	var heard []event.Event
-	numbers := &hook.Numbers{}
+	numbers := &turnstate.Numbers{}
 	agents := make([]*hook.Control, 4) // of one flow
 	var mu sync.Mutex
 	for i := range agents {
@@ -37,7 +38,7 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 	for _, c := range agents {
 		beside.Go(func() {
 			for range 50 {
-				_ = c.Emit(event.TextDelta{Text: "a"})
+				_ = c.Events.Emit(event.TextDelta{Text: "a"})
 				c.Turn().Warn("W", "w")
 				c.Turn().Think(event.Plan, "p")
 			}
@@ -57,7 +58,7 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 	}
 
 	silent := hook.New(hook.Start{})
-	require.NoError(t, silent.Emit(event.UserInput{Turn: 1}))
+	require.NoError(t, silent.Events.Emit(event.UserInput{Turn: 1}))
 	require.Len(t, silent.Turn().Entries(), 1)
 }
 
@@ -65,8 +66,8 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 func TestControl_PassesWhatOthersMade(t *testing.T) {
 	var heard []event.Event
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "mine", TurnID: "turn-1"}, Emit: func(e event.Event) error { heard = append(heard, e); return nil }})
-	require.NoError(t, c.Pass(event.Event{Payload: event.Message{Text: "a"}}))
-	require.NoError(t, c.Pass(event.Event{Author: "other", Branch: "flow.other", Invocation: "turn-2", Sequence: 7, Payload: event.Message{Text: "b"}}))
+	require.NoError(t, c.Events.Forward(event.Event{Payload: event.Message{Text: "a"}}))
+	require.NoError(t, c.Events.Forward(event.Event{Author: "other", Branch: "flow.other", Invocation: "turn-2", Sequence: 7, Payload: event.Message{Text: "b"}}))
 	require.Equal(t, "mine", heard[0].Author)
 	require.Equal(t, "turn-1/0/1", heard[0].ID())
 	require.Equal(t, "other", heard[1].Author)
@@ -77,12 +78,12 @@ func TestControl_PassesWhatOthersMade(t *testing.T) {
 func TestControl_TellsNothingToWhoHasGone(t *testing.T) {
 	gone, told := errors.New("gone"), 0
 	c := hook.New(hook.Start{Emit: func(event.Event) error { told++; return gone }})
-	require.NoError(t, c.Heard())
-	require.ErrorIs(t, c.Emit(event.TextDelta{Text: "a"}), gone)
-	require.ErrorIs(t, c.Emit(event.TextDelta{Text: "b"}), gone)
-	require.ErrorIs(t, c.Pass(event.Event{Payload: event.TextDelta{Text: "c"}}), gone)
+	require.NoError(t, c.Events.Err())
+	require.ErrorIs(t, c.Events.Emit(event.TextDelta{Text: "a"}), gone)
+	require.ErrorIs(t, c.Events.Emit(event.TextDelta{Text: "b"}), gone)
+	require.ErrorIs(t, c.Events.Forward(event.Event{Payload: event.TextDelta{Text: "c"}}), gone)
 	c.Turn().Warn("W", "w")
-	require.ErrorIs(t, c.Heard(), gone)
+	require.ErrorIs(t, c.Events.Err(), gone)
 	require.Equal(t, 1, told)
 }
 
@@ -91,9 +92,9 @@ func TestTurn_ContextPercentIsOfTheLastCall(t *testing.T) {
 	for _, tc := range []struct{ limit, tokens, want int64 }{{0, 64_000, 50}, {1000, 250, 25}, {-1, 128_000, 100}} {
 		c := hook.New(hook.Start{Info: hook.Info{Context: tc.limit}})
 		require.Zero(t, c.Turn().ContextPercent(), "before the first call")
-		c.Use(execution.Usage{InputTokens: 1, ModelCalls: 1}, false)
-		c.Use(execution.Usage{InputTokens: tc.tokens, ModelCalls: 1}, false)
-		c.Use(execution.Usage{InputTokens: 7, ModelCalls: 1}, true)
+		c.Progress.AddUsage(execution.Usage{InputTokens: 1, ModelCalls: 1}, false)
+		c.Progress.AddUsage(execution.Usage{InputTokens: tc.tokens, ModelCalls: 1}, false)
+		c.Progress.AddUsage(execution.Usage{InputTokens: 7, ModelCalls: 1}, true)
 		require.InDelta(t, tc.want, c.Turn().ContextPercent(), 0.001)
 		require.Equal(t, execution.Usage{InputTokens: tc.tokens + 8, ModelCalls: 3}, c.Turn().Usage())
 	}

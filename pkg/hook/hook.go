@@ -1,7 +1,6 @@
-// Package hook has the events of a turn and the handlers that an author hangs on them.
+// Package hook defines the events of a turn and the handlers that an author registers for them.
 //
-// A turn goes through its events in this order; those in brackets only happen when there is
-// a reason (CO-40):
+// A turn goes through its events in this order; events in brackets happen only when there is a reason (CO-40):
 //
 //	BeforeAgent  AfterUserInput
 //	  ┌─▶ BeforeIteration  BeforeLLM  [OnLLMError]  AfterLLM
@@ -9,21 +8,19 @@
 //	  └── AfterIteration
 //	[OnStopSignal]  AfterAgent  OnComplete
 //
-// OnAgentReady happens once, when the agent was made. Handlers of plugins come before the
-// agent's own, each list in its order (CO-4). They run one at a time, on the goroutine of the
-// turn. A handler that fails ends the turn with its error, which the caller gets (CO-41, C-10);
-// only one of BeforeEachTool fails nothing but its tool (CO-36).
+// OnAgentReady happens once, when the agent is created. Handlers of plugins run before the agent's own, each list in
+// its order (CO-4). They run one at a time, on the goroutine of the turn. A handler that fails ends the turn, and the
+// caller gets its error (CO-41, C-10). Only an error in BeforeEachTool fails no more than its tool (CO-36).
 //
-// A turn in which a call waits for somebody (Call.Wait) ends there: none of the events behind
-// it happens. They do in the turn that goes on in its place, which begins anew.
+// A turn in which a call waits for external input (Call.Wait) ends there, and no later event happens. The turn that
+// continues it begins anew and goes through all events.
 //
-// What a handler may do is the type of what it is given: every handler may read the turn, keep
-// state of the agent's own and ask for changes of the session's; the model's request, its
-// reply and a tool call can be changed by the handlers of their events alone.
+// The type of its argument says what a handler may do. Every handler may read the turn, keep agent state and request
+// changes of the session's state. Only the handlers of their own events may change the model's request, its reply and
+// a tool call.
 //
-// When a worker is lost, its successor goes through the turn again: models and tools are not
-// asked anew (guarantees 2.8), but handlers run again. What a handler decides must follow
-// from what it is given.
+// When a worker is lost, its successor goes through the turn again. Models and tools are not called again
+// (guarantees 2.8), but handlers are. So base what a handler decides only on what it is given.
 package hook
 
 import (
@@ -33,6 +30,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -40,18 +38,18 @@ import (
 type Handler struct {
 	event   string
 	add     func(*Set, named)
-	missing bool // the function
+	missing bool // it has no function
 }
 
 // Plugin is a list of handlers that belong together.
 type Plugin struct {
-	Name     string // unique in an agent; stands in the errors of its handlers
+	Name     string // unique in an agent; part of the errors of its handlers
 	Handlers []Handler
-	// Close frees what the plugin took, once no turn runs any more; nil: nothing.
+	// Close releases the plugin's resources once no turn runs any more (nil when there are none).
 	Close func() error
 }
 
-// named is whose handler something is.
+// named says which event and plugin a handler belongs to.
 type named struct{ event, plugin string }
 
 // The kinds of handlers there are.
@@ -67,34 +65,44 @@ type (
 	readyFunc    = func(Agent) error
 )
 
-// bound is a handler and whose it is.
+// bound is a handler with its event and plugin.
 type bound[F any] struct {
 	named
 	fn F
 }
 
-// Set has all handlers of an agent, by event and in the order in which they run. It does not
-// change once it is made.
+// Set has all handlers of an agent, by event and in the order in which they run. It does not change once made.
 type Set struct {
-	plugins []Plugin
-
-	beforeAgent, afterAgent         []bound[replyFunc]
-	afterUserInput                  []bound[turnFunc]
-	beforeIteration, afterIteration []bound[turnFunc]
-	onStopSignal                    []bound[turnFunc]
-	beforeLLM                       []bound[requestFunc]
-	afterLLM                        []bound[answerFunc]
-	onLLMError                      []bound[errorFunc]
-	beforeTools, afterTools         []bound[roundFunc]
-	beforeEachTool, afterEachTool   []bound[callFunc]
-	onError                         []bound[callFunc]
-	onComplete                      []bound[completeFunc]
-	onAgentReady                    []bound[readyFunc]
+	plugins   []Plugin
+	turn      turnHandlers
+	iteration iterationHandlers
+	model     modelHandlers
+	tools     toolHandlers
 }
 
-// NewSet returns the handlers of plugins and then those of the agent's own. Modes:
-// agent_validation for a plugin without a name or with that of another, and for a handler
-// that is not made by a function of this package or has no function (CO-5, AD-27).
+type turnHandlers struct {
+	beforeAgent, afterAgent      []bound[replyFunc]
+	afterUserInput, onStopSignal []bound[turnFunc]
+	onComplete                   []bound[completeFunc]
+	onAgentReady                 []bound[readyFunc]
+}
+
+type iterationHandlers struct{ before, after []bound[turnFunc] }
+
+type modelHandlers struct {
+	before  []bound[requestFunc]
+	after   []bound[answerFunc]
+	onError []bound[errorFunc]
+}
+
+type toolHandlers struct {
+	beforeRound, afterRound        []bound[roundFunc]
+	beforeEach, afterEach, onError []bound[callFunc]
+}
+
+// NewSet returns the handlers of plugins, followed by the agent's own. It fails with agent_validation for a plugin
+// without a name or with the name of another, and for a handler without a function or not made by a function of this
+// package (CO-5, AD-27).
 func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 	s := &Set{plugins: plugins}
 	wrong := func(format string, args ...any) error {
@@ -128,13 +136,13 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 	return s, register("handlers", "", own)
 }
 
-// Plugins are those of the set, in order.
+// Plugins returns the plugins of the set, in order.
 func (s *Set) Plugins() []Plugin { return s.plugins }
 
-// run calls the handlers of a turn one after the other, until one fails or ends the turn.
+// run calls handlers one after the other, until one fails or ends the turn.
 func run[F any](t *Turn, all []bound[F], call func(F) error) error {
 	for _, h := range all {
-		if t.ended {
+		if t.progress.Ended() {
 			return nil
 		}
 		if err := t.contained(func() error { return call(h.fn) }); err != nil {
@@ -144,8 +152,7 @@ func run[F any](t *Turn, all []bound[F], call func(F) error) error {
 	return nil
 }
 
-// failed is the error of a handler: of the same mode and with the same facts, and it says
-// whose it is.
+// failed returns the error of a handler with the same mode and facts, and names the handler in it.
 func (n named) failed(err error) error {
 	of := n.event
 	if n.plugin != "" {
@@ -153,32 +160,20 @@ func (n named) failed(err error) error {
 	}
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
-		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(handlerError{err})
+		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(turnstate.HandlerError{Err: err})
 	}
-	told := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(handlerError{err})
+	named := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(turnstate.HandlerError{Err: err})
 	if e, ok := errors.AsType[*failure.Error](err); ok {
-		told.Facts = e.Facts
+		named.Facts = e.Facts
 	}
-	return told
+	return named
 }
 
-// handlerError marks the error of a handler.
-type handlerError struct{ error }
-
-func (e handlerError) Unwrap() error { return e.error }
-
-// Failed reports whether an error is that of a handler, which ends its turn whatever the
-// agent forgives (C-10).
-func Failed(err error) bool {
-	_, ok := errors.AsType[handlerError](err)
-	return ok
-}
-
-// contained turns a panic of a handler into its error. One of who reads the event that the
-// handler told is not the handler's, and goes on.
+// contained turns a panic of a handler into its error. A panic of the consumer of an event that the handler emitted
+// is not the handler's and is not recovered.
 func (t *Turn) contained(call func() error) (err error) {
 	defer func() {
-		if t.away {
+		if t.events.Delivering() {
 			return
 		}
 		if p := recover(); p != nil {

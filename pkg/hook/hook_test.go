@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -34,7 +35,7 @@ func TestSet_RunsPluginsFirstAndEachListInItsOrder(t *testing.T) {
 		{Name: "one", Handlers: []hook.Handler{noting(&log, "one 1", ""), noting(&log, "one 2", "")}},
 		{Name: "two", Handlers: []hook.Handler{noting(&log, "two", "")}},
 	}, noting(&log, "own 1", ""), noting(&log, "own 2", ""))
-	text, err := c.BeforeAgent(t.Context())
+	text, err := c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, text)
 	require.Equal(t, []string{"one 1", "one 2", "two", "own 1", "own 2"}, log)
@@ -47,11 +48,11 @@ func TestSet_TheFirstThatAnswersWins(t *testing.T) {
 		{Name: "one", Handlers: []hook.Handler{noting(&log, "one", "")}},
 		{Name: "two", Handlers: []hook.Handler{noting(&log, "two", "from two")}},
 	}, noting(&log, "own", "from own"))
-	text, err := c.BeforeAgent(t.Context())
+	text, err := c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "from two", text)
 	require.Equal(t, []string{"one", "two"}, log)
-	require.True(t, c.Ended())
+	require.True(t, c.Progress.Ended())
 
 	answered := 0
 	model := start(t, nil,
@@ -63,9 +64,9 @@ func TestSet_TheFirstThatAnswersWins(t *testing.T) {
 		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Refuse("second"); return nil }),
 	)
 	req, failed, call := &hook.LLMRequest{Turn: model.Turn()}, &hook.LLMFailure{Turn: model.Turn()}, &hook.Call{Turn: model.Turn()}
-	require.NoError(t, model.BeforeLLM(t.Context(), req))
-	require.NoError(t, model.OnLLMError(t.Context(), failed))
-	require.NoError(t, model.BeforeEachTool(t.Context(), call))
+	require.NoError(t, model.Handlers.BeforeLLM(t.Context(), req))
+	require.NoError(t, model.Handlers.OnLLMError(t.Context(), failed))
+	require.NoError(t, model.Handlers.BeforeEachTool(t.Context(), call))
 	require.Equal(t, []string{"first", "first", "first"}, []string{req.Reply.Text, failed.Reply.Text, call.Text})
 	require.Equal(t, 3, answered)
 }
@@ -124,8 +125,8 @@ func TestSet_SaysWhoseHandlerFailed(t *testing.T) {
 			require.ErrorIs(t, err, tc.err)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			require.Equal(t, tc.want, failure.Plain(err), "what a caller reads")
-			require.True(t, hook.Failed(err))
-			require.False(t, hook.Failed(tc.err))
+			require.True(t, turnstate.IsHandlerError(err))
+			require.False(t, turnstate.IsHandlerError(tc.err))
 		})
 	}
 }
@@ -134,15 +135,15 @@ func TestTurn_MessagesThatWaitForTheEndOfARound(t *testing.T) {
 	c := hook.New(hook.Start{Messages: []conversation.Message{conversation.User("hi")}})
 	turn := c.Turn()
 	asked := []conversation.ToolCall{{ID: "1", Name: "echo"}}
-	c.Append(conversation.Message{Role: conversation.RoleAssistant, ToolCalls: asked})
-	c.Open(asked)
+	c.Conversation.Append(conversation.Message{Role: conversation.RoleAssistant, ToolCalls: asked})
+	c.Conversation.OpenRound(asked)
 	turn.Add(conversation.User("in between"))
 	require.Len(t, turn.Messages(), 2)
 	require.Equal(t, asked, turn.Pending())
 	err := turn.Replace([]conversation.Message{conversation.User("summary")})
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
-	c.Append(conversation.Message{Role: conversation.RoleTool, ToolCallID: "1", Text: "heard"})
-	c.Release()
+	c.Conversation.Append(conversation.Message{Role: conversation.RoleTool, ToolCallID: "1", Text: "heard"})
+	c.Conversation.CloseRound()
 	require.Empty(t, turn.Pending())
 	require.Equal(t, "in between", turn.Messages()[3].Text)
 

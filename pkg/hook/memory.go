@@ -14,93 +14,91 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ErrNoKey is what Memory.Get wraps for a key that is not there (AD-17).
+// ErrNoKey is wrapped by the error of Memory.Get for a key that does not exist (AD-17).
 var ErrNoKey = errors.New("no such key")
 
-// temp begins the keys that live as long as the turn (AD-19).
+// temp is the prefix of keys that live as long as the turn (AD-19).
 const temp = "temp:"
 
 // Store is the MEMORY tier as the agent under way reaches it. All its methods may fail with
 // the modes of package memory.
 type Store interface {
-	// State is what the session sees, by key, and the source of untrusted words that may be in it;
-	// empty: there are none.
+	// State returns what the session sees, by key, and the source of untrusted words in it (empty when there are none).
 	State(ctx context.Context) (values map[string]json.RawMessage, untrusted string, err error)
-	// SaveArtifact stores content as the next version of an artifact; one whose name begins
-	// with user: is the user's, and the versions are those of all its sessions (AD-23).
+	// SaveArtifact stores content as the next version of an artifact. An artifact whose name begins with user: belongs
+	// to the user, and all of the user's sessions share its versions (AD-23).
 	SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (version int, err error)
-	// LoadArtifact returns a version of an artifact; 0 is the latest.
+	// LoadArtifact returns a version of an artifact (0 means the latest).
 	LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error)
-	// Search finds what the session's user said or was told before (AD-24).
+	// Search finds messages in earlier sessions of the user (AD-24).
 	Search(ctx context.Context, query string, limit int) ([]Found, error)
 }
 
-// Found is a message of a session before.
+// Found is a message of an earlier session.
 type Found struct {
 	Session string
 	Text    string
 	Score   float64 // above 0 up to 1
 }
 
-// Memory is the session's state as a turn sees it: what is stored, and above it what the
-// turn has asked to change. Changes are stored with the step, all or none; until then only
-// the turn sees them (AD-18). Safe for concurrent use, because tools may run beside each
-// other.
+// Memory is the session's state as a turn sees it: the stored values, overlaid with the changes that the turn requested.
+// Changes are stored with the step, all or none; until then only the turn sees them (AD-18). Safe for concurrent use,
+// because tools may run concurrently.
 type Memory struct {
-	store  Store // nil: there is none
+	store  Store // nil without a memory service
 	actor  string
 	stored *stored
 
-	mu        sync.Mutex
-	below     map[string]json.RawMessage // of a fork: what had been changed when it began
-	made      map[string]json.RawMessage // by the turn so far; an empty value removes
-	delta     map[string]json.RawMessage // of them, those that no event has told yet
-	unkept    map[string]json.RawMessage // of them, those that no journal has yet
-	artifacts map[string]int             // saved, and not told yet
-	refused   func(*failure.Error)       // is told of writes to keys of others; nil: nobody is
+	mu          sync.Mutex
+	base        map[string]json.RawMessage // changes that a fork began with
+	changes     map[string]json.RawMessage // made by the turn so far; an empty value removes the key
+	delta       map[string]json.RawMessage // changes that no event has carried yet
+	unjournaled map[string]json.RawMessage // changes that no journal has yet
+	artifacts   map[string]int             // versions saved that no event has carried yet
+	violated    func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
-// stored is the state as the store has it. A turn reads it once, for all of its memories.
+// stored is the state as the store has it. A turn reads it once, for its memory and all forks.
 type stored struct {
 	mu        sync.Mutex
-	values    map[string]json.RawMessage // nil: not read yet
-	untrusted string                     // source of words in it
+	values    map[string]json.RawMessage // nil until they are read
+	untrusted string                     // source of untrusted words in them
 }
 
-// NewMemory returns what a turn of the agent actor sees of a store; nil: of nothing.
+// NewMemory returns what a turn of the agent actor sees of a store (nil is an empty one without artifacts).
 func NewMemory(store Store, actor string) *Memory {
 	return &Memory{store: store, actor: actor, stored: &stored{}}
 }
 
-// Fork returns a memory that begins as this one is, and changes for itself: for an agent that
-// works beside others.
+// Fork returns a memory that begins as a copy of this one and changes independently, for an agent that runs
+// concurrently with others.
 func (m *Memory) Fork(actor string) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	below := map[string]json.RawMessage{}
-	maps.Copy(below, m.below)
-	maps.Copy(below, m.made)
-	return &Memory{store: m.store, actor: actor, stored: m.stored, below: below, refused: m.refused}
+	base := map[string]json.RawMessage{}
+	maps.Copy(base, m.base)
+	maps.Copy(base, m.changes)
+	return &Memory{store: m.store, actor: actor, stored: m.stored, base: base, violated: m.violated}
 }
 
-// Join takes over what a fork has changed itself. Of two forks that changed a key the later
-// one that joins decides. Who forked has told the changes already.
+// Join makes the changes of a fork here, without events for them: the agent that forked has emitted them. When two
+// forks changed a key, the one that joins last wins.
 func (m *Memory) Join(fork *Memory) {
 	fork.mu.Lock()
-	changes := maps.Clone(fork.made)
+	changes := maps.Clone(fork.changes)
 	fork.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	note(&m.made, changes)
+	merge(&m.changes, changes)
 }
 
-// absorb takes over what a fork has changed itself, as if it had been changed here.
+// absorb makes the changes of a fork as if they had been made here, with events for them.
 func (m *Memory) absorb(fork *Memory) {
 	fork.mu.Lock()
-	changes, artifacts := maps.Clone(fork.made), maps.Clone(fork.artifacts)
+	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.artifacts)
 	fork.mu.Unlock()
 	if len(changes) > 0 {
-		m.redo(changes)
+		m.apply(changes)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,23 +109,22 @@ func (m *Memory) absorb(fork *Memory) {
 	maps.Copy(m.artifacts, artifacts)
 }
 
-// note adds changes to others.
-func note(into *map[string]json.RawMessage, changes map[string]json.RawMessage) {
+// merge adds changes to others.
+func merge(into *map[string]json.RawMessage, changes map[string]json.RawMessage) {
 	if *into == nil {
 		*into = map[string]json.RawMessage{}
 	}
 	maps.Copy(*into, changes)
 }
 
-// Get returns the JSON of a key. Keys under app: are shared by all sessions, under user: by
-// those of the user, under temp: they are the turn's own and never stored. An error wraps
-// ErrNoKey when there is no such key.
+// Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under
+// user:. Keys under temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist.
 func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	value, ok := m.made[key]
+	value, ok := m.changes[key]
 	if !ok {
-		value, ok = m.below[key]
+		value, ok = m.base[key]
 	}
 	if !ok && !strings.HasPrefix(key, temp) {
 		stored, err := m.load(ctx)
@@ -142,9 +139,8 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	return bytes.Clone(value), nil
 }
 
-// Untrusted is the source of words in the state, as it was read, that neither the user nor the author of
-// the agent wrote; empty: there are none, or nobody has read it. A turn beside others may find there what
-// others of them read after it began (S14).
+// Untrusted returns the source of untrusted words in the state, or "" when there are none or the state was not read
+// yet. The state may hold words that concurrent turns read after this one began (S14).
 func (m *Memory) Untrusted() string {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()
@@ -163,8 +159,8 @@ func (m *Memory) Read(ctx context.Context, key string, into any) error {
 	return nil
 }
 
-// Set asks for a change: value as JSON. Modes: state_violation for a key of another tier,
-// user_invalid_input for a value that is no JSON.
+// Set requests that a key gets value, as JSON. It fails with state_violation for a key of another tier, and with
+// user_invalid_input for a value that cannot be JSON.
 func (m *Memory) Set(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -173,52 +169,50 @@ func (m *Memory) Set(key string, value any) error {
 	return m.change(key, text)
 }
 
-// Delete asks for the removal of a key.
+// Delete requests the removal of a key.
 func (m *Memory) Delete(key string) error { return m.change(key, nil) }
 
-// change notes a change. A key that no rule names is the session's when it is set here
-// (C-18).
+// change requests a change. A key without an ownership rule belongs to the session when it is set here (C-18).
 func (m *Memory) change(key string, value json.RawMessage) error {
 	if owner, declared := ownership.Of(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
 		return m.refuse(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
-	m.redo(map[string]json.RawMessage{key: value})
+	m.apply(map[string]json.RawMessage{key: value})
 	return nil
 }
 
-// tell sets who is told of writes that are refused. Agents of one flow may share a memory, and
-// then it is the first.
-func (m *Memory) tell(refused func(*failure.Error)) {
+// onViolation sets the function that receives rejected writes. Agents of one flow may share a memory; the first one
+// that sets it gets them all.
+func (m *Memory) onViolation(report func(*failure.Error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refused == nil {
-		m.refused = refused
+	if m.violated == nil {
+		m.violated = report
 	}
 }
 
 func (m *Memory) refuse(err *failure.Error) error {
 	m.mu.Lock()
-	refused := m.refused
+	report := m.violated
 	m.mu.Unlock()
-	if refused != nil {
-		refused(err)
+	if report != nil {
+		report(err)
 	}
 	return err
 }
 
-// redo makes changes that are allowed.
-func (m *Memory) redo(changes map[string]json.RawMessage) {
+// apply makes changes that are allowed.
+func (m *Memory) apply(changes map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	note(&m.made, changes)
-	note(&m.delta, changes)
-	note(&m.unkept, changes)
+	merge(&m.changes, changes)
+	merge(&m.delta, changes)
+	merge(&m.unjournaled, changes)
 }
 
-// SaveArtifact stores content as the next version of an artifact at once. Under a name that
-// begins with user: it is the user's, as a key of state is: every session of the user loads it
-// and adds to its versions. Modes: user_invalid_input for such a name in a session without a
-// user; else as those of memory.PutArtifact.
+// SaveArtifact stores content at once, as the next version of an artifact. An artifact whose name begins with user:
+// belongs to the user: all of the user's sessions load it and add versions. In a session without a user such a name
+// fails with user_invalid_input; other errors are those of memory.PutArtifact.
 func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if m.store == nil {
 		return 0, m.none("artifacts")
@@ -236,7 +230,7 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	return version, nil
 }
 
-// LoadArtifact returns a version of an artifact; 0 is the latest.
+// LoadArtifact returns a version of an artifact (0 means the latest).
 func (m *Memory) LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error) {
 	if m.store == nil {
 		return nil, "", m.none("artifacts")
@@ -244,7 +238,7 @@ func (m *Memory) LoadArtifact(ctx context.Context, name string, version int) (co
 	return m.store.LoadArtifact(ctx, name, version)
 }
 
-// Search finds what the session's user said or was told before.
+// Search finds messages in earlier sessions of the user.
 func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, error) {
 	if m.store == nil {
 		return nil, nil
@@ -252,8 +246,8 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 	return m.store.Search(ctx, query, limit)
 }
 
-// load reads the state once a turn. The turn holds its session, so nobody changes what is
-// the session's own meanwhile.
+// load reads the state once per turn. The turn holds its session, so no other turn changes the session's own keys
+// meanwhile.
 func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()
@@ -275,8 +269,8 @@ func (m *Memory) none(what string) error {
 	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
 }
 
-// take returns the changes that no event has told yet, and forgets that they are new.
-func (m *Memory) take() (state map[string]json.RawMessage, artifacts map[string]int) {
+// takeDelta returns the changes that no event has carried yet, each once.
+func (m *Memory) takeDelta() (state map[string]json.RawMessage, artifacts map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	state, artifacts = m.delta, m.artifacts
@@ -284,34 +278,34 @@ func (m *Memory) take() (state map[string]json.RawMessage, artifacts map[string]
 	return state, artifacts
 }
 
-// mark remembers the changes so far, for revert.
-func (m *Memory) mark() map[string]json.RawMessage {
+// snapshot returns a copy of the changes so far, for revert.
+func (m *Memory) snapshot() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.made)
+	return maps.Clone(m.changes)
 }
 
-// revert drops the changes since a mark (AD-5a).
+// revert drops the changes since a snapshot (AD-5a).
 func (m *Memory) revert(to map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.made, m.delta, m.unkept, m.artifacts = to, nil, nil, nil
+	m.changes, m.delta, m.unjournaled, m.artifacts = to, nil, nil, nil
 }
 
-// keep returns the changes that no journal has yet, and forgets that.
-func (m *Memory) keep() map[string]json.RawMessage {
+// takeUnjournaled returns the changes that no journal has yet, each once.
+func (m *Memory) takeUnjournaled() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	changes := m.unkept
-	m.unkept = nil
+	changes := m.unjournaled
+	m.unjournaled = nil
 	return changes
 }
 
-// lasting are the changes that are to be stored.
-func (m *Memory) lasting() map[string]json.RawMessage {
+// changesToStore returns the changes that outlast the turn, or nil.
+func (m *Memory) changesToStore() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := maps.Clone(m.made)
+	all := maps.Clone(m.changes)
 	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, temp) })
 	if len(all) == 0 {
 		return nil

@@ -63,7 +63,7 @@ func TestMemory_SeesItsChangesBeforeTheStore(t *testing.T) {
 
 	c := hook.New(hook.Start{Memory: m})
 	lasting := map[string]json.RawMessage{"topic": json.RawMessage(`"new"`), "app:theme": json.RawMessage(`"light"`), "user:name": nil}
-	require.Equal(t, lasting, c.Lasting(), "without what is the turn's own")
+	require.Equal(t, lasting, c.ChangesToStore(), "without what is the turn's own")
 }
 
 // Req: AD-6, AD-7, AD-18
@@ -78,17 +78,17 @@ func TestMemory_TellsTheChangesOfAChainAsOne(t *testing.T) {
 		told = append(told, e.Payload.(event.Message))
 		return nil
 	}})
-	require.NoError(t, c.Changes(""))
+	require.NoError(t, c.EmitChanges(""))
 	require.Empty(t, told, "no change, no event")
-	_, err = c.BeforeAgent(t.Context())
+	_, err = c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, c.Changes(""))
-	require.NoError(t, c.Changes(""))
+	require.NoError(t, c.EmitChanges(""))
+	require.NoError(t, c.EmitChanges(""))
 	require.Equal(t, []event.Message{{State: map[string]json.RawMessage{"a": json.RawMessage(`"3"`), "b": json.RawMessage(`"2"`)}}}, told)
 
 	_, err = c.Turn().Memory().SaveArtifact(t.Context(), "report", "text/plain", []byte("four"))
 	require.NoError(t, err)
-	require.NoError(t, c.Changes(""))
+	require.NoError(t, c.EmitChanges(""))
 	require.Equal(t, event.Message{Artifacts: map[string]int{"report": 4}}, told[1])
 }
 
@@ -103,7 +103,7 @@ func TestMemory_AChainThatFailsChangesNothing(t *testing.T) {
 	m := hook.NewMemory(&store{}, "test")
 	require.NoError(t, m.Set("a", "1"))
 	c := hook.New(hook.Start{Handlers: handlers, Memory: m})
-	_, err = c.BeforeAgent(t.Context())
+	_, err = c.Handlers.BeforeAgent(t.Context())
 	require.ErrorIs(t, err, fail)
 	require.Equal(t, "1", read(t, m, "a"))
 }
@@ -120,7 +120,7 @@ func TestMemory_RefusesTheKeysOfOtherTiers(t *testing.T) {
 			require.Equal(t, `state "`+key+`" is owned by `+owner+`, but researcher attempted to modify it`, refused.Message)
 		}
 	}
-	require.Nil(t, hook.New(hook.Start{Memory: m}).Lasting())
+	require.Nil(t, hook.New(hook.Start{Memory: m}).ChangesToStore())
 	for _, key := range []string{"topic", "history", "facts", "app:x", "user:x", "temp:x"} {
 		require.NoError(t, m.Set(key, 1), key)
 	}

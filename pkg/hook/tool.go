@@ -8,20 +8,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Round is a tool round: all that the model asked for in one reply.
+// Round is a tool round: all calls of one reply.
 type Round struct {
 	*Turn
 	Calls []conversation.ToolCall // in order; do not change them, AfterLLM can
 }
 
-// Call is one tool call. Before it runs its arguments can be changed, or it can be answered
-// without running; afterwards what the model reads can be changed.
+// Call is one tool call. Before it runs, handlers may change its arguments or answer in its place. Afterwards they may
+// change what the model reads.
 type Call struct {
 	*Turn
 	ID          string
@@ -29,22 +30,20 @@ type Call struct {
 	Description string // of the tool; empty when there is no such tool
 	Arguments   string // a JSON object
 	Effect      execution.Effect
-	AtClient    bool // the client of the agent runs it (tool.Client), and this process never does
-	Replayed    bool // it ran in an attempt before this one, and does not run again
+	AtClient    bool // the client of the agent runs it, never this process (tool.Client)
+	Replayed    bool // it ran in an earlier attempt and does not run again
 
-	// Untrusted is the source of untrusted words that the turn has read, when that is why the call
-	// needs an approval (S14); empty: it needs none for that.
+	// Untrusted is the source of untrusted words because of which the call needs an approval (S14) (empty when it
+	// needs none for that reason).
 	Untrusted string
 
 	Status   event.ToolStatus // after it ran
 	Text     string           // what the model reads; set by the tool, Answer or Refuse
 	Err      error            // of the tool; nil when it succeeded
 	Duration time.Duration    // without the time of handlers
-	Until    time.Time        // of a call that waits: Wait
-	Lacks    *execution.Login // of a call that waits: Login
+	Until    time.Time        // when a call that waits counts as denied, as set by Wait
 
-	waiting Waiting
-	allowed bool
+	wait turnstate.CallWait
 }
 
 // Answer gives the model a result without running the tool (AD-31).
@@ -53,8 +52,8 @@ func (c *Call) Answer(text string) { c.Status, c.Text = event.ToolSuccess, text 
 // Refuse tells the model why the tool does not run; it counts as a failure of the tool.
 func (c *Call) Refuse(reason string) { c.Status, c.Text = event.ToolError, reason }
 
-// Skip tells the model why the tool does not run, where that is no failure of the tool: a
-// person does not want it.
+// Skip tells the model why the tool does not run. Unlike Refuse it is no failure of the tool, for example when a person
+// does not want it.
 func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
 
 // Completion is a turn that has an answer.
@@ -65,38 +64,45 @@ type Completion struct {
 	Duration time.Duration
 }
 
-// Transcript are the messages of the turn as JSON (CO-54).
+// Transcript returns the messages of the turn as JSON (CO-54).
 func (c *Completion) Transcript() (string, error) {
-	text, err := json.Marshal(c.messages)
+	text, err := json.Marshal(c.Messages())
 	return string(text), err
 }
 
-// Running is what a tool knows of the turn that it runs in (CO-51): it is found with InTool.
-// The zero Running, outside of tools and behind the end of the call, knows nothing.
+// Running is what a tool knows of the turn that it runs in (CO-51). InTool returns it. It is zero outside of tools and
+// after the end of the call.
 type Running struct {
 	Info      Info
 	CallID    string
 	Iteration int
 	Messages  []conversation.Message // oldest first; do not change them
 	Previous  []string               // tools that ran before in the turn, in order
-	Untrusted string                 // that of the turn
+	Untrusted string                 // as Turn.Untrusted
 
-	state     *ownership.AgentState
-	config    *ownership.Config
-	memory    *Memory
-	escalated *atomic.Bool
+	state    *ownership.AgentState
+	config   *ownership.Config
+	memory   *Memory
+	progress *turnstate.Progress
 }
 
-// State is the agent's own; nil outside of tools.
+// State returns the agent's own state (nil outside of tools).
 func (r Running) State() *ownership.AgentState { return r.state }
 
-// Config is the agent's configuration; nil outside of tools.
+// Config returns the agent's configuration (nil outside of tools).
 func (r Running) Config() *ownership.Config { return r.config }
 
-// Memory is the session's state, artifacts and past; nil outside of tools.
+// Memory returns the session's state, artifacts and history (nil outside of tools).
 func (r Running) Memory() *Memory { return r.memory }
 
-// String is all of it, for a person.
+// Escalate is Turn.Escalate for a tool. Safe for concurrent use; outside of tools it does nothing.
+func (r Running) Escalate() {
+	if r.progress != nil {
+		r.progress.Escalate()
+	}
+}
+
+// String describes the turn for a person.
 func (r Running) String() string {
 	if r.CallID == "" {
 		return "no tool is running"
@@ -107,8 +113,7 @@ func (r Running) String() string {
 
 type runningKey struct{}
 
-// InTool is what a tool knows of the turn that called it. Concurrent turns do not see each
-// other's.
+// InTool returns what the running tool knows of its turn. Each tool call sees only its own turn.
 func InTool(ctx context.Context) Running {
 	cell, _ := ctx.Value(runningKey{}).(*atomic.Pointer[Running])
 	if cell == nil {
@@ -120,15 +125,14 @@ func InTool(ctx context.Context) Running {
 	return Running{}
 }
 
-// Enter returns the context for a tool call, and what takes away again that InTool finds
-// something there. The memory is that of the turn, or a fork for a tool that runs beside
-// others, until Absorb.
-func (c *Control) Enter(ctx context.Context, callID string, memory *Memory) (context.Context, func()) {
-	t := c.t
+// EnterTool returns the context for a tool call, in which InTool finds the turn until the returned function is called.
+// Memory is the turn's memory, or a fork of it for a tool that runs concurrently, until Absorb.
+func (c *Control) EnterTool(ctx context.Context, callID string, memory *Memory) (context.Context, func()) {
+	t := c.turn
 	cell := &atomic.Pointer[Running]{}
 	cell.Store(&Running{
-		Info: t.info, CallID: callID, Iteration: t.iteration, Messages: t.Messages(),
-		Previous: t.ToolsCalled(), Untrusted: t.Untrusted(), state: t.state, config: t.config, memory: memory, escalated: &t.escalated,
+		Info: t.info, CallID: callID, Iteration: t.Iteration(), Messages: t.Messages(),
+		Previous: t.ToolsCalled(), Untrusted: t.Untrusted(), state: t.state, config: t.config, memory: memory, progress: t.progress,
 	})
 	return context.WithValue(ctx, runningKey{}, cell), func() { cell.Store(nil) }
 }

@@ -32,7 +32,7 @@ func TestTurn_TellsEachWriteThatWasRefused(t *testing.T) {
 	_ = c.Turn().Memory().Fork("aide").Delete("_x")
 	require.NoError(t, state.Set("mine", 1))
 	require.Empty(t, heard)
-	require.NoError(t, c.Emit(event.Warning{Reason: "NEXT"}))
+	require.NoError(t, c.Events.Emit(event.Warning{Reason: "NEXT"}))
 	require.Equal(t, []event.Payload{
 		event.OwnershipViolation{Key: "history", Owner: ownership.Memory, Actor: "clerk", Operation: "ownership.set"},
 		event.OwnershipViolation{Key: "trace_id", Owner: ownership.Orchestrator, Actor: "clerk", Operation: "hook.Memory"},
@@ -46,7 +46,7 @@ func TestTurn_TellsEachWriteThatWasRefused(t *testing.T) {
 func TestTurn_TellsABoundedNumberOfRefusals(t *testing.T) {
 	heard := 0
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "clerk"}, Emit: func(event.Event) error { heard++; return nil }})
-	ctx, leave := c.Enter(t.Context(), "c1", c.Turn().Memory())
+	ctx, leave := c.EnterTool(t.Context(), "c1", c.Turn().Memory())
 	defer leave()
 	var beside sync.WaitGroup
 	for range 8 {
@@ -57,6 +57,6 @@ func TestTurn_TellsABoundedNumberOfRefusals(t *testing.T) {
 		})
 	}
 	beside.Wait()
-	require.NoError(t, c.Emit(event.Warning{}))
+	require.NoError(t, c.Events.Emit(event.Warning{}))
 	require.Equal(t, 17, heard)
 }

@@ -8,72 +8,54 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Waiting is what package loop knows of a call that may have to wait, or has waited.
-type Waiting struct {
-	Can    bool             // the turn can go on later, because a journal keeps what was done
-	Over   bool             // it has waited, or has run, in an attempt or a turn before this one
-	Answer execution.Answer // that this turn brought for it; the zero Answer: none
-}
+// CanWait reports whether the call can wait for external input. The turn needs a journal for that, so that another
+// turn can continue it. A call cannot wait where an agent runs without a session, nor outside of a turn.
+func (c *Call) CanWait() bool { return c.wait.Allowed }
 
-// CanWait reports whether the call can wait for somebody outside of the turn: the turn has a
-// journal, so that another one can go on in its place. It cannot where an agent runs without a
-// session, nor when the tool is called outside of a turn.
-func (c *Call) CanWait() bool { return c.waiting.Can }
-
-// Wait lets the call wait until somebody outside of the turn allows it (AD-32): it does not
-// run, and the turn ends with it. Reason is one sentence for the person who is asked. An answer
-// behind until counts as a denial; the zero time sets no limit. The first handler that lets a
-// call wait decides about these. The handlers behind it run all the same, so that the person
-// reads the arguments as the tool gets them, and may answer, refuse or skip the call instead.
+// Wait suspends the call until an external answer allows it (AD-32). The call does not run, and the turn ends with
+// it. Reason is one sentence for the person who is asked. An answer after until counts as a denial; the zero time
+// sets no limit. The first handler that calls Wait sets both. The handlers after it still run, so that the person
+// reads the arguments as the tool gets them. They may answer, refuse or skip the call instead.
 //
-// When the turn goes on, the handlers run again and do the same: Wait then lets a call go on
-// that was allowed, and one that was not does not run. So a handler needs to keep nothing. A
-// call that cannot wait is refused, for nobody can be asked.
+// When the turn continues, the handlers run again and call Wait again. An allowed call then proceeds, and a denied
+// one does not run. So a handler needs to store nothing. A call that cannot wait is refused.
 func (c *Call) Wait(reason string, until time.Time) {
-	if c.Status == event.ToolWaiting && c.Lacks != nil && c.Text == "" && !c.waiting.Over && !allows(c.waiting.Answer) {
-		c.Text, c.Until = reason, until // one answer is for both
+	if c.Status == event.ToolWaiting && c.wait.Login != nil && c.Text == "" && !c.wait.Passed && !c.wait.Proceeds() {
+		c.Text, c.Until = reason, until // one answer covers the login and the approval
 		return
 	}
 	switch {
-	case c.Status != "" || c.waiting.Over || allows(c.waiting.Answer):
-	case !c.waiting.Can:
+	case c.Status != "" || c.wait.Passed || c.wait.Proceeds():
+	case !c.wait.Allowed:
 		c.Refuse("Not run: " + c.Name + " needs an approval, and nobody can be asked for it.")
 	default:
 		c.Status, c.Text, c.Until = event.ToolWaiting, reason, until
 	}
 }
 
-// Login lets the call wait until somebody brings a credential that it lacks (LP-37): it does not
-// run, and the turn ends with it. It does nothing when the credential is there, under the context
-// of the handler. Of a call that also waits for an approval one answer is for both: who gives the
-// credential has seen the arguments, and allows them. The first handler that lacks something
-// decides what is asked for.
+// Login suspends the call until the user provides a credential that it lacks (LP-37). The call does not run, and the
+// turn ends with it. Login does nothing when ctx, the context of the handler, already has the credential. One answer
+// covers the credential and an approval, because the user has seen the arguments. The first handler that lacks a
+// credential decides which one the user is asked for.
 //
-// When the turn goes on, the handlers run again, and find the credential, as the tool does. It
-// is the tool's alone, for the rest of the turn. A tool itself says with tool.WithLogin what it
-// needs.
+// When the turn continues, the handlers run again. They and the tool find the credential, and nothing else does. A
+// tool declares what it needs with tool.WithLogin.
 func (c *Call) Login(ctx context.Context, login execution.Login) {
-	if c.Status != "" && c.Status != event.ToolWaiting || c.waiting.Over || c.Lacks != nil {
+	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.Passed || c.wait.Login != nil {
 		return
 	}
 	if _, ok := execution.Credential(ctx, login.Name); ok {
 		return
 	}
-	c.Status, c.Lacks = event.ToolWaiting, &login
+	c.Status, c.wait.Login = event.ToolWaiting, &login
 }
 
-// allows reports whether an answer lets a handler go on: a tool that ran at the client had been
-// allowed.
-func allows(a execution.Answer) bool {
-	return !a.Late && (a.Verdict == execution.Approve || a.Verdict == execution.Succeed || a.Verdict == execution.Fail)
-}
-
-// Answered returns what the turn brought for this call, if it waited in the turn before.
+// Answered returns the answer that this turn brought for the call, if the call waited in an earlier turn.
 func (c *Call) Answered() (execution.Answer, bool) {
-	return c.waiting.Answer, c.waiting.Answer.ID != ""
+	return c.wait.Answer, c.wait.Answer.ID != ""
 }
 
-// Denied says that the user does not allow the tool, and why, if there is a reason.
+// Denied returns the text that the user does not allow the tool, with the reason if there is one.
 func (c *Call) Denied(reason string) string {
 	if reason == "" {
 		return "the user does not allow " + c.Name + "."
@@ -81,5 +63,9 @@ func (c *Call) Denied(reason string) string {
 	return "the user does not allow " + c.Name + ": " + reason
 }
 
-// Waiting tells a call what there is to know of its waiting, before its handlers run.
-func (c *Control) Waiting(call *Call, w Waiting) { call.waiting = w }
+// Allow notes that a person has allowed this call with its current arguments, so the guard asks for no approval
+// (S14). It is for a handler that asks within the turn; an answer to Wait needs no Allow.
+func (c *Call) Allow() { c.wait.Approved = true }
+
+// Allowed reports whether a person has allowed the call, by Allow or by an answer that this turn brought.
+func (c *Call) Allowed() bool { return c.wait.Approved || c.wait.Proceeds() }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -21,14 +22,14 @@ import (
 )
 
 // waiter is a call as the loop has it in front of its handlers.
-func waiter(t *testing.T, w hook.Waiting, handlers ...hook.Handler) *hook.Call {
+func waiter(t *testing.T, w turnstate.CallWait, handlers ...hook.Handler) *hook.Call {
 	t.Helper()
 	set, err := hook.NewSet(nil, handlers)
 	require.NoError(t, err)
 	c := hook.New(hook.Start{Handlers: set})
 	call := &hook.Call{Turn: c.Turn(), Name: "send", Arguments: "{}"}
-	c.Waiting(call, w)
-	require.NoError(t, c.BeforeEachTool(t.Context(), call))
+	c.SetWait(call, w)
+	require.NoError(t, c.Handlers.BeforeEachTool(t.Context(), call))
 	return call
 }
 
@@ -42,7 +43,7 @@ func wait(reason string) hook.Handler {
 // Req: AD-32
 func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
 	behind := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
-	call := waiter(t, hook.Waiting{Can: true}, wait("one"), behind, wait("second"))
+	call := waiter(t, turnstate.CallWait{Allowed: true}, wait("one"), behind, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
 	require.Equal(t, "one", call.Text)
 	require.Equal(t, time.Unix(3, 0), call.Until)
@@ -55,7 +56,7 @@ func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
 func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
 	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "behind": {wait("one"), refuse}} {
-		call := waiter(t, hook.Waiting{Can: true}, handlers...)
+		call := waiter(t, turnstate.CallWait{Allowed: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)
 		require.Equal(t, "never", call.Text, name)
 	}
@@ -63,15 +64,15 @@ func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
 
 // Req: CO-64, LP-32
 func TestCall_WaitsOnlyWhereItHasTo(t *testing.T) {
-	answer := func(v execution.Verdict, late bool) hook.Waiting {
-		return hook.Waiting{Can: true, Answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
+	answer := func(v execution.Verdict, late bool) turnstate.CallWait {
+		return turnstate.CallWait{Allowed: true, Answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
 	}
 	for name, tc := range map[string]struct {
-		waiting hook.Waiting
+		waiting turnstate.CallWait
 		want    event.ToolStatus
 	}{
-		"nobody can be asked": {hook.Waiting{}, event.ToolError},
-		"it waited before":    {hook.Waiting{Can: true, Over: true}, ""},
+		"nobody can be asked": {turnstate.CallWait{}, event.ToolError},
+		"it waited before":    {turnstate.CallWait{Allowed: true, Passed: true}, ""},
 		"allowed":             {answer(execution.Approve, false), ""},
 		"ran at the client":   {answer(execution.Succeed, false), ""},
 		"failed there":        {answer(execution.Fail, false), ""},

@@ -1,0 +1,82 @@
+// Package turnstate holds the state of a running turn, by what changes it: the conversation, the events and the
+// progress. Package hook shows it to handlers, packages agent and loop change it.
+package turnstate
+
+import (
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Conversation is the list of messages that the model of a turn sees. It keeps tool calls and their results
+// together: what a handler adds during a tool round waits until the round is closed (C-11, CO-33).
+type Conversation struct {
+	messages []conversation.Message
+	holding  bool                    // added messages go to held
+	held     []conversation.Message  // added while holding
+	round    []conversation.ToolCall // calls of the open tool round (none between rounds)
+	pending  *conversation.ToolCall  // the call whose BeforeEachTool handlers run (nil otherwise)
+	read     readSources
+}
+
+// NewConversation returns a conversation that begins with a copy of messages, oldest first.
+func NewConversation(messages []conversation.Message) *Conversation {
+	return &Conversation{messages: append(make([]conversation.Message, 0, len(messages)+4), messages...)}
+}
+
+// Messages returns what the model sees next, oldest first. The caller does not change it.
+func (c *Conversation) Messages() []conversation.Message { return slices.Clip(c.messages) }
+
+// Append adds a message of the model or of a tool.
+func (c *Conversation) Append(m conversation.Message) { c.messages = append(c.messages, m) }
+
+// Last returns the last message. The conversation must not be empty.
+func (c *Conversation) Last() conversation.Message { return c.messages[len(c.messages)-1] }
+
+// SetLastText changes the text of the last message. The conversation must not be empty.
+func (c *Conversation) SetLastText(text string) { c.messages[len(c.messages)-1].Text = text }
+
+// Add adds messages of a handler: at once, or when the tool round is closed.
+func (c *Conversation) Add(messages ...conversation.Message) {
+	if c.holding {
+		c.held = append(c.held, messages...)
+		return
+	}
+	c.messages = append(c.messages, messages...)
+}
+
+// Replace puts messages in the place of all that the model would see. It fails with agent_logic during a tool
+// round, and when calls and their results would be separated.
+func (c *Conversation) Replace(messages []conversation.Message) error {
+	if len(c.round) > 0 {
+		return failure.New(failure.AgentLogic, "hook.Replace", "messages cannot be replaced in a tool round; do it in BeforeLLM or AfterTools")
+	}
+	if err := conversation.CheckRounds(messages); err != nil {
+		return failure.New(failure.AgentLogic, "hook.Replace", err.Error())
+	}
+	c.messages = slices.Clone(messages)
+	return nil
+}
+
+// HoldAdded keeps back what handlers add, until CloseRound.
+func (c *Conversation) HoldAdded() { c.holding = true }
+
+// OpenRound begins the tool round of these calls.
+func (c *Conversation) OpenRound(calls []conversation.ToolCall) { c.round, c.holding = calls, true }
+
+// CloseRound ends the tool round, once every call has its result, and appends what handlers added meanwhile.
+func (c *Conversation) CloseRound() {
+	c.round, c.holding = nil, false
+	c.messages = append(c.messages, c.held...)
+	c.held = nil
+}
+
+// Round returns the calls of the open tool round, also those that ran.
+func (c *Conversation) Round() []conversation.ToolCall { return slices.Clip(c.round) }
+
+// SetPending sets the call that is about to run (nil when there is none).
+func (c *Conversation) SetPending(call *conversation.ToolCall) { c.pending = call }
+
+// Pending returns the call that is about to run, or nil.
+func (c *Conversation) Pending() *conversation.ToolCall { return c.pending }
