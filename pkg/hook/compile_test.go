@@ -81,7 +81,7 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		// Messages are changed by Add and Replace alone.
 		{"BeforeEachTool", call, `x.SetMessages(nil)`, "x.SetMessages undefined"},
 		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
-		{"BeforeEachTool", call, `x.Turn.held = nil`, "cannot refer to unexported field"},
+		{"BeforeEachTool", call, `x.Turn.conversation = nil`, "cannot refer to unexported field"},
 		{"AfterTools", round, `x.Release()`, "x.Release undefined"},
 		// What waits, and what somebody said of it, is the loop's to know.
 		{"AfterTools", round, `x.Wait("no", nil)`, "x.Wait undefined"},
@@ -97,14 +97,14 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		{"AfterUserInput", turn, `x.Trace().values["trace_id"] = "mine"`, "cannot refer to unexported field"},
 		{"AfterUserInput", turn, `x.Info().TraceID = "mine"`, "cannot assign"},
 		// What is stored changes by asking.
-		{"AfterUserInput", turn, `x.Memory().made = nil`, "cannot refer to unexported field"},
+		{"AfterUserInput", turn, `x.Memory().changes = nil`, "cannot refer to unexported field"},
 		{"AfterUserInput", turn, `x.Memory().store.State(nil)`, "cannot refer to unexported field"},
 		// What happened is not rewritten.
 		{"AfterUserInput", turn, `x.Usage().InputTokens = 0`, "cannot assign"},
 		{"AfterUserInput", turn, `x.Emit(nil)`, "x.Emit undefined"},
 		// Nobody gets from a turn to what drives it.
 		{"AfterUserInput", turn, `_ = (*hook.Control)(x)`, "cannot convert"},
-		{"AfterUserInput", turn, `_ = &hook.Control{x, nil}`, "implicit assignment to unexported field"},
+		{"AfterUserInput", turn, `_ = &hook.Control{nil, nil, nil, nil, x}`, "implicit assignment to unexported field"},
 		{"AfterUserInput", turn, `x.Control()`, "x.Control undefined"},
 	} {
 		t.Run(tc.event+" "+tc.body, func(t *testing.T) {

@@ -121,7 +121,7 @@ func TestSet_SaysWhoseHandlerFailed(t *testing.T) {
 		"of a context": {context.Canceled, failure.UserCancelled, "the handler after_user_input of plugin purse failed: context canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := start(t, []hook.Plugin{{Name: "purse", Handlers: fail(tc.err)}}).AfterUserInput(t.Context())
+			err := start(t, []hook.Plugin{{Name: "purse", Handlers: fail(tc.err)}}).Handlers.AfterUserInput(t.Context())
 			require.ErrorIs(t, err, tc.err)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			require.Equal(t, tc.want, failure.Plain(err), "what a caller reads")
