@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/internal/stepjournal"
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -48,7 +47,7 @@ func (r *run) expect(w *work) {
 			}
 		}
 	}
-	r.SetWait(w.call, turnstate.CallWait{Allowed: r.patient, Passed: w.call.Replayed || begun, Answer: w.answer})
+	r.SetWait(w.call, r.patient, w.call.Replayed || begun, w.answer)
 }
 
 // heed does to a call what somebody said about it, when its handlers have run. A handler that

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
+	"github.com/troupe-dev/troupe/internal/hookerror"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -14,7 +14,7 @@ import (
 // lost reports whether the step is no longer this attempt's to go on with, or a handler has
 // ended it.
 func lost(err error) bool {
-	return turnstate.IsHandlerError(err) || failure.IsSuperseded(err)
+	return hookerror.Is(err) || failure.IsSuperseded(err)
 }
 
 // forgives reports whether a failed model still makes a result. An agent that asks the

@@ -7,7 +7,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -27,14 +26,14 @@ type Invocation struct {
 	// MaxIterations overrides that of the agent; 0 does not (CO-6).
 	MaxIterations int
 
-	numbers *turnstate.Numbers // of the events; nil: begin
-	memory  *hook.Memory       // that the agents of a flow share; nil: one of its own
-	count   *counter           // of the model calls and tool calls; nil: begin
-	branch  string             // of the agent that runs this one
-	call    int                // number of the run of a function
-	key     string             // of it
-	apart   bool               // it is the tool of another agent, or below one
-	guard   loop.Guard         // of the agents above; empty: there are none
+	numbers *hook.Numbers // of the events; nil: begin
+	memory  *hook.Memory  // that the agents of a flow share; nil: one of its own
+	count   *counter      // of the model calls and tool calls; nil: begin
+	branch  string        // of the agent that runs this one
+	call    int           // number of the run of a function
+	key     string        // of it
+	apart   bool          // it is the tool of another agent, or below one
+	guard   loop.Guard    // of the agents above; empty: there are none
 }
 
 // Branch are the agents above the one that runs, and itself: "team.writer". It is for a Run

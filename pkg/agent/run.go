@@ -12,7 +12,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/internal/spans"
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -56,7 +55,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			return nil
 		}
 		if inv.numbers == nil {
-			inv.numbers = &turnstate.Numbers{}
+			inv.numbers = &hook.Numbers{}
 		}
 		if inv.count == nil {
 			inv.count = &counter{}

@@ -3,7 +3,6 @@ package hook
 import (
 	"context"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -13,10 +12,10 @@ import (
 
 // Control drives a Turn. Package agent creates it and package loop uses it; handlers never see it.
 type Control struct {
-	Handlers     *Runner
-	Conversation *turnstate.Conversation
-	Events       *turnstate.Events
-	Progress     *turnstate.Progress
+	Handlers     *runner
+	Conversation *conversationState
+	Events       *eventStream
+	Progress     *progressState
 
 	turn *Turn
 }
@@ -33,15 +32,15 @@ type Start struct {
 	// Emit receives every event, in order. Its error is returned to the code that caused the event.
 	Emit func(event.Event) error
 	// Numbers counts the events of the invocation; agents of one flow share it (nil counts from 1).
-	Numbers *turnstate.Numbers
+	Numbers *Numbers
 }
 
 // New returns the control of a turn that has not begun.
 func New(s Start) *Control {
 	t := &Turn{
 		info: s.Info, state: s.State, config: s.Config, memory: s.Memory, trace: s.Trace,
-		conversation: turnstate.NewConversation(s.Messages), progress: &turnstate.Progress{},
-		events: turnstate.NewEvents(turnstate.Origin{TurnID: s.Info.TurnID, Step: s.Info.Step, Agent: s.Info.Agent, Branch: s.Info.Branch}, s.Numbers, s.Emit),
+		conversation: newConversation(s.Messages), progress: &progressState{},
+		events: newEventStream(eventOrigin{TurnID: s.Info.TurnID, Step: s.Info.Step, Agent: s.Info.Agent, Branch: s.Info.Branch}, s.Numbers, s.Emit),
 	}
 	if t.state == nil {
 		t.state = ownership.NewAgentState(s.Info.Agent, nil, nil)
@@ -58,7 +57,7 @@ func New(s Start) *Control {
 	if set == nil {
 		set = &Set{}
 	}
-	return &Control{Handlers: &Runner{t, set}, Conversation: t.conversation, Events: t.events, Progress: t.progress, turn: t}
+	return &Control{Handlers: &runner{t, set}, Conversation: t.conversation, Events: t.events, Progress: t.progress, turn: t}
 }
 
 // Turn returns what handlers are given.
@@ -77,5 +76,8 @@ func (c *Control) SetAsk(ask func(context.Context, llm.Request) (conversation.Me
 // MissingLogin returns the credential that a call lacks, or nil.
 func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.Login }
 
-// SetWait tells a call whether it may wait and which answer it got, before its handlers run.
-func (c *Control) SetWait(call *Call, w turnstate.CallWait) { call.wait = w }
+// SetWait tells a call, before its handlers run, whether it may wait, whether it waited or ran in an earlier attempt
+// or turn, and which answer this turn brought for it.
+func (c *Control) SetWait(call *Call, allowed, passed bool, answer execution.Answer) {
+	call.wait = callWait{Allowed: allowed, Passed: passed, Answer: answer}
+}

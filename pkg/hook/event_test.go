@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -20,7 +19,7 @@ var llmRequest llm.Request
 // Req: CO-46, CO-47
 func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 	var heard []event.Event
-	numbers := &turnstate.Numbers{}
+	numbers := &hook.Numbers{}
 	agents := make([]*hook.Control, 4) // of one flow
 	var mu sync.Mutex
 	for i := range agents {

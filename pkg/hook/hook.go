@@ -30,7 +30,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
+	"github.com/troupe-dev/troupe/internal/hookerror"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -160,9 +160,9 @@ func (n named) failed(err error) error {
 	}
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
-		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(turnstate.HandlerError{Err: err})
+		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(hookerror.Error{Err: err})
 	}
-	named := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(turnstate.HandlerError{Err: err})
+	named := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(hookerror.Error{Err: err})
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		named.Facts = e.Facts
 	}

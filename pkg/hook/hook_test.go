@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
+	"github.com/troupe-dev/troupe/internal/hookerror"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -125,8 +125,8 @@ func TestSet_SaysWhoseHandlerFailed(t *testing.T) {
 			require.ErrorIs(t, err, tc.err)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			require.Equal(t, tc.want, failure.Plain(err), "what a caller reads")
-			require.True(t, turnstate.IsHandlerError(err))
-			require.False(t, turnstate.IsHandlerError(tc.err))
+			require.True(t, hookerror.Is(err))
+			require.False(t, hookerror.Is(tc.err))
 		})
 	}
 }

@@ -3,24 +3,23 @@ package hook
 import (
 	"context"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// Runner runs the handlers of a turn. Each method with the name of an event runs the handlers of that event. It
+// runner runs the handlers of a turn. Each method with the name of an event runs the handlers of that event. It
 // returns the error of the first handler that fails, or of an event that a handler emitted.
-type Runner struct {
+type runner struct {
 	t   *Turn
 	set *Set
 }
 
-func (r *Runner) turn(ctx context.Context, all []bound[turnFunc]) error {
+func (r *runner) turn(ctx context.Context, all []bound[turnFunc]) error {
 	return r.orEventError(run(r.t, all, func(fn turnFunc) error { return fn(ctx, r.t) }))
 }
 
 // reply runs handlers that may answer. The first text, the first error and Turn.End skip the rest (AD-3). All changes
 // of state that they request are one delta; an error drops it (AD-5a, AD-18).
-func (r *Runner) reply(ctx context.Context, all []bound[replyFunc]) (text string, err error) {
+func (r *runner) reply(ctx context.Context, all []bound[replyFunc]) (text string, err error) {
 	before := r.t.memory.snapshot()
 	for _, h := range all {
 		if err := r.t.contained(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
@@ -35,7 +34,7 @@ func (r *Runner) reply(ctx context.Context, all []bound[replyFunc]) (text string
 }
 
 // BeforeAgent returns the text of the handler that answered, which ends the turn (AD-4).
-func (r *Runner) BeforeAgent(ctx context.Context) (string, error) {
+func (r *runner) BeforeAgent(ctx context.Context) (string, error) {
 	text, err := r.reply(ctx, r.set.turn.beforeAgent)
 	if text != "" || err != nil {
 		r.t.progress.End()
@@ -44,32 +43,32 @@ func (r *Runner) BeforeAgent(ctx context.Context) (string, error) {
 }
 
 // AfterAgent returns the text of the handler that added one. The turn does not end (C-29).
-func (r *Runner) AfterAgent(ctx context.Context) (string, error) {
+func (r *runner) AfterAgent(ctx context.Context) (string, error) {
 	return r.reply(ctx, r.set.turn.afterAgent)
 }
 
 // AfterUserInput runs its handlers.
-func (r *Runner) AfterUserInput(ctx context.Context) error {
+func (r *runner) AfterUserInput(ctx context.Context) error {
 	return r.turn(ctx, r.set.turn.afterUserInput)
 }
 
 // BeforeIteration runs its handlers.
-func (r *Runner) BeforeIteration(ctx context.Context) error {
+func (r *runner) BeforeIteration(ctx context.Context) error {
 	return r.turn(ctx, r.set.iteration.before)
 }
 
 // AfterIteration runs its handlers.
-func (r *Runner) AfterIteration(ctx context.Context) error {
+func (r *runner) AfterIteration(ctx context.Context) error {
 	return r.turn(ctx, r.set.iteration.after)
 }
 
 // OnStopSignal runs its handlers.
-func (r *Runner) OnStopSignal(ctx context.Context) error {
+func (r *runner) OnStopSignal(ctx context.Context) error {
 	return r.turn(ctx, r.set.turn.onStopSignal)
 }
 
 // BeforeLLM runs its handlers; the first that responds stops the rest.
-func (r *Runner) BeforeLLM(ctx context.Context, req *LLMRequest) error {
+func (r *runner) BeforeLLM(ctx context.Context, req *LLMRequest) error {
 	err := run(r.t, r.set.model.before, func(fn requestFunc) error {
 		if req.Reply != nil {
 			return nil
@@ -80,15 +79,15 @@ func (r *Runner) BeforeLLM(ctx context.Context, req *LLMRequest) error {
 }
 
 // AfterLLM runs its handlers. Messages that they add wait, if the model asked for tools (C-11).
-func (r *Runner) AfterLLM(ctx context.Context, reply *LLMReply) error {
+func (r *runner) AfterLLM(ctx context.Context, reply *LLMReply) error {
 	return r.orEventError(run(r.t, r.set.model.after, func(fn answerFunc) error { return fn(ctx, reply) }))
 }
 
 // HandlesLLMError reports whether OnLLMError has a handler.
-func (r *Runner) HandlesLLMError() bool { return len(r.set.model.onError) > 0 }
+func (r *runner) HandlesLLMError() bool { return len(r.set.model.onError) > 0 }
 
 // OnLLMError runs its handlers until one responds.
-func (r *Runner) OnLLMError(ctx context.Context, failed *LLMFailure) error {
+func (r *runner) OnLLMError(ctx context.Context, failed *LLMFailure) error {
 	err := run(r.t, r.set.model.onError, func(fn errorFunc) error {
 		if failed.Reply != nil {
 			return nil
@@ -99,18 +98,18 @@ func (r *Runner) OnLLMError(ctx context.Context, failed *LLMFailure) error {
 }
 
 // BeforeTools runs its handlers.
-func (r *Runner) BeforeTools(ctx context.Context, round *Round) error {
+func (r *runner) BeforeTools(ctx context.Context, round *Round) error {
 	return r.orEventError(run(r.t, r.set.tools.beforeRound, func(fn roundFunc) error { return fn(ctx, round) }))
 }
 
 // AfterTools runs its handlers.
-func (r *Runner) AfterTools(ctx context.Context, round *Round) error {
+func (r *runner) AfterTools(ctx context.Context, round *Round) error {
 	return r.orEventError(run(r.t, r.set.tools.afterRound, func(fn roundFunc) error { return fn(ctx, round) }))
 }
 
 // BeforeEachTool runs its handlers until one answers for the tool; one that lets the call wait does not answer. Their
 // error belongs to the tool. An error of the event consumer belongs to the turn: see Control.Events.Err.
-func (r *Runner) BeforeEachTool(ctx context.Context, call *Call) error {
+func (r *runner) BeforeEachTool(ctx context.Context, call *Call) error {
 	return run(r.t, r.set.tools.beforeEach, func(fn callFunc) error {
 		if call.Status != "" && call.Status != event.ToolWaiting {
 			return nil
@@ -120,27 +119,27 @@ func (r *Runner) BeforeEachTool(ctx context.Context, call *Call) error {
 }
 
 // AfterEachTool runs its handlers, after those of OnError when the tool failed.
-func (r *Runner) AfterEachTool(ctx context.Context, call *Call) error {
+func (r *runner) AfterEachTool(ctx context.Context, call *Call) error {
 	return r.orEventError(run(r.t, r.set.tools.afterEach, func(fn callFunc) error { return fn(ctx, call) }))
 }
 
 // OnError runs its handlers.
-func (r *Runner) OnError(ctx context.Context, call *Call) error {
+func (r *runner) OnError(ctx context.Context, call *Call) error {
 	return r.orEventError(run(r.t, r.set.tools.onError, func(fn callFunc) error { return fn(ctx, call) }))
 }
 
 // OnComplete runs its handlers.
-func (r *Runner) OnComplete(ctx context.Context, done *Completion) error {
+func (r *runner) OnComplete(ctx context.Context, done *Completion) error {
 	return r.orEventError(run(r.t, r.set.turn.onComplete, func(fn completeFunc) error { return fn(ctx, done) }))
 }
 
 // Ready runs the handlers of OnAgentReady.
 func (s *Set) Ready(a Agent) error {
-	return run(&Turn{progress: &turnstate.Progress{}, events: &turnstate.Events{}}, s.turn.onAgentReady, func(fn readyFunc) error { return fn(a) })
+	return run(&Turn{progress: &progressState{}, events: &eventStream{}}, s.turn.onAgentReady, func(fn readyFunc) error { return fn(a) })
 }
 
 // orEventError returns err, or else the error of an event that a handler emitted.
-func (r *Runner) orEventError(err error) error {
+func (r *runner) orEventError(err error) error {
 	if err != nil {
 		return err
 	}

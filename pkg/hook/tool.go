@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -43,7 +42,7 @@ type Call struct {
 	Duration time.Duration    // without the time of handlers
 	Until    time.Time        // when a call that waits counts as denied, as set by Wait
 
-	wait turnstate.CallWait
+	wait callWait
 }
 
 // Answer gives the model a result without running the tool (AD-31).
@@ -83,7 +82,7 @@ type Running struct {
 	state    *ownership.AgentState
 	config   *ownership.Config
 	memory   *Memory
-	progress *turnstate.Progress
+	progress *progressState
 }
 
 // State returns the agent's own state (nil outside of tools).

@@ -3,7 +3,6 @@ package hook
 import (
 	"context"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -38,9 +37,9 @@ type Turn struct {
 	memory *Memory
 	trace  ownership.TraceView
 
-	conversation *turnstate.Conversation
-	events       *turnstate.Events
-	progress     *turnstate.Progress
+	conversation *conversationState
+	events       *eventStream
+	progress     *progressState
 	ask          func(context.Context, llm.Request) (conversation.Message, error)
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -21,14 +20,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// waiter is a call as the loop has it in front of its handlers.
-func waiter(t *testing.T, w turnstate.CallWait, handlers ...hook.Handler) *hook.Call {
+// callWait is what the loop says of a call before its handlers run.
+type callWait struct {
+	allowed, passed bool
+	answer          execution.Answer
+}
+
+// waiter runs handlers on a call and returns it.
+func waiter(t *testing.T, w callWait, handlers ...hook.Handler) *hook.Call {
 	t.Helper()
 	set, err := hook.NewSet(nil, handlers)
 	require.NoError(t, err)
 	c := hook.New(hook.Start{Handlers: set})
 	call := &hook.Call{Turn: c.Turn(), Name: "send", Arguments: "{}"}
-	c.SetWait(call, w)
+	c.SetWait(call, w.allowed, w.passed, w.answer)
 	require.NoError(t, c.Handlers.BeforeEachTool(t.Context(), call))
 	return call
 }
@@ -43,7 +48,7 @@ func wait(reason string) hook.Handler {
 // Req: AD-32
 func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
 	behind := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
-	call := waiter(t, turnstate.CallWait{Allowed: true}, wait("one"), behind, wait("second"))
+	call := waiter(t, callWait{allowed: true}, wait("one"), behind, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
 	require.Equal(t, "one", call.Text)
 	require.Equal(t, time.Unix(3, 0), call.Until)
@@ -56,7 +61,7 @@ func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
 func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
 	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "behind": {wait("one"), refuse}} {
-		call := waiter(t, turnstate.CallWait{Allowed: true}, handlers...)
+		call := waiter(t, callWait{allowed: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)
 		require.Equal(t, "never", call.Text, name)
 	}
@@ -64,15 +69,15 @@ func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
 
 // Req: CO-64, LP-32
 func TestCall_WaitsOnlyWhereItHasTo(t *testing.T) {
-	answer := func(v execution.Verdict, late bool) turnstate.CallWait {
-		return turnstate.CallWait{Allowed: true, Answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
+	answer := func(v execution.Verdict, late bool) callWait {
+		return callWait{allowed: true, answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
 	}
 	for name, tc := range map[string]struct {
-		waiting turnstate.CallWait
+		waiting callWait
 		want    event.ToolStatus
 	}{
-		"nobody can be asked": {turnstate.CallWait{}, event.ToolError},
-		"it waited before":    {turnstate.CallWait{Allowed: true, Passed: true}, ""},
+		"nobody can be asked": {callWait{}, event.ToolError},
+		"it waited before":    {callWait{allowed: true, passed: true}, ""},
 		"allowed":             {answer(execution.Approve, false), ""},
 		"ran at the client":   {answer(execution.Succeed, false), ""},
 		"failed there":        {answer(execution.Fail, false), ""},
@@ -83,7 +88,7 @@ func TestCall_WaitsOnlyWhereItHasTo(t *testing.T) {
 		call := waiter(t, tc.waiting, wait("one"))
 		require.Equal(t, tc.want, call.Status, name)
 		a, answered := call.Answered()
-		require.Equal(t, tc.waiting.Answer, a, name)
+		require.Equal(t, tc.waiting.answer, a, name)
 		require.Equal(t, a.ID != "", answered, name)
 	}
 }

@@ -1,15 +1,14 @@
-package turnstate
+package hook
 
 import (
-	"errors"
 	"slices"
 	"sync/atomic"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Progress says how far a turn is, and whether it is to end.
-type Progress struct {
+// progressState says how far a turn is, and whether it is to end.
+type progressState struct {
 	iteration     int
 	tools         []string
 	usage         execution.Usage
@@ -20,22 +19,22 @@ type Progress struct {
 }
 
 // NextIteration begins the next iteration and returns its number, from 1.
-func (p *Progress) NextIteration() int {
+func (p *progressState) NextIteration() int {
 	p.iteration++
 	return p.iteration
 }
 
 // Iteration returns the number of the running iteration (0 before the first).
-func (p *Progress) Iteration() int { return p.iteration }
+func (p *progressState) Iteration() int { return p.iteration }
 
 // ToolRan notes that a tool ran.
-func (p *Progress) ToolRan(tool string) { p.tools = append(p.tools, tool) }
+func (p *progressState) ToolRan(tool string) { p.tools = append(p.tools, tool) }
 
 // Tools returns the tools that ran in the turn, in order.
-func (p *Progress) Tools() []string { return slices.Clip(p.tools) }
+func (p *progressState) Tools() []string { return slices.Clip(p.tools) }
 
 // AddUsage adds what a model call consumed. A side call of a handler does not change ContextTokens.
-func (p *Progress) AddUsage(u execution.Usage, side bool) {
+func (p *progressState) AddUsage(u execution.Usage, side bool) {
 	p.usage = p.usage.Add(u)
 	if !side {
 		p.contextTokens = u.InputTokens
@@ -43,44 +42,29 @@ func (p *Progress) AddUsage(u execution.Usage, side bool) {
 }
 
 // Usage returns what models consumed in the turn.
-func (p *Progress) Usage() execution.Usage { return p.usage }
+func (p *progressState) Usage() execution.Usage { return p.usage }
 
 // ContextTokens returns how many tokens the last model call of the conversation read (0 before the first).
-func (p *Progress) ContextTokens() int64 { return p.contextTokens }
+func (p *progressState) ContextTokens() int64 { return p.contextTokens }
 
 // Stop asks the turn to stop. The first reason counts.
-func (p *Progress) Stop(reason string) {
+func (p *progressState) Stop(reason string) {
 	if p.stop == "" {
 		p.stop = reason
 	}
 }
 
 // StopReason returns why the turn is to stop (empty while it continues).
-func (p *Progress) StopReason() string { return p.stop }
+func (p *progressState) StopReason() string { return p.stop }
 
 // End ends the turn at once.
-func (p *Progress) End() { p.ended = true }
+func (p *progressState) End() { p.ended = true }
 
 // Ended reports whether a handler ended the turn.
-func (p *Progress) Ended() bool { return p.ended }
+func (p *progressState) Ended() bool { return p.ended }
 
 // Escalate asks for the end of the enclosing Repeat. Safe for concurrent use.
-func (p *Progress) Escalate() { p.escalated.Store(true) }
+func (p *progressState) Escalate() { p.escalated.Store(true) }
 
 // Escalated reports whether a handler or a tool called Escalate.
-func (p *Progress) Escalated() bool { return p.escalated.Load() }
-
-// HandlerError marks the error of a handler.
-type HandlerError struct{ Err error }
-
-func (e HandlerError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the handler's own error.
-func (e HandlerError) Unwrap() error { return e.Err }
-
-// IsHandlerError reports whether a handler returned err. Such an error ends the turn, even of an agent that
-// tolerates failed steps (C-10).
-func IsHandlerError(err error) bool {
-	_, ok := errors.AsType[HandlerError](err)
-	return ok
-}
+func (p *progressState) Escalated() bool { return p.escalated.Load() }

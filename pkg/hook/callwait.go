@@ -1,9 +1,9 @@
-package turnstate
+package hook
 
 import "github.com/troupe-dev/troupe/pkg/execution"
 
-// CallWait says whether a tool call may wait for external input, and which input it has or lacks.
-type CallWait struct {
+// callWait says whether a tool call may wait for external input, and which input it has or lacks.
+type callWait struct {
 	Allowed  bool             // a journal keeps what was done, so another turn can continue
 	Passed   bool             // the call waited or ran in an earlier attempt or turn
 	Answer   execution.Answer // the answer that this turn brought (zero when there is none)
@@ -12,7 +12,7 @@ type CallWait struct {
 }
 
 // Proceeds reports whether the answer lets the call continue. A tool that ran at the client had been allowed.
-func (w CallWait) Proceeds() bool {
+func (w callWait) Proceeds() bool {
 	a := w.Answer
 	return !a.Late && (a.Verdict == execution.Approve || a.Verdict == execution.Succeed || a.Verdict == execution.Fail)
 }
