@@ -35,8 +35,9 @@ dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
 build: ## Build all binaries into bin/, stripped, and the same wherever they are built.
 	go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
 
-# What every release must keep: the stripped size of bin/troupe, and the best of five starts.
-SIZE_LIMIT_MB ?= 90
+# What every release must keep: the stripped size of bin/troupe, and the best of five starts. The goal is 75 MB;
+# the SDK of OpenAI alone has 20 of them.
+SIZE_LIMIT_MB ?= 95
 START_LIMIT_MS ?= 150
 .PHONY: size
 size: ## Check that bin/troupe is small enough and starts fast enough.
