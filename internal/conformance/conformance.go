@@ -99,14 +99,14 @@ type Config struct {
 	Address string
 	// Only limits the run to some checks; see Select.
 	Only []string
-	// Progress is told of each check that ends, one at a time, in any order. May be nil.
+	// Progress is called with the result of each check, one call at a time, in any order (nil means no calls).
 	Progress func(Result)
 }
 
 // Run runs the checks and reports. A check that fails is in the report; the error is for
 // a run that cannot be: user_invalid_input for a bad Only, else no worker under test at
 // Address. A worker that keeps the rules is done in a few seconds. When ctx ends first, those that are left
-// fail, and the error is that of ctx.
+// fail, and the error is the error of ctx.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	checks, err := Select(cfg.Only...)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// newRecorder returns the recorder that of a step of a new turn, with what the store has of its journal.
+// newRecorder returns the recorder of a step of a new turn, and a function that reads its stored journal.
 func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.Entry) {
 	t.Helper()
 	store := inmem.New(inmem.Config{})

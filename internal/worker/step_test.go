@@ -255,7 +255,7 @@ func TestWorker_ADrainDeregistersFirstAndLetsStepsEnd(t *testing.T) {
 	require.Equal(t, "in time", messages[1].Text)
 }
 
-// A step that does not end within the drain is cancelled, and its caller is told why.
+// A step that does not end within the drain is cancelled, and its caller gets the reason.
 func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})

@@ -28,7 +28,7 @@ func trespasses(events []*troupev1.Event) (found []*troupev1.OwnershipViolation)
 	return found
 }
 
-// What agent code tries is told, whatever it makes of the error.
+// A violation by agent code is published, even if the code ignores the error.
 //
 // Req: SO-6
 func TestExecuteStep_TellsAWriteThatTheAgentMayNotMake(t *testing.T) {

@@ -142,8 +142,8 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-// letItselfIn makes the user of an agent that nobody declared to etcd. Only a CA for development
-// can do that: whoever has it can be anybody.
+// letItselfIn makes the user of an agent that was not declared to etcd. Only a CA for development
+// can do that, because its owner can issue any identity.
 func (w *Worker) letItselfIn() func(context.Context) error {
 	if w.cfg.Identity.DevCA == "" {
 		return nil

@@ -254,7 +254,7 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// The address of a port on all addresses leads whoever is given it to himself.
+// A port on all addresses has no address that other machines can reach.
 func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ func Behind(source string, window []Message) []Message {
 	return window
 }
 
-// Reader is the role in which a model reads a message: untrusted words never have that of the system
+// Reader is the role in which a model reads a message: untrusted words never have the role of the system
 // (S14).
 func (m Message) Reader() Role {
 	if m.Role == RoleSystem && m.Source() != "" {

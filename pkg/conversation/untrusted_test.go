@@ -69,7 +69,7 @@ func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {
 	require.Equal(t, conversation.RoleUser, m.Reader())
 }
 
-// Whoever writes the summary, and whatever was said, cannot take the mark away; summaries of
+// The author of a summary, and the words in it, cannot take the mark away; summaries of
 // summaries keep it, and one of trusted words has none.
 func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
 	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nobody.)", strings.Repeat("long ", 100)} {

@@ -43,7 +43,7 @@ func Window(messages []Message, limit int, tokens int64) []Message {
 	return messages[opening(messages, from):]
 }
 
-// opening is the given index, or that of the tool call to which the results there belong.
+// opening returns the given index, or the index of the tool call to which the results there belong.
 func opening(messages []Message, at int) int {
 	for at > 0 && at < len(messages) && messages[at].Role == RoleTool {
 		at--

@@ -22,7 +22,7 @@ const (
 // Outcome says how a turn ended.
 type Outcome string
 
-// The outcomes of a turn; the zero Outcome is that of an open one.
+// The outcomes of a turn. An open turn has the zero Outcome.
 const (
 	OutcomeOpen          Outcome = ""
 	OutcomeCompleted     Outcome = "completed"
@@ -83,7 +83,7 @@ type Turn struct {
 	Failure  *failure.Error
 	Sequence int64 // the last message of the session that the turn has seen or written
 
-	Continues string             // id of the turn that ended with calls that wait, and that this one goes on with; empty: none
+	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
 	Answers   []execution.Answer // to those calls
 
 	// Origin is the first of the turns that failed one after the other, and whose place this one

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// testAgentName is that of the agent of conformance.proto.
+// testAgentName is the name of the agent that conformance.proto describes.
 const testAgentName = "conformance"
 
 func newTestAgent(capacity int) (*agent.Agent, error) {

@@ -168,7 +168,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
 	in.served.Go(func() { worker.ShowReadiness(ctx, in.instance, board) })
-	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // its error is that of a listener that was closed
+	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // it fails only because its listener was closed
 	return in, nil
 }
 

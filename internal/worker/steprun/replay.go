@@ -152,7 +152,7 @@ var kinds = map[replay.Kind]troupev1.DifferenceKind{
 	replay.OtherArtifact:  troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT,
 }
 
-// maxShown is how much of either side of a difference is told.
+// maxShown bounds each side of a difference in a reply, in bytes.
 const maxShown = 64 << 10
 
 // told is what came of a replay.

@@ -61,7 +61,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	defer auth.Wipe()
 	authorized := execution.WithAuth(ctx, auth)
 	clear(req.GetAuth().GetCredentials())
-	req.Auth = nil // the plain text of it is nobody's any more
+	req.Auth = nil // the plaintext credentials are dropped here
 	done, err := s.run(authorized, agent.Invocation{
 		Step:  step,
 		Store: agent.Remember(s.turns, memory.Lease{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
@@ -101,7 +101,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 
 // left are the entries of a step that is recorded which its commit has to bring. Those of one that
 // failed are written now, if they can be, but for a last reply that never became its text: a handler
-// may have refused it, and what is written is told as what a turn that fails had said.
+// may have refused it, and entries of a failed turn are shown as what it had said.
 func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
@@ -141,7 +141,7 @@ func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.
 }
 
 // commitTime is how long a commit may still be tried once the step is cancelled. It ends
-// before the orchestrator gives the step up for its silence, so that it is told why.
+// before the orchestrator gives the step up for its silence, so that the caller gets the reason.
 const commitTime = 3 * time.Second
 
 // commit makes the step's messages visible. From here on a cancelled call no longer takes

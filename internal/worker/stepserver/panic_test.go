@@ -28,7 +28,7 @@ func TestHold_APanicBesideTheStepEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"well"}, Wait: make(chan struct{})})})
 		require.NoError(t, err)
-		s := &agentServer{log: zap.NewNop(), agent: a.Name(), turns: mine{}, runner: steprun.New(a, "", mine{})}
+		s := &Server{log: zap.NewNop(), agent: a.Name(), turns: mine{}, runner: steprun.New(a, "", mine{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}

@@ -31,8 +31,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// agentServer runs steps.
-type agentServer struct {
+// Server is the AgentService of one agent.
+type Server struct {
 	troupev1.UnimplementedAgentServiceServer
 	log      *zap.Logger
 	audit    *audit.Log
@@ -48,21 +48,21 @@ type agentServer struct {
 }
 
 // New returns the server of an agent's steps, on the instance of an id.
-func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns steprun.Store) (*agentServer, error) {
+func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns steprun.Store) (*Server, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
 	if err != nil {
 		return nil, err
 	}
 	violations, err := t.Violations()
-	return &agentServer{
+	return &Server{
 		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, turns: turns, runner: steprun.New(a, id, turns),
 		running: newRunning(), fenced: fenced, violations: violations, panics: t.Panics,
 	}, err
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
-func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
 	if req.GetAgent() != s.agent {
 		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
@@ -99,7 +99,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 }
 
 // ReplayStep implements troupev1.AgentServiceServer.
-func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest) (_ *troupev1.ReplayStepResponse, err error) {
+func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest) (_ *troupev1.ReplayStepResponse, err error) {
 	asked := req.GetStep()
 	if asked.GetAgent() != s.agent {
 		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent, asked.GetAgent())
@@ -129,7 +129,7 @@ var errUnfinished = errors.New("the step did not end")
 
 // hold runs a step while it shows that it is at work and keeps the lease of the turn, and
 // returns when nothing of it runs any more.
-func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
+func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, end := context.WithCancel(ctx)
@@ -150,23 +150,23 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
 		}
 	}
-	trespasses := s.trespasses(req, out)
+	rejected := s.newViolations(req, out)
 	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
 		s.blocked(req, e)
-		trespasses.note(ctx, e)
+		rejected.note(ctx, e)
 		shown := wire.EventToProto(e)
 		if shown == nil {
 			return nil
 		}
 		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
 	})
-	trespasses.failed(ctx, err)
+	rejected.failed(ctx, err)
 	return result, err
 }
 
-// blocked makes an entry of the audit log of a tool call that did not run, or waits for somebody's
-// word, because of what the turn had read (S14). What it read is not in it.
-func (s *agentServer) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
+// blocked records in the audit log that a tool call did not run, or waits for an approval, because of
+// what the turn had read (S14). The record does not contain what it read.
+func (s *Server) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
 	if !ok || w.Reason != loop.ReasonGuarded {
 		return

@@ -41,7 +41,7 @@ func TestHold_ACommitInAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
 		require.NoError(t, err)
-		s := &agentServer{log: zap.NewNop(), agent: a.Name(), turns: outage{}, runner: steprun.New(a, "", outage{})}
+		s := &Server{log: zap.NewNop(), agent: a.Name(), turns: outage{}, runner: steprun.New(a, "", outage{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		stream := &beats{}

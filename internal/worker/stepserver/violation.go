@@ -12,22 +12,22 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// trespasses are the writes of one step that were refused, because the state has another owner.
-// Each is told on the trace; those that this process refused are counted here, and those of the
-// memory service there. It is used by the goroutine of the step.
-type trespasses struct {
+// violations reports the writes of one step that were rejected because the state has another owner.
+// Each is published on the trace. This process counts the writes that it rejected itself; the memory
+// service counts its own. Only the goroutine of the step uses it.
+type violations struct {
 	violations *telemetry.Violations
 	req        *troupev1.ExecuteStepRequest
 	out        *sender
 	told       map[string]bool // keys
 }
 
-func (s *agentServer) trespasses(req *troupev1.ExecuteStepRequest, out *sender) *trespasses {
-	return &trespasses{s.violations, req, out, map[string]bool{}}
+func (s *Server) newViolations(req *troupev1.ExecuteStepRequest, out *sender) *violations {
+	return &violations{s.violations, req, out, map[string]bool{}}
 }
 
-// note takes notice of an event of the agent, which is told anyhow.
-func (t *trespasses) note(ctx context.Context, e event.Event) {
+// note counts a violation among the events of the agent, which are published anyway.
+func (t *violations) note(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)
 	if !ok {
 		return
@@ -38,7 +38,7 @@ func (t *trespasses) note(ctx context.Context, e event.Event) {
 
 // failed tells of the one that a step fails with, unless the agent's own process refused it, which
 // has told it.
-func (t *trespasses) failed(ctx context.Context, err error) {
+func (t *violations) failed(ctx context.Context, err error) {
 	refused, ok := errors.AsType[*failure.Error](err)
 	if !ok || refused.Mode != failure.StateViolation || t.told[refused.Facts[failure.FactKey]] {
 		return

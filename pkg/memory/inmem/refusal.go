@@ -24,7 +24,7 @@ func unknownTurn(op string, ref session.Ref, turnID string) error {
 }
 
 func fenced(op string, h memory.Lease, current int64) error {
-	return failure.Newf(failure.Fenced, op, "epoch %d is over: session %s is at epoch %d, somebody else goes on with it; stop this work", h.Epoch, h.Ref.Session, current).
+	return failure.Newf(failure.Fenced, op, "epoch %d is over: session %s is at epoch %d, so another caller has taken it over; stop this work", h.Epoch, h.Ref.Session, current).
 		With("epoch", decimal(h.Epoch)).With("current_epoch", decimal(current))
 }
 

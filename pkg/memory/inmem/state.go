@@ -169,7 +169,7 @@ func (s *scope) clear() {
 }
 
 func noUser(op string, c *conversed) error {
-	return failure.Newf(failure.UserInvalidInput, op, "session %s is nobody's, so it has no user: keys; begin it for a user", c.ID).With("session_id", c.ID)
+	return failure.Newf(failure.UserInvalidInput, op, "session %s has no user, so it has no user: keys; begin a session with a user", c.ID).With("session_id", c.ID)
 }
 
 func stateFull(op string, name memory.Scope) error {

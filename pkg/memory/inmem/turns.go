@@ -41,16 +41,9 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline.Add(b.TakeoverGrace)) {
 		return memory.Begun{}, busy(op, c)
 	}
-	from, err := s.continued(op, c, b)
+	from, err := s.origin(op, c, b)
 	if err != nil {
 		return memory.Begun{}, err
-	}
-	failed, err := s.resumed(op, c, b)
-	if err != nil {
-		return memory.Begun{}, err
-	}
-	if c != nil && b.Copy != nil {
-		return memory.Begun{}, storeerror.SessionExists(op, b.Ref)
 	}
 	if c == nil && s.leaving[owner{b.Ref.Tenant, b.User}] {
 		return memory.Begun{}, sessionDeleted(op, b.Ref)
@@ -65,16 +58,52 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if !s.attachable(c, b) {
 		return memory.Begun{}, artifactsFull(op, c)
 	}
-	if left := c.turns[c.OpenTurn]; left != nil {
-		left.Failure = failure.New(failure.SystemTimeout, op,
-			"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", left.ID)
-		if said, ok := memory.PartialMessage(left.journals[left.running()]); ok && s.room(c, append(b.UserMessages(), said)...) {
-			s.say(c, left, said)
-		}
-		c.reads(memory.JournalSource(left.journals[left.running()]))
-		s.closeTurn(c, left, session.OutcomeFailed)
-	}
+	s.failExpired(op, c, b)
 	s.sessions[b.Ref] = c
+	t := s.open(c, b, from)
+	if made {
+		c.Created = c.LastActivity // by one clock, as in a script
+	}
+	return s.begun(c, t, b), nil
+}
+
+// origin is the turn whose place a new one takes. At most one of its fields is set.
+type origin struct{ waiting, failed *turn }
+
+// origin finds the turn whose place the new one takes. Modes: turn_not_open; key_reused when a copy
+// would begin a session that exists.
+func (s *Store) origin(op string, c *conversed, b memory.Begin) (origin, error) {
+	waiting, err := s.continued(op, c, b)
+	if err != nil {
+		return origin{}, err
+	}
+	failed, err := s.resumed(op, c, b)
+	if err != nil {
+		return origin{}, err
+	}
+	if c != nil && b.Copy != nil {
+		return origin{}, storeerror.SessionExists(op, b.Ref)
+	}
+	return origin{waiting, failed}, nil
+}
+
+// failExpired fails the open turn of the session, whose lease has expired, to make room for another.
+func (s *Store) failExpired(op string, c *conversed, b memory.Begin) {
+	expired := c.turns[c.OpenTurn]
+	if expired == nil {
+		return
+	}
+	expired.Failure = failure.New(failure.SystemTimeout, op,
+		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", expired.ID)
+	if said, ok := memory.PartialMessage(expired.journals[expired.running()]); ok && s.room(c, append(b.UserMessages(), said)...) {
+		s.say(c, expired, said)
+	}
+	c.reads(memory.JournalSource(expired.journals[expired.running()]))
+	s.closeTurn(c, expired, session.OutcomeFailed)
+}
+
+// open makes the turn, with all that it begins with, and gives it to the caller.
+func (s *Store) open(c *conversed, b memory.Begin, from origin) *turn {
 	c.User = b.User
 	c.Turns++
 	t := &turn{
@@ -86,11 +115,11 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	c.turns[b.TurnID] = t
 	c.reads(b.UntrustedSource())
 	t.source = c.source
-	if from != nil {
-		t.goOn(from, b)
+	if from.waiting != nil {
+		t.goOn(from.waiting, b)
 	}
-	if failed != nil {
-		t.resume(failed, b)
+	if from.failed != nil {
+		t.resume(from.failed, b)
 	}
 	t.inherit(b)
 	c.copied(t, b)
@@ -101,15 +130,12 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		said[i].Attachments = s.attach(c, t, b)
 	}
 	s.say(c, t, said...)
-	if from == nil && failed == nil {
+	if from.waiting == nil && from.failed == nil {
 		t.first = t.Sequence
 	}
 	s.follow(c, t, b)
 	s.take(c, t, b)
-	if made {
-		c.Created = c.LastActivity // by one clock, as in a script
-	}
-	return s.begun(c, t, b), nil
+	return t
 }
 
 func (s *Store) beginKnown(op string, c *conversed, t *turn, b memory.Begin) (memory.Begun, error) {
@@ -281,7 +307,7 @@ func (s *Store) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 
 func (s *Store) closeTurn(c *conversed, t *turn, o session.Outcome) {
 	t.Outcome, t.closed = o, s.now()
-	if o != session.OutcomeFailed { // then somebody may go on with them
+	if o != session.OutcomeFailed { // a later turn may resume a failed one
 		t.journals = nil
 	}
 	c.State, c.OpenTurn = o.After(), ""

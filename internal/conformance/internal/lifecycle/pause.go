@@ -100,7 +100,7 @@ func pauseDeadline(t *check.T) {
 	defer cancel()
 	_, err := in.Pause(ctx, "not for long")
 	t.Error("Pause whose deadline passed while a step ran", err)
-	if mode := check.ParseError(err).Mode; mode != failure.AgentTimeout && mode != failure.SystemTimeout { // the latter is told by the caller's own side
+	if mode := check.ParseError(err).Mode; mode != failure.AgentTimeout && mode != failure.SystemTimeout { // the caller's own side returns the latter
 		t.Failf("Pause whose deadline passed: expected AGENT_TIMEOUT, actual %s", check.FormatError(err))
 	}
 	t.Eventually("pausing taken back after the deadline of Pause", time.Second, func() (bool, any) {

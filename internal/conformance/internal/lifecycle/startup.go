@@ -15,7 +15,7 @@ import (
 const giveUp = 2 * time.Second
 
 // hookFailed are the modes of a startup whose hook failed: the hook is the agent's own code,
-// or that of a tool.
+// or the code of a tool.
 var hookFailed = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
 
 func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }

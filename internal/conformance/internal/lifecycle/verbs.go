@@ -116,7 +116,7 @@ func (r row) run(t *check.T) {
 		check.Equal(t, "state in the reply", r.to, reply.GetState())
 	}
 	if r.moves == 0 {
-		if r.verb == "step" { // its end is told by the stream, and then it no longer counts
+		if r.verb == "step" { // the stream reports its end, and then it no longer counts
 			in.AwaitSteps(before.GetInFlight(), check.Soon)
 		}
 		in.RequireUnchanged(r.verb, before)

@@ -200,7 +200,7 @@ func stateReason(t *check.T) {
 	t.NoError("Pause", err)
 	s := in.Status()
 	check.Equal(t, "reason after Pause", "a new model", s.GetReason())
-	t.True(!s.GetSince().AsTime().Before(began), "since", "not before that of the state before", s.GetSince().AsTime())
+	t.True(!s.GetSince().AsTime().Before(began), "since", "not before the state before", s.GetSince().AsTime())
 	_, err = in.Resume(t.Ctx, "the model is there")
 	t.NoError("Resume", err)
 	check.Equal(t, "reason after Resume", "the model is there", in.Status().GetReason())

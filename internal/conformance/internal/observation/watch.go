@@ -117,7 +117,7 @@ func watchTellsAll(t *check.T) {
 	var last time.Time
 	for _, tr := range w.Transitions {
 		at := tr.GetTime().AsTime()
-		t.True(tr.GetTime() != nil && !at.Before(last), "time of transition", "not before that of the one before", tr.GetTime())
+		t.True(tr.GetTime() != nil && !at.Before(last), "time of transition", "not before the one before", tr.GetTime())
 		last = at
 	}
 }

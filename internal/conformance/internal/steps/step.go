@@ -208,7 +208,7 @@ func stepDeadline(t *check.T) {
 func stepAnotherAgent(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	req := in.Request("say hello")
-	req.Agent = "somebody-else"
+	req.Agent = "another-agent"
 	in.SendStep(t.Ctx, req, check.Session{}).RequireRejected(t, "a step for another agent", failure.AgentState)
 	check.Equal(t, "total_requests", 0, in.Metrics().GetTotalRequests())
 }

@@ -69,7 +69,7 @@ func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
 	require.Equal(t, []memory.Artifact{own, second}, fixture.ListArtifacts(t, store, one.Ref))
 	_, err := store.GetArtifact(t.Context(), one.Ref, "user:profile", 1)
 	fixture.RequireMode(t, err, failure.NotFound)
-	for range 2 { // what is not there is no error
+	for range 2 { // a missing version is no error
 		require.NoError(t, store.DeleteArtifact(t.Context(), one, "user:profile", 0))
 	}
 	require.Empty(t, fixture.ListArtifacts(t, store, two.Ref))

@@ -33,7 +33,7 @@ func artifactDeleteRemovesVersions(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	remove := func(name string, version int) {
 		t.Helper()
-		for range 2 { // what is not there is no error
+		for range 2 { // a missing version is no error
 			require.NoError(t, store.DeleteArtifact(t.Context(), h, name, version))
 		}
 	}
@@ -196,7 +196,7 @@ func artifactNamesMayHoldMuch(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, h.Ref), len(names))
 }
 
-// artifactRefusesNames: nothing is stored, whoever asks, and what is not there can be asked for.
+// artifactRefusesNames: nothing is stored under an invalid name, and reading one fails with not_found.
 func artifactRefusesNames(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	c := fixture.Send(t, store, h, "text")

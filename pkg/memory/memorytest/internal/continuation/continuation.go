@@ -40,7 +40,7 @@ func waitTests() fixture.Tests {
 	}
 }
 
-// stopped is the journal of a step that stopped at its second round: the tool of the first ran, that of the
+// stopped is the journal of a step that stopped at its second round: the tool of the first ran, the one of the
 // second may have.
 func stopped() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
@@ -264,7 +264,7 @@ func waitDeletedSessionHasNoCalls(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-// A client that asks again hears what waits, also when somebody has answered it.
+// A client that asks again hears what waits, also when it has been answered.
 func waitAClosedTurnKeepsItsResult(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	check := func() {

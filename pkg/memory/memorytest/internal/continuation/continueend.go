@@ -81,7 +81,7 @@ func continueWithoutAJournal(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, goOn(t, store, ref, next, "t3")), 1))
 }
 
-// continueAfterACompaction has the summary for what is not there any more, which is never what
+// continueAfterACompaction gets the summary in place of removed messages, which is never what
 // the turn is about, however little the compaction was to keep.
 func continueAfterACompaction(t *testing.T, store memory.Store) {
 	for keep, gone := range map[int]int64{1: 2, 2: 2, 3: 2, 4: 1, 5: 0} {

@@ -66,7 +66,7 @@ func getSession(_ *differ, s *subject) call {
 	}, nil}
 }
 
-// listSessions reads all pages. The order is that of creation, of which the clocks know only
+// listSessions reads all pages. The order is the order of creation, of which the clocks know only
 // the millisecond, and so it is not compared.
 func listSessions(d *differ, s *subject) call {
 	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}

@@ -136,7 +136,7 @@ func beginCall(s *subject, b memory.Begin) call {
 	}}
 }
 
-// hold is mostly that of who holds the turn.
+// hold returns a lease: mostly the current one, and sometimes a wrong one.
 func (d *differ) hold(s *subject) memory.Lease {
 	h := memory.Lease{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
 	if h.TurnID == "" {

@@ -67,7 +67,7 @@ func eraseUserLeavesNothing(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListSessions(t, store, user))
 	require.Empty(t, fixture.Search(t, store, user, "hello"))
 
-	// Whoever comes by the same name finds nothing.
+	// A new user with the same name finds nothing.
 	next := fixture.OpenTurnOf(t, store, user)
 	require.NotContains(t, fixture.GetState(t, store, next.Ref).Values, "user:name")
 	require.Empty(t, fixture.ListArtifacts(t, store, next.Ref))

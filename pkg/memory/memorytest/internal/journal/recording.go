@@ -30,7 +30,7 @@ func RecordingTests() fixture.Tests {
 	}
 }
 
-// given is what a step was given, as somebody else encodes it.
+// given returns the entry with the input of a step, in an encoding that is opaque to the store.
 func given(what string) execution.Entry {
 	return execution.Entry{Phase: execution.Intent, Given: []byte(what)}
 }
@@ -132,7 +132,7 @@ func recordingOfARunningStepIsEmpty(t *testing.T, store memory.Store) {
 	require.Empty(t, recording(t, store, ref, "t1", 1))
 }
 
-// The journal of a step whose calls wait is that of the step that goes on with the answers.
+// The journal of a step with waiting calls belongs to the step that continues with the answers.
 func recordingGoesOnWithTheCallsThatWait(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := beginRecorded(t, store, ref, "t1")

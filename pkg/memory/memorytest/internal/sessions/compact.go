@@ -146,7 +146,7 @@ func compactRefusesBusySession(t *testing.T, store memory.Store) {
 	for range 2 {
 		_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
 		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "open", "trace_id", turn.Trace)
-		fixture.Release(t, store, ref, turn) // a turn is open whoever holds it
+		fixture.Release(t, store, ref, turn) // a turn without a lease is open, too
 	}
 	require.Len(t, fixture.History(t, store, ref), 5)
 }

@@ -36,7 +36,7 @@ func filled(t *testing.T, store memory.Store, user, word string) session.Ref {
 }
 
 // What a user, or a session, which is a conversation, keeps is read in that scope and in no other:
-// user:alice, user:bob, nobody's; session:one, session:two.
+// user:alice, user:bob, no user; session:one, session:two.
 //
 // Req: OC-11
 func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {

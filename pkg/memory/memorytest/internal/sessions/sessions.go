@@ -64,7 +64,7 @@ func updateCreatesASession(t *testing.T, store memory.Store) {
 }
 
 // updateVerbsFollowTheStateMachine does every verb in every state. What pause sets aside is
-// there again in full, for whoever comes next.
+// there again in full, for the next caller.
 // Req: C-1
 func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 	for _, state := range []session.State{

@@ -51,13 +51,13 @@ func next(t *testing.T, store memory.Store, ref session.Ref, turnID string) conv
 	require.NoError(t, err)
 	require.Len(t, begun.History, 1)
 	require.Equal(t, "go on", begun.History[0].Text)
-	require.Equal(t, begun.History[0].Untrusted, sees(t, store, ref), "who reads the state is told so too")
+	require.Equal(t, begun.History[0].Untrusted, sees(t, store, ref), "the state has the source, too")
 	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, begun.Turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	return begun.History[0]
 }
 
-// sees is the source that is told with the state.
+// sees returns the untrusted source that GetState reports.
 func sees(t *testing.T, store memory.Store, ref session.Ref) string {
 	t.Helper()
 	seen, err := store.GetState(t.Context(), ref)

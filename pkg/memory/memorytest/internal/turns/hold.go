@@ -129,7 +129,7 @@ func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
 	}
 }
 
-// A turn that is closed is nobody's.
+// A closed turn has no holder.
 func holdEndsWithTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")

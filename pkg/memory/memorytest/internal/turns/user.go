@@ -40,7 +40,7 @@ func userFirstTurnDecides(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), next)
 	require.NoError(t, err)
 
-	// Nobody's session stays nobody's.
+	// A session without a user never gets one.
 	nobodys := fixture.NewRef()
 	fixture.RunTurn(t, store, nobodys, "t1", "hello", "hi")
 	next.Ref = nobodys
