@@ -63,15 +63,25 @@ GO_TEST = go test -vet=off -shuffle=on -parallel 4 -timeout 15m
 test: redis-server ## Run all tests against real servers.
 	$(GO_TEST) ./...
 
+# Compiling the embedded etcd, the SDKs of providers and Kubernetes with the race detector takes longer than
+# all tests. So the tests of packages that need them run with it at night.
+HEAVY = etcd/server|kustomize|openai-go|anthropic-sdk|google.golang.org/genai
 .PHONY: test-race
-test-race: redis-server ## Run all tests with the race detector.
+test-race: redis-server ## Run all tests that compile quickly with the race detector.
+	@list=$$(go list -test -f '{{if .ForTest}}{{.ForTest}} {{join .Deps " "}}{{end}}' ./... | \
+	awk '{heavy[$$1] = heavy[$$1] || /$(subst /,\/,$(HEAVY))/} END {for (p in heavy) if (!heavy[p]) print p}' | sort); \
+	$(GO_TEST) -race $$list
+
+.PHONY: test-race-all
+test-race-all: redis-server ## Run all tests with the race detector.
 	$(GO_TEST) -race ./...
 
 .PHONY: check
 check: verify lint size test test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
 
 .PHONY: nightly
-nightly: ## Run what takes too long for CI: chaos with 300 kills, 36 kills of orchestrators, a minute of fuzzing a target.
+nightly: ## Run what takes too long for CI: all tests with the race detector, 300 kills, 36 kills of orchestrators, a minute of fuzzing a target.
+	$(MAKE) test-race-all
 	$(MAKE) chaos KILLS=300
 	$(MAKE) replicas
 	$(MAKE) fuzz
