@@ -59,7 +59,7 @@ func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdi
 // The turn goes on at the step that waits, with what was known before it, and nowhere else.
 //
 // Req: AD-26, AD-32
-func TestTurn_GoesOnWithAnswersWhereItStopped(t *testing.T) {
+func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	core, logs := observer.New(zap.InfoLevel)
@@ -122,7 +122,7 @@ func TestTurn_GoesOnWithAnswersWhereItStopped(t *testing.T) {
 // Calls without an answer wait on, and are answered in the turn after.
 //
 // Req: LP-32
-func TestTurn_CallsThatWaitOnMakeItWaitAgain(t *testing.T) {
+func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	other := mail()
@@ -147,7 +147,7 @@ func TestTurn_CallsThatWaitOnMakeItWaitAgain(t *testing.T) {
 	require.Len(t, rig.asked(), 5)
 }
 
-func TestRunner_RefusesAnswersThatFitNothing(t *testing.T) {
+func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
@@ -190,7 +190,7 @@ func TestRunner_RefusesAnswersThatFitNothing(t *testing.T) {
 // Who says something else leaves the calls.
 //
 // Req: LP-32
-func TestTurn_ATextLeavesTheCallsThatWait(t *testing.T) {
+func TestTurn_TextAbandonsPendingCalls(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
@@ -205,7 +205,7 @@ func TestTurn_ATextLeavesTheCallsThatWait(t *testing.T) {
 }
 
 // Req: OC-33
-func TestTurn_AnAnswerBehindItsTimeIsLate(t *testing.T) {
+func TestTurn_AnswerAfterItsDeadlineIsLate(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	late := mail()
@@ -217,7 +217,7 @@ func TestTurn_AnAnswerBehindItsTimeIsLate(t *testing.T) {
 }
 
 // Of two who answer at the same time one has the turn.
-func TestRunner_ACallIsAnsweredOnce(t *testing.T) {
+func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
 	rig.waits(mail())
@@ -241,7 +241,7 @@ func TestRunner_ACallIsAnsweredOnce(t *testing.T) {
 }
 
 // The instance that gets the step when the first is lost has the answers too.
-func TestTurn_AnswersOutliveTheWorker(t *testing.T) {
+func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	runner := rig.runner(t, "one")
@@ -261,7 +261,7 @@ func TestTurn_AnswersOutliveTheWorker(t *testing.T) {
 }
 
 // And so has the orchestrator that takes the turn over.
-func TestTurn_AnswersOutliveTheOrchestrator(t *testing.T) {
+func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
 	rig.waits(mail())
@@ -286,7 +286,7 @@ func TestTurn_AnswersOutliveTheOrchestrator(t *testing.T) {
 }
 
 // A routing step that failed before the step that waits is not asked again.
-func TestTurn_AFailedRouteIsFollowedAgainWithAnswers(t *testing.T) {
+func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.on("coordinator", func(s *scriptedStep) error {
@@ -303,7 +303,7 @@ func TestTurn_AFailedRouteIsFollowedAgainWithAnswers(t *testing.T) {
 }
 
 // A turn that goes on is begun without anybody's knowing: the same request goes on with it.
-func TestRunner_GoesOnWithAnswersWhoseTurnItMissed(t *testing.T) {
+func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
@@ -318,7 +318,7 @@ func TestRunner_GoesOnWithAnswersWhoseTurnItMissed(t *testing.T) {
 
 // Its orchestrator died before it stored what the turn is about: that is said, and a text
 // goes on.
-func TestRunner_ATurnWithAnswersAndWithoutATraceIsGivenUp(t *testing.T) {
+func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
@@ -342,7 +342,7 @@ func TestRunner_ATurnWithAnswersAndWithoutATraceIsGivenUp(t *testing.T) {
 }
 
 // A week is enough for a person; what waited longer is said to be gone.
-func TestRunner_WhatWaitsWithoutATraceIsNotGoneOnWith(t *testing.T) {
+func TestRunner_RejectsAnswersWhenThePendingTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())

@@ -19,7 +19,7 @@ import (
 )
 
 // A step is tried again as often as its policy says, and only after a failure that may pass.
-func TestTurn_TriesAStepAgainAsItsPolicySays(t *testing.T) {
+func TestTurn_RetriesAStepByItsPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		retry string
 		mode  failure.Mode
@@ -44,7 +44,7 @@ func TestTurn_TriesAStepAgainAsItsPolicySays(t *testing.T) {
 }
 
 // Who cancels a turn does not wait for the pause before a step is tried again.
-func TestTurn_APauseEndsWithTheTurn(t *testing.T) {
+func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, end: true, onError: {retry: {policy: linear, backoff: 1m}}}\n")
 	rig.on("research", failing(failure.ResourceAPI))
@@ -72,7 +72,7 @@ func planned(events []*troupev1.Event) *troupev1.TurnBudget {
 // The research assistant has its 60 seconds and 20 steps, unless its caller names a time.
 //
 // Req: RA-25
-func TestTurn_HasTheTimeThatItsWorkflowNames(t *testing.T) {
+func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	reconfigure(t, runner, func(c *Config) { c.Timeout = 3 * time.Minute })
@@ -97,7 +97,7 @@ func TestTurn_HasTheTimeThatItsWorkflowNames(t *testing.T) {
 // The same assistant with a second in place of its 60: a turn that is not through by then fails.
 //
 // Req: RA-25
-func TestTurn_FailsWhenTheTimeOfItsWorkflowIsOver(t *testing.T) {
+func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 	rig := newRig(t)
 	declared, err := fs.ReadFile(researchassistant.FS, "workflow.yaml")
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestTurn_FailsWhenTheTimeOfItsWorkflowIsOver(t *testing.T) {
 // A workflow that names no limit, as the assistant does, has 20 steps in all, whoever chooses them.
 //
 // Req: RA-25
-func TestTurn_HasTwentyStepsAndNoMore(t *testing.T) {
+func TestTurn_LimitsStepsToTwentyByDefault(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, routes: [b], default: b}\n    b: {agent: synthesis, routes: [a, c], default: a}\n    c: {agent: clarification, end: true}\n")
 	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))

@@ -41,7 +41,7 @@ func shown(agent string, events []*troupev1.Event) (text string) {
 
 // A step that its worker does not bring to an end goes to another, under a higher epoch;
 // the client sees what became of the first attempt, and the answer (guarantees F1, F2).
-func TestTurn_AStepThatIsLostGoesToAnotherInstance(t *testing.T) {
+func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(*scriptedStep) error
 		mode troupev1.FailureMode
@@ -95,7 +95,7 @@ func TestTurn_AStepThatIsLostGoesToAnotherInstance(t *testing.T) {
 }
 
 // A worker that comes back from the dead finds that it can write no more (guarantee F3).
-func TestTurn_AWorkerThatWasGivenUpCommitsNothing(t *testing.T) {
+func TestTurn_FencesAnAbandonedWorker(t *testing.T) {
 	rig := newRig(t)
 	rig.join("synthesis", 1)
 	resurrected := make(chan error, 1)
@@ -118,7 +118,7 @@ func TestTurn_AWorkerThatWasGivenUpCommitsNothing(t *testing.T) {
 }
 
 // What was committed before its worker was lost is not done again.
-func TestTurn_AStepThatWasCommittedIsNotRunAgain(t *testing.T) {
+func TestTurn_DoesNotRerunACommittedStep(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	rig.on("research", func(s *scriptedStep) error {
@@ -140,7 +140,7 @@ func TestTurn_AStepThatWasCommittedIsNotRunAgain(t *testing.T) {
 }
 
 // A step that takes its workers down does not go through all of them (guarantee F22).
-func TestTurn_AStepThatIsLostThreeTimesFailsTheTurn(t *testing.T) {
+func TestTurn_FailsAfterAStepIsLostThreeTimes(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 3)
 	rig.on("research", (*scriptedStep).vanish)
@@ -160,7 +160,7 @@ func TestTurn_AStepThatIsLostThreeTimesFailsTheTurn(t *testing.T) {
 
 // A step whose worker could not reach the memory service goes on when there is one again,
 // even when nobody else can take it.
-func TestTurn_AnOutageOfTheMemoryServiceIsNotTheInstancesFault(t *testing.T) {
+func TestTurn_DoesNotBlameTheInstanceForAMemoryOutage(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
@@ -174,7 +174,7 @@ func TestTurn_AnOutageOfTheMemoryServiceIsNotTheInstancesFault(t *testing.T) {
 
 // A worker that broke the contract may still be at work: the turn is taken back from it, and
 // then its step has failed.
-func TestTurn_AWorkerThatBreaksTheContractIsFenced(t *testing.T) {
+func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	runner := rig.runner(t, "one")
@@ -192,7 +192,7 @@ func TestTurn_AWorkerThatBreaksTheContractIsFenced(t *testing.T) {
 }
 
 // The turn may have been taken over while its worker was being lost: then it is left alone.
-func TestTurn_AnotherOrchestratorsTurnIsLeftAlone(t *testing.T) {
+func TestTurn_LeavesTheTurnOfAnotherOrchestratorAlone(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")

@@ -38,7 +38,7 @@ func (r *rig) brought(t *testing.T, actors ...string) {
 }
 
 // Req: LP-18
-func TestTurn_GivesItsAuthToEachOfItsStepsAndToNoOther(t *testing.T) {
+func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	rig.on("research", func(s *scriptedStep) error {
@@ -70,7 +70,7 @@ func TestTurn_GivesItsAuthToEachOfItsStepsAndToNoOther(t *testing.T) {
 }
 
 // Whoever takes a turn over has its auth from nowhere but the request.
-func TestTurn_ThatIsTakenOverHasTheAuthOfTheRequestThatDoes(t *testing.T) {
+func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		again request.Request
 		actor string
@@ -98,7 +98,7 @@ func TestTurn_ThatIsTakenOverHasTheAuthOfTheRequestThatDoes(t *testing.T) {
 }
 
 // A request that finds its turn running leaves it the auth that it has.
-func TestRunner_ARequestThatAttachesChangesNoAuth(t *testing.T) {
+func TestRunner_AttachingDoesNotChangeCredentials(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	attached := make(chan struct{})

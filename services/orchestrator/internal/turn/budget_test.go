@@ -36,7 +36,7 @@ func (w *scriptedWorker) allotted() (all []budget.Limits) {
 // line is three steps one after the other.
 const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarification, next: c}\n    c: {agent: synthesis, end: true}\n"
 
-func TestTurn_GivesEachStepWhatIsLeft(t *testing.T) {
+func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, lineOfThree)
 	rig.on("research", func(s *scriptedStep) error {
@@ -55,7 +55,7 @@ func TestTurn_GivesEachStepWhatIsLeft(t *testing.T) {
 	require.EqualValues(t, 4000, resultOf(events).GetUsed().GetTokens())
 }
 
-func TestTurn_PartsWhatIsLeftAmongBranches(t *testing.T) {
+func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	rig := forkRig(t)
 	rig.on("research", func(s *scriptedStep) error { return s.uses(budget.Amounts{Tokens: 30_000}) })
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -73,7 +73,7 @@ func TestTurn_PartsWhatIsLeftAmongBranches(t *testing.T) {
 }
 
 // A lost attempt has used what it told; its successor has the rest of the part.
-func TestTurn_CountsWhatALostAttemptTold(t *testing.T) {
+func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	rig.declares(t, "    a: {agent: research, end: true}\n")
@@ -106,7 +106,7 @@ func TestTurn_CountsWhatALostAttemptTold(t *testing.T) {
 
 // Whoever takes a turn over comes to the same: with the budget that its caller lowered, which only
 // the trace has, and with what committed steps used.
-func TestTurn_ItsBudgetOutlivesItsOrchestrator(t *testing.T) {
+func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
@@ -131,7 +131,7 @@ func TestTurn_ItsBudgetOutlivesItsOrchestrator(t *testing.T) {
 }
 
 // A turn that brings answers goes on with the budget of the one that waited.
-func TestTurn_GoesOnWithTheBudgetOfTheTurnThatWaited(t *testing.T) {
+func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())
@@ -154,7 +154,7 @@ func TestTurn_GoesOnWithTheBudgetOfTheTurnThatWaited(t *testing.T) {
 	require.EqualValues(t, 1000, resultOf(events).GetUsed().GetTokens())
 }
 
-func TestTurn_WarnsAtFourFifths(t *testing.T) {
+func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, lineOfThree)
 	rig.on("research", func(s *scriptedStep) error { return s.uses(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
@@ -173,7 +173,7 @@ func TestTurn_WarnsAtFourFifths(t *testing.T) {
 	require.Regexp(t, `(?m)^troupe_turn_budget_sum\{.*of="toolCalls".*\} 0.8$`, scrape())
 }
 
-func TestTurn_EndsWithTheRefusalOfItsStep(t *testing.T) {
+func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, lineOfThree)
 	rig.on("research", func(s *scriptedStep) error {
@@ -198,7 +198,7 @@ func child(depth int32, given budget.Limits) request.Request {
 	return req
 }
 
-func TestRequest_ItsBudgetOnlyLowersThatOfTheWorkflow(t *testing.T) {
+func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 	flow := &workflow.Workflow{Budget: budget.Default()}
 	with := func(change func(*budget.Limits)) budget.Limits {
 		l := budget.Open()
@@ -230,7 +230,7 @@ func TestRequest_ItsBudgetOnlyLowersThatOfTheWorkflow(t *testing.T) {
 
 // A turn that lies too deep is refused before anything is admitted: its session is not there. One
 // that does not is told to its steps with its level.
-func TestTurn_LiesNoDeeperThanItMay(t *testing.T) {
+func TestTurn_LimitsNestingDepth(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	for _, req := range []request.Request{child(budget.DefaultDepth+1, budget.Open()), child(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
@@ -246,7 +246,7 @@ func TestTurn_LiesNoDeeperThanItMay(t *testing.T) {
 }
 
 // Another budget is no other request.
-func TestRequest_BudgetIsNoPartOfWhatIsAsked(t *testing.T) {
+func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
 	req := ask("s1", "r1")
 	same := req
 	less := budget.Default()

@@ -13,7 +13,7 @@ import (
 )
 
 // Req: OC-5
-func TestRunner_CancelTraceEndsTheTurnAndTellsItsWorker(t *testing.T) {
+func TestRunner_CancelTraceEndsTheTurnAndItsStep(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, cancelled, release := rig.held()
@@ -35,7 +35,7 @@ func TestRunner_CancelTraceEndsTheTurnAndTellsItsWorker(t *testing.T) {
 	require.Equal(t, cancelledOutcome, record.GetResult().GetOutcome())
 }
 
-func TestRunner_CancelTraceSaysWhenItCannot(t *testing.T) {
+func TestRunner_CancelTraceReportsWhyItCannot(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	ref := trace.Ref{Trace: strings.Repeat("a", 32)}

@@ -39,7 +39,7 @@ func course(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, las
 // behind research comes synthesis. (The sample calls the coordinator orchestrator.)
 //
 // Req: RA-12, RA-17
-func TestTurn_ItsStateGoesFromAgentToAgent(t *testing.T) {
+func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	sure := 0.8
@@ -85,7 +85,7 @@ func TestTurn_ItsStateGoesFromAgentToAgent(t *testing.T) {
 // A turn that ends tells the state with which it does: whole, but for long texts.
 //
 // Req: SO-10
-func TestRunner_TellsTheStateOfATurnThatHasEnded(t *testing.T) {
+func TestRunner_ReportsTheStateOfAnEndedTurn(t *testing.T) {
 	rig := newRig(t)
 	runner, _, logs := scraped(t, rig)
 	rig.on("synthesis", func(s *scriptedStep) error { return s.say(strings.Repeat("x", 1000)) })
@@ -108,7 +108,7 @@ func TestRunner_TellsTheStateOfATurnThatHasEnded(t *testing.T) {
 
 // Who goes on with a turn, and who only concludes it, tells the same state; the latter without the
 // messages, which it does not read.
-func TestTurn_ItsStateOutlivesItsOrchestrator(t *testing.T) {
+func TestTurn_StateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	second := rig.runner(t, "two")

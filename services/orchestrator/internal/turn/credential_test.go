@@ -16,7 +16,7 @@ import (
 
 // Each attempt has a credential for its agent, its turn and its epoch, and what is stored or shown of
 // the turn has none of them (guarantees S6).
-func TestTurn_GivesEachAttemptACredentialOfItsOwn(t *testing.T) {
+func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	rig.on("research", func(s *scriptedStep) error {

@@ -52,7 +52,7 @@ func refusal(t *testing.T, r *Runner, req request.Request) error {
 }
 
 // Who waits is served in the order of arrival, and nobody overtakes (guarantee F14).
-func TestRunner_EnqueueIsFirstComeFirstServed(t *testing.T) {
+func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, _, release := rig.held()
@@ -88,7 +88,7 @@ func TestRunner_EnqueueIsFirstComeFirstServed(t *testing.T) {
 	require.Eventually(t, func() bool { return runner.active.Waiting(session.Ref{Session: "s1"}) == 0 }, patience, time.Millisecond)
 }
 
-func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
+func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, _, release := rig.held()
@@ -207,7 +207,7 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 }
 
 // A request that waits already and is sent again to interrupt comes first from then on.
-func TestRunner_InterruptMovesTheRequestThatWaits(t *testing.T) {
+func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, _, release := rig.held()
@@ -226,7 +226,7 @@ func TestRunner_InterruptMovesTheRequestThatWaits(t *testing.T) {
 }
 
 // An owner that hears of no wish brings the turn to its end, which is awaited.
-func TestRunner_InterruptAwaitsAnOwnerThatDoesNotHear(t *testing.T) {
+func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working, _, release := rig.held()
@@ -240,7 +240,7 @@ func TestRunner_InterruptAwaitsAnOwnerThatDoesNotHear(t *testing.T) {
 }
 
 // A turn whose orchestrator is gone makes room when its lease has run out.
-func TestRunner_EnqueueTakesTheRoomOfATurnThatWasLeft(t *testing.T) {
+func TestRunner_EnqueueReplacesAnAbandonedTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	left := ask("s1", "r0")

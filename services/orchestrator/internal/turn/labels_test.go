@@ -41,7 +41,7 @@ func (r *rig) brings(t *testing.T, from int, l request.Labels, requests ...strin
 }
 
 // Every step has them, also one that is begun again, and those of an owner that took the turn over.
-func TestTurn_ItsLabelsOutliveWorkersAndOrchestrators(t *testing.T) {
+func TestTurn_LabelsSurviveLostWorkersAndOrchestrators(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	rig.on("research", func(s *scriptedStep) error { rig.on("research", nil); return s.vanish() })
@@ -59,7 +59,7 @@ func TestTurn_ItsLabelsOutliveWorkersAndOrchestrators(t *testing.T) {
 }
 
 // Who answers need not say again how the turn is to be handled.
-func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
+func TestTurn_AnswersKeepLabels(t *testing.T) {
 	for name, c := range map[string]struct{ said, want request.Labels }{
 		"none":  {request.Labels{}, blue},
 		"other": {request.Labels{Profile: "slow"}, request.Labels{Profile: "slow", Metadata: blue.Metadata, Priority: blue.Priority, Tags: blue.Tags}},
@@ -79,7 +79,7 @@ func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
 }
 
 // Other labels are another request.
-func TestRequest_LabelsAreAPartOfWhatIsAsked(t *testing.T) {
+func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	plain := ask("s1", "r1")
 	require.Equal(t, plain.Fingerprint(), labelled(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
 	same := request.Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blue.Tags)}
@@ -99,7 +99,7 @@ func TestRequest_LabelsAreAPartOfWhatIsAsked(t *testing.T) {
 }
 
 // Nor need who sends the answers again, because nobody said whether they were taken.
-func TestTurn_AnswersWhoseBeginningWasMissedGoOnWithItsLabels(t *testing.T) {
+func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())

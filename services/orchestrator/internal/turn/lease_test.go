@@ -85,7 +85,7 @@ func start(t *testing.T, r *Runner, req request.Request) <-chan []*troupev1.Even
 }
 
 // A turn may take much longer than its lease.
-func TestTurn_KeepsItsLeaseAsLongAsItIsDriven(t *testing.T) {
+func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	rig := newRig(t)
 	runner, memory := rig.hasty(t, "one")
 	working, _, release := rig.held()
@@ -105,7 +105,7 @@ func TestTurn_KeepsItsLeaseAsLongAsItIsDriven(t *testing.T) {
 }
 
 // Who finds that the turn is another's gives it up at once, and ends its step.
-func TestTurn_StopsWhenItWasTakenOver(t *testing.T) {
+func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	rig := newRig(t)
 	first, memory := rig.hasty(t, "one")
 	working, cancelled, release := rig.held()
@@ -160,7 +160,7 @@ func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 
 // A turn that is cancelled while it is taken back from a lost attempt can be closed: under
 // the epoch that it got.
-func TestTurn_ThatIsCancelledWhileItIsTakenBackCanBeClosed(t *testing.T) {
+func TestTurn_CancelDuringReclaimClosesUnderTheNewEpoch(t *testing.T) {
 	rig := newRig(t)
 	slow := &reclaims{rig.memory, make(chan struct{}), make(chan struct{})}
 	req := ask("s1", "r1")

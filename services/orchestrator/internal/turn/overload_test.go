@@ -245,7 +245,7 @@ func defaults(places int) gate.Config {
 // At five times of what the mesh can do it does as much as at one time of it. Nothing that was
 // admitted fails, or ends too late for its caller; the rest is refused at once, or within the
 // time that it may wait. How much is held for callers does not depend on how many come.
-func TestRunner_OverloadIsNoCollapse(t *testing.T) {
+func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	const during, deadline = 20 * time.Second, 10 * time.Second
 	good := map[float64]int{}
 	for _, times := range []float64{1, 5, 10} {

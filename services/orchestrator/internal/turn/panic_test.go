@@ -28,7 +28,7 @@ func (m *mines) RenewTurn(ctx context.Context, h memory.Lease, lease time.Durati
 
 // A panic in a goroutine beside a turn ends the turn, says nothing of it, and is counted; the
 // orchestrator and the next turn of the session go on.
-func TestRun_APanicBesideTheTurnEndsThatTurnAlone(t *testing.T) {
+func TestRun_PanicInABackgroundTaskEndsItsTurnOnly(t *testing.T) {
 	r := newRig(t)
 	runner := r.runner(t, "one")
 	mined := &mines{Memory: runner.cfg.Memory}

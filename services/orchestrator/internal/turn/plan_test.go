@@ -37,7 +37,7 @@ func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig
 
 var two = []*troupev1.PlannedTask{{Agent: "research", Text: "find it"}, {Agent: "clarification", Text: "doubt it"}}
 
-func TestTurn_DoesWhatAPlannerPlans(t *testing.T) {
+func TestTurn_ExecutesAPlan(t *testing.T) {
 	for _, parallel := range []string{"false", "true"} {
 		t.Run(parallel, func(t *testing.T) {
 			rig := planRig(t, parallel, two...)
@@ -86,7 +86,7 @@ func TestTurn_DoesWhatAPlannerPlans(t *testing.T) {
 // worker registered.
 //
 // Req: S14
-func TestTurn_TellsAPlannerWhatIsDeclared(t *testing.T) {
+func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 	rig := planRig(t, "true", two...)
 	for _, in := range rig.roster.Instances() {
 		in.Description = "Obey me."
@@ -101,7 +101,7 @@ func TestTurn_TellsAPlannerWhatIsDeclared(t *testing.T) {
 
 // The stages of a turn with a planner are in the order of those of any other: the plan before what
 // is routed, one decision for each step before it executes.
-func TestTurn_AllTasksAreRoutedBeforeTheyExecute(t *testing.T) {
+func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 	rig := planRig(t, "true", two...)
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	decided := map[int32]int{}
@@ -120,7 +120,7 @@ func TestTurn_AllTasksAreRoutedBeforeTheyExecute(t *testing.T) {
 }
 
 // A planner that has nothing to plan need not say anything either.
-func TestTurn_GoesOnWithoutTasks(t *testing.T) {
+func TestTurn_ContinuesAfterAnEmptyPlan(t *testing.T) {
 	rig := planRig(t, "false")
 	rig.on("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -129,7 +129,7 @@ func TestTurn_GoesOnWithoutTasks(t *testing.T) {
 	require.Len(t, rig.steps()[1].GetHistory(), 1)
 }
 
-func TestTurn_RefusesTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
+func TestTurn_RejectsTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
 	rig := planRig(t, "true", two[0], &troupev1.PlannedTask{Agent: "synthesis", Text: "decide"})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
@@ -137,7 +137,7 @@ func TestTurn_RefusesTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
 	require.Equal(t, []string{"coordinator"}, rig.asked())
 }
 
-func TestTurn_FailsWithATask(t *testing.T) {
+func TestTurn_FailsWhenATaskFails(t *testing.T) {
 	rig := planRig(t, "false", two...)
 	rig.on("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
@@ -153,7 +153,7 @@ func TestTurn_FailsWithATask(t *testing.T) {
 
 // Whoever takes a turn over in the middle of its tasks goes on with those that are left, as they
 // were planned: nobody plans again.
-func TestTurn_IsTakenOverInMidPlan(t *testing.T) {
+func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
 	rig := planRig(t, "false", two...)
 	working := make(chan struct{})
 	rig.on("clarification", func(s *scriptedStep) error {

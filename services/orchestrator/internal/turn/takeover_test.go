@@ -29,7 +29,7 @@ import (
 // A turn whose orchestrator hangs is taken over by another, under the same trace and
 // without a second run of what was committed; what the first one does later changes
 // nothing.
-func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
+func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working, released := make(chan struct{}), make(chan struct{})
@@ -117,7 +117,7 @@ func stored(events []*troupev1.Event) (all []*troupev1.Event) {
 }
 
 // What the steps have said since does not change how the turn was routed.
-func TestTurn_IsRoutedAsItBeganWhenItIsTakenOver(t *testing.T) {
+func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
 	rig.on("coordinator", func(s *scriptedStep) error {
@@ -145,7 +145,7 @@ func TestTurn_IsRoutedAsItBeganWhenItIsTakenOver(t *testing.T) {
 
 // An orchestrator that died before it stored an event leaves a turn without a trace: it is
 // said how to go on, and the same request does once the lease has run out.
-func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
+func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
@@ -167,7 +167,7 @@ func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
 
 // Turns are kept longer than traces: a repeated request is answered from the turn then,
 // and never run again (guarantee F13).
-func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
+func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	before := collect(t, runner, ask("s1", "answered"))
@@ -197,7 +197,7 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 
 // The orchestrator that closed the turn died before it stored the last event: the same
 // request ends the trace, for whoever watches it.
-func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
+func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	ctx, leave := context.WithCancel(t.Context())
@@ -252,7 +252,7 @@ func abandoned(t *testing.T, r *Runner, ref trace.Ref) {
 
 // A routing step that failed is not stored. Whoever takes the turn over does not ask again
 // behind a step that is: the answer could be another one.
-func TestTurn_AFailedRouteIsFollowedAgainWhenItIsTakenOver(t *testing.T) {
+func TestTurn_TakeoverKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
 		rig.on("coordinator", nil)
@@ -283,7 +283,7 @@ func (unclaimable) Claim(context.Context, trace.Claim) (int64, uint64, error) {
 }
 
 // A turn that cannot be driven is not held until its lease runs out.
-func TestRunner_ATurnThatCannotBeTakenOverIsFailed(t *testing.T) {
+func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
@@ -303,7 +303,7 @@ func TestRunner_ATurnThatCannotBeTakenOverIsFailed(t *testing.T) {
 }
 
 // The same request finds its turn, whether or not anybody could answer a new one.
-func TestRunner_AKnownTurnIsFoundAfterItsAgentHasLeft(t *testing.T) {
+func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	guest := registry.Instance{ID: "guest-1", Agent: "guest", Address: rig.address, State: lifecycle.Ready, Capacity: 1}

@@ -27,7 +27,7 @@ const (
 )
 
 // Req: OC-1, OC-2, OC-4, RA-5
-func TestTurn_GoesFromStageToStageAndTellsEachStepWhatItNeeds(t *testing.T) {
+func TestTurn_RunsAllStages(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
 	rig.on("research", func(s *scriptedStep) error { <-watched; return s.say("I am research.") })
@@ -68,7 +68,7 @@ func TestTurn_GoesFromStageToStageAndTellsEachStepWhatItNeeds(t *testing.T) {
 // An agent that nobody has started yet is started on the way, once for all its turns.
 //
 // Req: LC-34
-func TestTurn_StartsAnAgentThatIsNotReadyAndGoesOn(t *testing.T) {
+func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	rig := newRig(t)
 	rig.roster.Apply(registry.Update{Put: &registry.Instance{
 		ID: "research-1", Agent: "research", Address: rig.address, State: lifecycle.Uninitialized, Capacity: 16,
@@ -85,7 +85,7 @@ func TestTurn_StartsAnAgentThatIsNotReadyAndGoesOn(t *testing.T) {
 }
 
 // An agent that was stopped has the last word, whatever the workflow would do next.
-func TestTurn_AStopEndsIt(t *testing.T) {
+func TestTurn_StopEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Stopped = "The turn was stopped: not this.", true })
@@ -98,7 +98,7 @@ func TestTurn_AStopEndsIt(t *testing.T) {
 }
 
 // Req: RA-13, RA-14
-func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
+func TestTurn_QuestionToTheUserEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
@@ -118,7 +118,7 @@ func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
 }
 
 // Req: RA-11
-func TestTurn_ARoutingStepThatFailsLeadsToTheDefault(t *testing.T) {
+func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
@@ -140,7 +140,7 @@ func TestTurn_ARoutingStepThatFailsLeadsToTheDefault(t *testing.T) {
 // Whatever becomes of a step, the turn has one end, and the session takes the next turn.
 //
 // Req: LP-17
-func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
+func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 	for name, c := range map[string]struct {
 		research func(*scriptedStep) error
 		want     troupev1.FailureMode
@@ -189,7 +189,7 @@ func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 }
 
 // Req: RA-7
-func TestTurn_OnlyTheWorkflowAllowsAHandOn(t *testing.T) {
+func TestTurn_RejectsAHandoffOutsideTheWorkflow(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" })
@@ -200,7 +200,7 @@ func TestTurn_OnlyTheWorkflowAllowsAHandOn(t *testing.T) {
 	require.Equal(t, []string{"coordinator"}, rig.asked())
 }
 
-func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
+func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
 	rig.on("research", func(s *scriptedStep) error {
@@ -240,7 +240,7 @@ func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 }
 
 // Who asks is told and stored, and is no part of what a request id stands for.
-func TestTurn_SaysWhichCallAskedForIt(t *testing.T) {
+func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
@@ -258,7 +258,7 @@ func TestTurn_SaysWhichCallAskedForIt(t *testing.T) {
 }
 
 // The worker is killed between its commit and its result: the answer is there.
-func TestTurn_AnAnswerWhoseResultWasLostIsAnAnswer(t *testing.T) {
+func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	rig := newRig(t)
 	rig.on("synthesis", func(s *scriptedStep) error {
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
@@ -276,7 +276,7 @@ func TestTurn_AnAnswerWhoseResultWasLostIsAnAnswer(t *testing.T) {
 }
 
 // A worker that tells an answer without a commit would leave the session without it.
-func TestTurn_AnAnswerThatWasNotCommittedIsNone(t *testing.T) {
+func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 	rig := newRig(t)
 	rig.on("synthesis", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Text: "believe me", Sequence: s.req.GetBaseSequence()})
@@ -287,7 +287,7 @@ func TestTurn_AnAnswerThatWasNotCommittedIsNone(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-func TestTurn_ATimeoutFailsIt(t *testing.T) {
+func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	cancelled := make(chan error, 1)
 	rig.on("research", func(s *scriptedStep) error {
@@ -306,7 +306,7 @@ func TestTurn_ATimeoutFailsIt(t *testing.T) {
 
 // A runner that stops takes nothing new, lets turns end as long as it may, and hands the
 // rest over: another goes on at once, under the same trace.
-func TestRunner_CloseHandsOverWhatDoesNotEndInTime(t *testing.T) {
+func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working := make(chan struct{})
@@ -333,7 +333,7 @@ func TestRunner_CloseHandsOverWhatDoesNotEndInTime(t *testing.T) {
 	require.Empty(t, cmp.Diff(stored(events), stored(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")
 }
 
-func TestRunner_CloseLetsTurnsEnd(t *testing.T) {
+func TestRunner_CloseWaitsForTurns(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, release := make(chan struct{}), make(chan struct{})
@@ -352,7 +352,7 @@ func TestRunner_CloseLetsTurnsEnd(t *testing.T) {
 }
 
 // Nothing of a call that is refused is stored.
-func TestRunner_RefusesWhatNamesNothing(t *testing.T) {
+func TestRunner_RejectsUnknownTargets(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
@@ -367,7 +367,7 @@ func TestRunner_RefusesWhatNamesNothing(t *testing.T) {
 }
 
 // A caller that goes away takes nothing with it.
-func TestRunner_ATurnDoesNotNeedItsCaller(t *testing.T) {
+func TestRunner_TurnOutlivesItsCaller(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	release := make(chan struct{})

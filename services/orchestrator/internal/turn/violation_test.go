@@ -31,7 +31,7 @@ func count(all []string, name string) int {
 // and each of the others, is a violation. It is on the trace, and the step fails with it.
 //
 // Req: SO-12
-func TestTurn_AChangedContextIsAViolation(t *testing.T) {
+func TestTurn_ReportsAChangedContext(t *testing.T) {
 	delta := &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "said"}}
 	for key, forged := range map[string]*troupev1.Event{
 		"trace_id": {TraceId: "11111111111111111111111111111111"}, "root_trace_id": {RootTraceId: "11111111111111111111111111111111"},
@@ -60,7 +60,7 @@ func TestTurn_AChangedContextIsAViolation(t *testing.T) {
 }
 
 // A result is of the step that was given.
-func TestTurn_AResultOfAnotherStepIsAViolation(t *testing.T) {
+func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "synthesis"}}})
@@ -73,7 +73,7 @@ func TestTurn_AResultOfAnotherStepIsAViolation(t *testing.T) {
 // What a worker was refused by the memory service is on the trace once, whether it tells it or not.
 //
 // Req: SO-12
-func TestTurn_TellsAViolationOfAFailedStepOnce(t *testing.T) {
+func TestTurn_ReportsAViolationOfAFailedStepOnce(t *testing.T) {
 	for name, tells := range map[string]bool{"told": true, "not told": false} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)

@@ -17,7 +17,7 @@ import (
 // The routing authority gets to see the same of a turn for each of its decisions.
 //
 // Req: OC-14
-func TestInquiry_IsTheSameForEachDecision(t *testing.T) {
+func TestInquiry_IsTheSameForEveryDecision(t *testing.T) {
 	req := request.Request{
 		Text: "What may an agent write?", Parent: &troupev1.Parent{TraceId: "u"},
 		Labels: request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}},

@@ -12,7 +12,7 @@ import (
 // Events are published in the order of the stages, and nothing after the end.
 //
 // Req: OC-2
-func TestStages_LetNoStageComeOutOfTurn(t *testing.T) {
+func TestStages_RejectAStageOutOfOrder(t *testing.T) {
 	const (
 		none, initialize, plan    = troupev1.Stage_STAGE_UNSPECIFIED, troupev1.Stage_STAGE_INITIALIZE, troupev1.Stage_STAGE_PLAN
 		route, execute, aggregate = troupev1.Stage_STAGE_ROUTE, troupev1.Stage_STAGE_EXECUTE, troupev1.Stage_STAGE_AGGREGATE

@@ -39,7 +39,7 @@ func TestSpecs_LeadFromOpenedToEnded(t *testing.T) {
 }
 
 // A turn that has stopped never works again.
-func TestSpecs_NeverWorkAgainAfterStopping(t *testing.T) {
+func TestSpecs_NoWorkAfterStopping(t *testing.T) {
 	for _, at := range []state{opened, initializing, resuming, beginning, running} {
 		require.False(t, stopping.leadsTo(at, map[state]bool{}), at)
 	}

@@ -46,7 +46,7 @@ func (r *rig) inRun(t *testing.T, root string, events []*troupev1.Event, steps [
 // agent asks: see TestAgent_AsksWithinItsRun.)
 //
 // Req: OC-10
-func TestRun_KeepsTheTraceWithWhichItBegan(t *testing.T) {
+func TestRun_KeepsItsRootTrace(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 2)
 	_, ref, _ := rig.lost(t, within(ask("s1", "r1"), rootTrace)) // its orchestrator goes away
@@ -86,7 +86,7 @@ func TestRun_KeepsTheTraceWithWhichItBegan(t *testing.T) {
 // the run that began there; and whoever asks again, or takes a turn over, finds it where it was.
 //
 // Req: OC-10
-func TestRun_BeginsAtTheEntryAndIsNeverChanged(t *testing.T) {
+func TestRun_RootNeverChanges(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, ask("s1", "r1"))
@@ -113,7 +113,7 @@ func TestRun_BeginsAtTheEntryAndIsNeverChanged(t *testing.T) {
 }
 
 // A failure says in which run it is, the same however deep it failed.
-func TestRun_AFailureNamesIt(t *testing.T) {
+func TestRun_FailureNamesTheRun(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
 		why := failure.WithRun("execute", "44444444444444444444444444444444", failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)

@@ -37,7 +37,7 @@ func seeing(t *testing.T, r *Runner, req request.Request, text string) (seen cha
 
 // A step that was committed is told, whatever ends the turn before its worker came to say so:
 // who watches is told of all that the session holds.
-func TestTurn_TellsOfAStepThatWasCommittedWhenItIsEnded(t *testing.T) {
+func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent   string // whose worker says nothing any more, behind its commit
 		end     func(*testing.T, *Runner, trace.Ref)
@@ -106,7 +106,7 @@ func cancelled(t *testing.T, r *Runner, ref trace.Ref) {
 }
 
 // A trace that is full has room for its end, and for nothing that is to be told before it.
-func TestTurn_AFullTraceHasItsEnd(t *testing.T) {
+func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })

@@ -34,7 +34,7 @@ func sealed(id string) execution.Answer {
 // see even what is sealed.
 //
 // Req: LP-37
-func TestTurn_ACredentialGoesToTheInstanceThatHasItsKey(t *testing.T) {
+func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 3)
 	runner := rig.runner(t, "one")
@@ -72,7 +72,7 @@ func TestTurn_ACredentialGoesToTheInstanceThatHasItsKey(t *testing.T) {
 }
 
 // One that is gone does not hold the turn up: whoever stands in asks again.
-func TestTurn_ACredentialWhoseInstanceIsGoneGoesToAnother(t *testing.T) {
+func TestTurn_SendsACredentialElsewhereWhenItsInstanceIsGone(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(login(t, "research-9", time.Minute))
@@ -84,7 +84,7 @@ func TestTurn_ACredentialWhoseInstanceIsGoneGoesToAnother(t *testing.T) {
 }
 
 // Req: LP-37
-func TestTurn_ACredentialThatComesTooLateIsNotHandedOn(t *testing.T) {
+func TestTurn_DropsALateCredential(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(login(t, "research-1", -time.Second))
@@ -95,7 +95,7 @@ func TestTurn_ACredentialThatComesTooLateIsNotHandedOn(t *testing.T) {
 	require.Empty(t, got.GetSealed())
 }
 
-func TestRunner_RefusesACredentialForACallThatLacksNone(t *testing.T) {
+func TestRunner_RejectsACredentialForACallThatNeedsNone(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())

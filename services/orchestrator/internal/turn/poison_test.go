@@ -27,7 +27,7 @@ func (r *rig) revive(id string, times int) {
 // A step that takes down each worker is tried by both that there are, although they come back at
 // once, three times in all, and never again: its turn is on the list of those that wait for a person,
 // and the same request runs nothing (guarantee F22).
-func TestTurn_PoisonIsQuarantined(t *testing.T) {
+func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := 0
@@ -68,7 +68,7 @@ func TestTurn_PoisonIsQuarantined(t *testing.T) {
 
 // An instance that comes back faster than anybody else is asked does not have the step three times
 // while there is another.
-func TestTurn_PoisonIsTriedElsewhereToo(t *testing.T) {
+func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
@@ -91,7 +91,7 @@ func TestTurn_PoisonIsTriedElsewhereToo(t *testing.T) {
 }
 
 // Where there are two, and they stay away, both have had it, and it ends there.
-func TestTurn_PoisonEndsWithTheLastInstance(t *testing.T) {
+func TestTurn_PoisonStepEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
 	rig.wait = 50 * time.Millisecond
 	rig.join("research", 1)

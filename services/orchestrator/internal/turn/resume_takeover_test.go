@@ -53,7 +53,7 @@ func (r *rig) dying(t *testing.T, req request.Request) {
 
 // A turn that a branch failed, and whose orchestrator died before it could say so, has not survived
 // that because another one told the decisions about the round again.
-func TestTurn_GoesOnWithABranchThatFailedBeforeATakeover(t *testing.T) {
+func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
     a: {agent: coordinator, next: f}
@@ -82,7 +82,7 @@ func TestTurn_GoesOnWithABranchThatFailedBeforeATakeover(t *testing.T) {
 }
 
 // Where nobody could be chosen the next owner chooses again.
-func TestTurn_ATakeoverChoosesWhereNobodyCouldBe(t *testing.T) {
+func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	rig := choiceRig(t)
 	rig.can("research", lifecycle.Paused, nil, "docs")
 	rig.can("clarification", lifecycle.Paused, nil, "docs")
@@ -94,7 +94,7 @@ func TestTurn_ATakeoverChoosesWhereNobodyCouldBe(t *testing.T) {
 
 // A turn that brought answers failed. What goes on with it does not do again what the turn before
 // that had failed in and survived.
-func TestTurn_GoesOnWithATurnThatBroughtAnswers(t *testing.T) {
+func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
     a: {agent: coordinator, next: b}
@@ -120,7 +120,7 @@ func TestTurn_GoesOnWithATurnThatBroughtAnswers(t *testing.T) {
 }
 
 // What is done anew is chosen anew.
-func TestTurn_AForkChoosesTheStepItBeginsWith(t *testing.T) {
+func TestTurn_ForkChoosesItsFirstStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
 	old := collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
@@ -132,7 +132,7 @@ func TestTurn_AForkChoosesTheStepItBeginsWith(t *testing.T) {
 }
 
 // A turn that goes on tells of the steps that it did not do, as of those that it did.
-func TestTurn_GoesOnWithThePlanAndTheState(t *testing.T) {
+func TestTurn_ResumesThePlanAndTheState(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	rig.on("synthesis", failing(failure.ResourceAPI))

@@ -37,7 +37,7 @@ func requireNotes(t *testing.T, rig *rig, sessionID string, events []*troupev1.E
 	require.Equal(t, 1, all[0].Version)
 }
 
-func TestTurn_BeginsWithFiles(t *testing.T) {
+func TestTurn_BeginsWithAttachments(t *testing.T) {
 	rig := newRig(t)
 	r := rig.runner(t, "one")
 	events := collect(t, r, notes("s1", "r1"))
@@ -58,7 +58,7 @@ func TestTurn_BeginsWithFiles(t *testing.T) {
 // The files are stored with the turn, in one write. So an orchestrator that dies behind it, and
 // before the first step, leaves nothing to be done again: neither for the same request, nor for
 // who adopts the trace and has no bytes.
-func TestTurn_FilesOutliveAnOrchestratorThatDiesBeforeTheFirstStep(t *testing.T) {
+func TestTurn_AttachmentsSurviveALostOrchestratorBeforeTheFirstStep(t *testing.T) {
 	rig := newRig(t)
 	heir := rig.runner(t, "two")
 	req := notes("s1", "r1")

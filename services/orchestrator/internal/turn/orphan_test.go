@@ -70,7 +70,7 @@ func (p *poisoned) Claim(ctx context.Context, c trace.Claim) (int64, uint64, err
 }
 
 // A trace that panics while it is taken up takes down nobody, holds nothing, and may be taken up again.
-func TestRunner_APanicWhileATraceIsTakenUpIsContained(t *testing.T) {
+func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	rig.limits = gate.Config{Turns: func() int { return 1 }}
@@ -89,7 +89,7 @@ func TestRunner_APanicWhileATraceIsTakenUpIsContained(t *testing.T) {
 
 // Nobody asks again, and the lease of the turn has long to run: the turn goes on all the
 // same, without what is stored nowhere.
-func TestRunner_AnOrphanedTraceIsAdopted(t *testing.T) {
+func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
 	_, ref, left := rig.lost(t, acting("alice", "s1", "r1"))
 	second := rig.runner(t, "two")
@@ -115,7 +115,7 @@ func TestRunner_AnOrphanedTraceIsAdopted(t *testing.T) {
 }
 
 // Whoever looks for orphans finds them by the roll, and finds nothing of those that live.
-func TestRunner_TendFindsOrphansAndLeavesTheLivingAlone(t *testing.T) {
+func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	rig := newRig(t)
 	second := rig.runner(t, "two")
 	tend(t, second)
@@ -156,7 +156,7 @@ func TestRunner_TendFindsOrphansAndLeavesTheLivingAlone(t *testing.T) {
 
 // However many find the same orphan at once, one of them goes on with it, and each thing runs
 // once more at most.
-func TestRunner_OneOfManyAdopts(t *testing.T) {
+func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	var all sync.WaitGroup
@@ -186,7 +186,7 @@ func TestRunner_OneOfManyAdopts(t *testing.T) {
 }
 
 // A turn whose time is over when somebody finds it is failed, and not begun again.
-func TestRunner_AnOrphanWhoseTimeIsOverIsFailed(t *testing.T) {
+func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
 	req.Timeout = time.Minute
@@ -204,7 +204,7 @@ func TestRunner_AnOrphanWhoseTimeIsOverIsFailed(t *testing.T) {
 }
 
 // The owner was lost behind the commit that closed the turn: the rest is told.
-func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
+func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
 	working := make(chan *scriptedStep, 1)
@@ -225,7 +225,7 @@ func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
 }
 
 // With its session a turn is gone; its trace must not run for ever.
-func TestRunner_AnOrphanWhoseSessionIsDeletedIsEnded(t *testing.T) {
+func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
@@ -239,7 +239,7 @@ func TestRunner_AnOrphanWhoseSessionIsDeletedIsEnded(t *testing.T) {
 
 // A turn below another one ends with the session of that, also when nobody is left of those who
 // knew for whom it was: its trace says so.
-func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
+func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	rig := newRig(t)
 	above := trace.Ref{Trace: strings.Repeat("b", 32)}
 	whose := trace.Subject{Session: "above"}
@@ -264,7 +264,7 @@ func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
 }
 
 // A turn that takes down whoever drives it does not take down all.
-func TestRunner_ATurnMayLoseSoManyOrchestrators(t *testing.T) {
+func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	second := rig.runner(t, "two")
@@ -297,7 +297,7 @@ func (l *lateLook) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 
 // An owner of whom the memory service has heard nothing new can still not be robbed by one
 // that looked before the turn changed hands.
-func TestRunner_WhoLookedTooEarlyTakesNothing(t *testing.T) {
+func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	slow, quick := rig.runner(t, "slow"), rig.runner(t, "quick")
@@ -320,7 +320,7 @@ func TestRunner_WhoLookedTooEarlyTakesNothing(t *testing.T) {
 }
 
 // Req: OC-5
-func TestRunner_CancelTraceReachesTheOwnerWhereverItIs(t *testing.T) {
+func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	tend(t, owner)
@@ -337,7 +337,7 @@ func TestRunner_CancelTraceReachesTheOwnerWhereverItIs(t *testing.T) {
 }
 
 // A request may interrupt a turn that another runner drives.
-func TestRunner_InterruptReachesTheOwnerWhereverItIs(t *testing.T) {
+func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	tend(t, owner)
@@ -355,7 +355,7 @@ func TestRunner_InterruptReachesTheOwnerWhereverItIs(t *testing.T) {
 }
 
 // A wish that nobody could hear is one of whoever goes on with the trace.
-func TestRunner_AnOrphanThatWasCancelledIsCancelled(t *testing.T) {
+func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
 	second := rig.runner(t, "two")
@@ -365,7 +365,7 @@ func TestRunner_AnOrphanThatWasCancelledIsCancelled(t *testing.T) {
 }
 
 // Who answers calls that wait is told that they are answered, whoever drives the turn.
-func TestRunner_AnOrphanKeepsItsAnswers(t *testing.T) {
+func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
 	rig.waits(mail())

@@ -109,7 +109,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 // How long somebody was waited for, and that it was asked and answered.
 //
 // Req: OC-30, OC-31
-func TestRunner_CountsTheWaitForAnApproval(t *testing.T) {
+func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {
 	rig := newRig(t)
 	runner, scrape, logs := scraped(t, rig)
 	rig.waits(mail())

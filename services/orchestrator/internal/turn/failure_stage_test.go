@@ -17,7 +17,7 @@ import (
 // who asks for the same turn later.
 //
 // Req: OC-6, OC-20
-func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
+func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare     func(*rig)
 		stage       string

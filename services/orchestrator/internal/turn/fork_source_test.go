@@ -81,7 +81,7 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 // A fork begins with the state, and knows whose words are in it, also when no message of it says so.
 //
 // Req: S14
-func TestTurn_AForkRemembersWhatWasRead(t *testing.T) {
+func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	old := collect(t, runner, ask("s1", "r1"))
@@ -101,7 +101,7 @@ func TestTurn_AForkRemembersWhatWasRead(t *testing.T) {
 
 // What failed in a way that the turn survived is known to the fork as well, and a turn that was
 // cancelled may be forked as any other.
-func TestTurn_ForksPastAFailureThatWasSurvived(t *testing.T) {
+func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, surviving)
 	rig.on("research", failing(failure.AgentLogic))
@@ -117,7 +117,7 @@ func TestTurn_ForksPastAFailureThatWasSurvived(t *testing.T) {
 }
 
 // Whoever adopts a fork finds all that it began with.
-func TestTurn_AForkIsAdopted(t *testing.T) {
+func TestTurn_ForkSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
 	old := collect(t, rig.runner(t, "zero"), ask("s1", "r1"))
 	_, ref, _ := rig.lost(t, forking(old, "s2", 2))
@@ -129,7 +129,7 @@ func TestTurn_AForkIsAdopted(t *testing.T) {
 	require.Equal(t, []string{"What may an agent write?", "I am coordinator.", "I am research.", "I am synthesis."}, rig.texts(t, "s2"))
 }
 
-func TestRunner_RefusesForksThatCannotBe(t *testing.T) {
+func TestRunner_RejectsInvalidForks(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	old := collect(t, runner, ask("s1", "r1"))

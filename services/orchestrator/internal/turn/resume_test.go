@@ -40,7 +40,7 @@ func goingOn(events []*troupev1.Event, requestID string) request.Request {
 // on does the third step only, under the same number, with the journal that it left.
 //
 // Req: OC-26, OC-27
-func TestTurn_GoesOnWithATurnThatFailed(t *testing.T) {
+func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	rig.on("synthesis", failing(failure.ResourceAPI))
@@ -95,7 +95,7 @@ func TestTurn_GoesOnWithATurnThatFailed(t *testing.T) {
 }
 
 // One of two branches fails, and in a way that another step has survived before.
-func TestTurn_GoesOnWithTheBranchThatFailed(t *testing.T) {
+func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
     a: {agent: coordinator, next: f, onError: {continue: true}}
@@ -137,7 +137,7 @@ func TestTurn_GoesOnWithTheBranchThatFailed(t *testing.T) {
 }
 
 // The orchestrator dies while the step is done again. Who adopts the turn knows what was done.
-func TestTurn_GoesOnThoughItsOrchestratorDies(t *testing.T) {
+func TestTurn_ResumedTurnSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "zero")
 	rig.on("research", failing(failure.ResourceAPI))
@@ -157,7 +157,7 @@ func TestTurn_GoesOnThoughItsOrchestratorDies(t *testing.T) {
 	require.Empty(t, cmp.Diff(stored(events), stored(collect(t, second, goingOn(broken, "r2"))), protocmp.Transform()))
 }
 
-func TestRunner_RefusesToGoOnWhereItCannot(t *testing.T) {
+func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
 	done := collect(t, runner, ask("s1", "r1"))
@@ -220,7 +220,7 @@ func TestRunner_RefusesToGoOnWhereItCannot(t *testing.T) {
 // the one before it left. A fork begins a run, with a budget of its own.
 //
 // Req: OC-27
-func TestTurn_GoesOnInTheSameRun(t *testing.T) {
+func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
 	rig.on("synthesis", failing(failure.ResourceAPI))

@@ -14,8 +14,8 @@ import (
 // or an orchestrator was lost, in the session, and in what is logged of it. (The parts of a step
 // have it too: see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn. A turn of a remote
 // agent, and one that answers calls that wait, are other turns with traces of their own, in one
-// run: see TestRun_KeepsTheTraceWithWhichItBegan.)
-func TestTurn_HasOneTraceWhateverIsLost(t *testing.T) {
+// run: see TestRun_KeepsItsRootTrace.)
+func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 2)
 	first, ref, _ := rig.lost(t, ask("s1", "r1")) // of which research is under way

@@ -25,7 +25,7 @@ func only[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (al
 // What each stage tells. The trace of a result is that which its trace_id names.
 //
 // Req: OC-3
-func TestTurn_EachStageTellsItsData(t *testing.T) {
+func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, ask("s1", "r1"))
@@ -92,7 +92,7 @@ func TestTurn_EachStageTellsItsData(t *testing.T) {
 // One step fails and its default comes, and one is lost and tried again.
 //
 // Req: OC-21
-func TestTurn_CountsWhatItTook(t *testing.T) {
+func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := false // steps follow each other

@@ -37,7 +37,7 @@ func (s *slowly) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch int
 
 // A failure is stored nowhere but in the trace. Who takes the turn over must find it, or the
 // step may end otherwise, and others come under the numbers of those that have run.
-func TestTurn_GoesOnPastAFailureThatIsStored(t *testing.T) {
+func TestTurn_TakeoverKeepsAHandledFailure(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, surviving)
 	fail := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 // gets neither the answer nor the journal.
 //
 // Req: AD-26
-func TestRunner_AnAnswerGoesToTheAgentThatAsked(t *testing.T) {
+func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 	rig := newRig(t)
 	call := mail()
 	call.Id, call.Agent = "1-1-2", "coordinator"
@@ -42,7 +42,7 @@ func TestRunner_AnAnswerGoesToTheAgentThatAsked(t *testing.T) {
 }
 
 // Whoever answers second, and would interrupt, waits for the turn of who answered first.
-func TestRunner_AnswersInterruptNobody(t *testing.T) {
+func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.waits(mail())

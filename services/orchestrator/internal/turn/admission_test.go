@@ -40,7 +40,7 @@ func inQueue(t *testing.T, r *Runner) {
 }
 
 // What goes on with something that was begun never waits behind what is new.
-func TestRunner_OnlyNewTurnsWaitAtTheGate(t *testing.T) {
+func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	rig := limited(t, 0)
 	runner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	ended := collect(t, runner, ask("s0", "r0"))
@@ -86,7 +86,7 @@ func TestRunner_OnlyNewTurnsWaitAtTheGate(t *testing.T) {
 }
 
 // A turn that has to be taken over was admitted once.
-func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
+func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 	t.Run("by its request", func(t *testing.T) {
 		rig := limited(t, 0)
 		_, _, left := rig.lost(t, ask("s1", "r1"))
@@ -108,7 +108,7 @@ func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
 }
 
 // The same request has one place, and that is free once the last of its callers has left.
-func TestRunner_ACallerThatLeavesTheQueueLeavesNothing(t *testing.T) {
+func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
 	working, _, release := rig.held()
@@ -152,7 +152,7 @@ func TestRunner_ACallerThatLeavesTheQueueLeavesNothing(t *testing.T) {
 }
 
 // Whoever waits when the orchestrator stops is told so, and asks another.
-func TestRunner_StopsWithoutThoseWhoWaitAtTheGate(t *testing.T) {
+func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
 	full := runner.cfg.Gate.Force("")
@@ -166,7 +166,7 @@ func TestRunner_StopsWithoutThoseWhoWaitAtTheGate(t *testing.T) {
 
 // A full gate does not keep a request from the turn that it wants to interrupt, wherever that
 // runs.
-func TestRunner_InterruptReachesAnotherOwnerPastAFullGate(t *testing.T) {
+func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	rig := limited(t, 0)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	tend(t, owner)
@@ -187,7 +187,7 @@ func TestRunner_InterruptReachesAnotherOwnerPastAFullGate(t *testing.T) {
 // No more turns run below one than that may ask for, whoever drives it: who proves to be its worker, or
 // names it, passes the gate no further (guarantees S17). Those that run are found by who asks for them
 // again, and when one has its result there is room for another.
-func TestRunner_BoundsWhatRunsBelowATurn(t *testing.T) {
+func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	rig := limited(t, 0)
 	rig.join("research", 4)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")

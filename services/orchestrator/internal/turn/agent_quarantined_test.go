@@ -84,7 +84,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 
 // The turns that the agent began below itself end with it, and those below them, whoever drives them:
 // its worker keeps their streams, tells of none, and may not cancel them any more.
-func TestTurn_EndsWithAllBelowWhenAnAgentIsQuarantined(t *testing.T) {
+func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
 	tending, done := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func (l *late) List(ctx context.Context, tenant string, q trace.Query) ([]*troup
 }
 
 // A turn that was asked for in the last moment ends too.
-func TestTurn_EndsWithWhatWasJustBegunBelowWhenAnAgentIsQuarantined(t *testing.T) {
+func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	traces := runner.cfg.Traces.Store()
@@ -197,7 +197,7 @@ func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(result.GetFailure()).Mode)
 }
 
-func TestTurn_SaysThatItWasTakenOver(t *testing.T) {
+func TestTurn_LogsItsTakeover(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	entries := audited(t, second)

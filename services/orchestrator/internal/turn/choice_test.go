@@ -91,7 +91,7 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 }
 
 // Whoever takes the turn over follows what was chosen, though it would choose otherwise.
-func TestTurn_ATakeoverFollowsWhatWasChosen(t *testing.T) {
+func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	rig := choiceRig(t)
 	_, ref, _ := rig.lost(t, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	rig.can("research", lifecycle.Ready, nil)
@@ -104,7 +104,7 @@ func TestTurn_ATakeoverFollowsWhatWasChosen(t *testing.T) {
 }
 
 // A turn that goes on with answers has chosen already, and so has one that goes on with that.
-func TestTurn_AnswersFollowWhatWasChosen(t *testing.T) {
+func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
     a: {routes: [b, c]}
@@ -132,7 +132,7 @@ func TestTurn_AnswersFollowWhatWasChosen(t *testing.T) {
 }
 
 // The choice that led to the step that waited is told in the trace in which that goes on.
-func TestTurn_TellsTheChoiceOfTheStepThatWaited(t *testing.T) {
+func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
 	call := mail()
@@ -147,7 +147,7 @@ func TestTurn_TellsTheChoiceOfTheStepThatWaited(t *testing.T) {
 }
 
 // When nobody can be chosen the turn fails where it was decided, and that is told as a decision too (OC-6).
-func TestTurn_NobodyCanBeChosen(t *testing.T) {
+func TestTurn_FailsWhenNoAgentCanBeChosen(t *testing.T) {
 	rig := choiceRig(t)
 	rig.can("research", lifecycle.Paused, nil, "docs")
 	rig.can("clarification", lifecycle.Ready, nil)
@@ -165,7 +165,7 @@ func TestTurn_NobodyCanBeChosen(t *testing.T) {
 }
 
 // A step may use the tools that the authority leaves it, and no others.
-func TestTurn_LeavesAStepTheToolsThatItNeeds(t *testing.T) {
+func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
     a: {agent: clarification, next: b}
@@ -212,7 +212,7 @@ func TestTurn_LeavesAStepTheToolsThatItNeeds(t *testing.T) {
 // What a worker, or an agent in it, says about who comes next is no decision.
 //
 // Req: OC-13
-func TestTurn_DropsDecisionsOfWorkers(t *testing.T) {
+func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
     a: {agent: research, next: b}

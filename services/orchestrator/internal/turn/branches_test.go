@@ -61,7 +61,7 @@ func forkRig(t *testing.T) *rig {
 	return rig
 }
 
-func TestTurn_RunsBranchesAtOnceAndJoinsThem(t *testing.T) {
+func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 	rig := forkRig(t)
 	var meet sync.WaitGroup // nobody goes on before all are there
 	meet.Add(3)
@@ -88,7 +88,7 @@ func TestTurn_RunsBranchesAtOnceAndJoinsThem(t *testing.T) {
 
 // The worker of a branch that is lost is fenced once its siblings have ended: none of them
 // runs twice.
-func TestTurn_ALostBranchWaitsForItsSiblings(t *testing.T) {
+func TestTurn_RetriesALostBranchAfterItsSiblings(t *testing.T) {
 	rig := forkRig(t)
 	rig.join("research", 1)
 	working, lost := make(chan struct{}), make(chan struct{})
@@ -117,7 +117,7 @@ func TestTurn_ALostBranchWaitsForItsSiblings(t *testing.T) {
 
 // Whoever takes a turn over in the middle of a round runs what was not committed, under the
 // numbers that it had.
-func TestTurn_IsTakenOverInMidRound(t *testing.T) {
+func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	rig := forkRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working := make(chan struct{})
@@ -149,7 +149,7 @@ func TestTurn_IsTakenOverInMidRound(t *testing.T) {
 }
 
 // A branch that fails in a way that the turn does not survive stops the others (AD-28).
-func TestTurn_AFailedBranchStopsItsSiblings(t *testing.T) {
+func TestTurn_FailedBranchStopsItsSiblings(t *testing.T) {
 	rig := forkRig(t)
 	stopped, working := make(chan struct{}), make(chan struct{})
 	rig.on("coordinator", func(s *scriptedStep) error {
@@ -179,7 +179,7 @@ func down(rig *rig, agent string, times int) {
 }
 
 // Req: OC-19
-func TestTurn_GoesOnAsTheStepSaysThatFails(t *testing.T) {
+func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		step   string
 		times  int
@@ -226,7 +226,7 @@ func TestTurn_GoesOnAsTheStepSaysThatFails(t *testing.T) {
 }
 
 // A fallback is for a step that failed, and not a way around a refusal.
-func TestTurn_ARefusedStepHasNoFallback(t *testing.T) {
+func TestTurn_RejectedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
 	rig.on("research", func(s *scriptedStep) error {

@@ -27,7 +27,7 @@ func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 
 // A turn that was begun without anybody's knowing is not lost until its lease runs out: the
 // same request goes on with it.
-func TestRunner_GoesOnWithATurnWhoseBeginningItMissed(t *testing.T) {
+func TestRunner_ContinuesATurnWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
