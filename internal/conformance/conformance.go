@@ -81,7 +81,8 @@ func Select(patterns ...string) ([]Check, error) {
 			}
 		}
 		if !found {
-			return nil, failure.Newf(failure.UserInvalidInput, "conformance.Select", "only: %q names no check; give an id, an area such as pause, or a pattern such as pause/*", pattern)
+			return nil, failure.Newf(failure.UserInvalidInput, "conformance.Select",
+				"only: %q names no check; give an id, an area such as pause, or a pattern such as pause/*", pattern)
 		}
 	}
 	var some []Check

@@ -129,7 +129,8 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", r.loop.Model.Name()))
 	started := time.Now()
 	said, by, usage, err := r.stream(ctx, req, aside)
-	span(err, attribute.String("gen_ai.response.model", by.model), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
+	span(err, attribute.String("gen_ai.response.model", by.model), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens),
+		attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
 	held.Settle(consumed(usage, aside))
 	r.Progress.AddUsage(usage, aside)
 	if err != nil {

@@ -213,7 +213,8 @@ func (w *work) run(ctx context.Context) {
 	ctx, leave := w.r.EnterTool(ctx, w.asked.ID, w.memory)
 	defer leave()
 	ctx, span := spans.Start(ctx, "execute_tool "+w.call.Name,
-		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", w.call.Name), attribute.String("gen_ai.tool.call.id", w.call.ID))
+		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name",
+			w.call.Name), attribute.String("gen_ai.tool.call.id", w.call.ID))
 	started := time.Now()
 	result, err := contained(func() (tool.Result, error) { return w.do(ctx, json.RawMessage(w.call.Arguments)) })
 	w.call.Duration = time.Since(started)

@@ -93,7 +93,8 @@ func (w *work) shown() string {
 func (r *run) outdated(w *work) error {
 	w.call.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
 	w.settled()
-	return r.Events.Emit(event.Warning{Reason: ReasonApprovalOutdated, Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name)})
+	return r.Events.Emit(event.Warning{Reason: ReasonApprovalOutdated,
+		Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name)})
 }
 
 // settled notes that an answer decided a call: a successor finds that in the journal, for its
@@ -108,7 +109,8 @@ func (r *run) tooLate(w *work) error {
 	}
 	w.call.Skip("Not run: nobody approved it " + within + ".")
 	w.settled()
-	return r.Events.Emit(event.Warning{Reason: ReasonApprovalTimeout, Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within)})
+	return r.Events.Emit(event.Warning{Reason: ReasonApprovalTimeout,
+		Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within)})
 }
 
 // hold lets a call wait, if it has to: for its handlers, for a credential, or for the client
@@ -125,7 +127,8 @@ func (r *run) hold(w *work) error {
 			return nil
 		}
 		p.Arguments = string(args)
-		p.Needs, p.Reason = execution.NeedResult, fmt.Sprintf("The agent %s asks for %s: %s", r.turn.Info().Agent, c.Name, conversation.Brief(c.Description, maxReason))
+		p.Needs, p.Reason = execution.NeedResult, fmt.Sprintf("The agent %s asks for %s: %s", r.turn.Info().Agent, c.Name,
+			conversation.Brief(c.Description, maxReason))
 		c.Status = event.ToolWaiting
 	}
 	if c.Status != event.ToolWaiting {
@@ -133,7 +136,8 @@ func (r *run) hold(w *work) error {
 	}
 	switch {
 	case r.MissingLogin(c) != nil && (!r.patient || r.in.Broker == nil):
-		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s lacks the credential %s, and nobody can be asked for it here; send it with the turn", c.Name, r.MissingLogin(c).Name))
+		w.refuse(failure.Newf(failure.AgentState, "loop.Run",
+			"%s lacks the credential %s, and nobody can be asked for it here; send it with the turn", c.Name, r.MissingLogin(c).Name))
 	case !r.patient:
 		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s runs at the client of the agent, and nobody can be asked here; "+
 			"run the agent in a session, whose turns can wait: agent.Open, or the mesh", c.Name))
@@ -228,7 +232,8 @@ func (r *run) suspend(ctx context.Context) error {
 
 // TooMany is what a turn fails with in which more calls wait than one turn may leave.
 func TooMany(calls int) error {
-	return failure.Newf(failure.ResourceQuota, "loop.Run", "%d tool calls would wait at once, and a turn may leave %d; let fewer agents work beside each other, or guard fewer tools",
+	return failure.Newf(failure.ResourceQuota, "loop.Run",
+		"%d tool calls would wait at once, and a turn may leave %d; let fewer agents work beside each other, or guard fewer tools",
 		calls, execution.MaxPending)
 }
 

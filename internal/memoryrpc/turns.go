@@ -69,7 +69,8 @@ func (s *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after i
 
 // Recording implements memory.Journal.
 func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
-	r, err := s.service.GetRecording(rpc.ForTenant(ctx, ref.Tenant), &troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
+	r, err := s.service.GetRecording(rpc.ForTenant(ctx, ref.Tenant),
+		&troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.Recording", err)
 	}

@@ -51,7 +51,8 @@ func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now t
 				i, a.Verdict, p.Tool, p.Needs, allowed)
 		}
 		if len(a.Text) > execution.MaxAnswer {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].text: %d bytes, at most %d; store more as an artifact", i, len(a.Text), execution.MaxAnswer)
+			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].text: %d bytes, at most %d; store more as an artifact", i,
+				len(a.Text), execution.MaxAnswer)
 		}
 		if a.Sealed != "" && (p.Auth == nil || a.Verdict != execution.Approve) {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: only an approval of a call that waits for a credential has one; leave it out", i)

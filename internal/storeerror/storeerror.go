@@ -39,7 +39,8 @@ func ResumeExpired(op, turnID string) error {
 
 // SessionExists says that a session cannot begin with a copy, because it exists.
 func SessionExists(op string, ref session.Ref) error {
-	return failure.Newf(failure.KeyReused, op, "session_id: session %s exists already, and a fork begins a new one; leave it empty or choose another", ref.Session).
+	return failure.Newf(failure.KeyReused, op,
+		"session_id: session %s exists already, and a fork begins a new one; leave it empty or choose another", ref.Session).
 		With("session_id", ref.Session)
 }
 

@@ -39,7 +39,8 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 		return memory.Artifact{}, err
 	}
 	if content.Size() > memory.MaxArtifactBytes {
-		return memory.Artifact{}, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", a.Name, content.Size(), memory.MaxArtifactBytes).
+		return memory.Artifact{}, failure.Newf(failure.UserInvalidInput, op,
+			"artifact %q: %d bytes are too many; an artifact has at most %d", a.Name, content.Size(), memory.MaxArtifactBytes).
 			With("name", a.Name)
 	}
 	digest := sha256.New()

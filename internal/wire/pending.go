@@ -35,7 +35,8 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
-		Needs: needs.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: convert.TimeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
+		Needs: needs.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason,
+			maxWarning), Until: convert.TimeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
 	}
 }
 
@@ -75,7 +76,8 @@ const (
 // AnswersToProto are answers to calls that wait, as they are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return convert.All(all, func(a execution.Answer) *troupev1.CallAnswer {
-		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent, Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID}
+		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent,
+			Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID}
 	})
 }
 

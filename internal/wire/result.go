@@ -78,7 +78,8 @@ func UsageToProto(u execution.Usage) *troupev1.Usage {
 		return nil
 	}
 	return &troupev1.Usage{
-		InputTokens: amount(u.InputTokens), OutputTokens: amount(u.OutputTokens), ModelCalls: int32(min(max(u.ModelCalls, 0), maxCalls)), CostMicroUsd: amount(u.CostMicros),
+		InputTokens: amount(u.InputTokens), OutputTokens: amount(u.OutputTokens), ModelCalls: int32(min(max(u.ModelCalls, 0),
+			maxCalls)), CostMicroUsd: amount(u.CostMicros),
 		CachedTokens: amount(u.CachedTokens), CacheWriteTokens: amount(u.CacheWriteTokens),
 	}
 }

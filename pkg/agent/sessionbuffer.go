@@ -63,7 +63,8 @@ func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, conte
 		return 0, storeerror.NoUser(op, b.s.ref, name)
 	}
 	if len(content) > memory.MaxArtifactBytes {
-		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name, len(content), memory.MaxArtifactBytes)
+		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name,
+			len(content), memory.MaxArtifactBytes)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

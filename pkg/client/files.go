@@ -27,7 +27,8 @@ func Files(paths ...string) ([]*troupev1.Part, error) {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "file %s cannot be read: %s", path, reason(err)).Because(err)
 		}
 		if len(data) > conversation.MaxAttachmentBytes {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "file %s has more than %d bytes, which is as much as a file may have; send less of it", path, conversation.MaxAttachmentBytes)
+			return nil, failure.Newf(failure.UserInvalidInput, op,
+				"file %s has more than %d bytes, which is as much as a file may have; send less of it", path, conversation.MaxAttachmentBytes)
 		}
 		total += len(data)
 		name := filepath.Base(path)
@@ -37,7 +38,8 @@ func Files(paths ...string) ([]*troupev1.Part, error) {
 		}
 	}
 	if len(files) > conversation.MaxAttachments || total > conversation.MaxAttachedBytes {
-		return nil, failure.Newf(failure.UserInvalidInput, op, "%d files of %d bytes are too many; at most %d of %d bytes go with one request, so send the others with the next of the session",
+		return nil, failure.Newf(failure.UserInvalidInput, op,
+			"%d files of %d bytes are too many; at most %d of %d bytes go with one request, so send the others with the next of the session",
 			len(files), total, conversation.MaxAttachments, conversation.MaxAttachedBytes)
 	}
 	return wire.PartsToProto(files), nil

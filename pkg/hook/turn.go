@@ -112,7 +112,8 @@ func (t *Turn) ContextPercent() float64 {
 // others, so a successor does not ask again. No client sees it. It fails with agent_state where there is no model.
 func (t *Turn) Ask(ctx context.Context, req llm.Request) (conversation.Message, error) {
 	if t.ask == nil {
-		return conversation.Message{}, failure.New(failure.AgentState, "hook.Ask", "there is no model to ask here; ask from AfterUserInput on, in an agent that has a model")
+		return conversation.Message{}, failure.New(failure.AgentState, "hook.Ask",
+			"there is no model to ask here; ask from AfterUserInput on, in an agent that has a model")
 	}
 	return t.ask(ctx, req)
 }

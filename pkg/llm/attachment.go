@@ -47,7 +47,8 @@ func Shown(m conversation.Message, takes func(mediaType string) bool) (text stri
 		case len(a.Data) > 0 && takes(mediaType):
 			files = append(files, a)
 		case IsText(a):
-			said = append(said, fmt.Sprintf("[attachment %s, %s, %s]\n%s\n[end of %s]", a.Name, a.MediaType, size(a.Size), strings.TrimRight(string(a.Data), "\n"), a.Name))
+			said = append(said, fmt.Sprintf("[attachment %s, %s, %s]\n%s\n[end of %s]", a.Name, a.MediaType, size(a.Size),
+				strings.TrimRight(string(a.Data), "\n"), a.Name))
 		default:
 			said = append(said, fmt.Sprintf("[attachment %s, %s, %s: not shown to this model]", a.Name, a.MediaType, size(a.Size)))
 		}

@@ -39,12 +39,14 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 		case len(f.Data) == 0:
 			return wrong(i, "the file is empty; leave it out")
 		case len(f.Data) > conversation.MaxAttachmentBytes:
-			return wrong(i, fmt.Sprintf("%d bytes are too many; a file has at most %d, so send less of it, or let a tool of the agent read it", len(f.Data), conversation.MaxAttachmentBytes))
+			return wrong(i, fmt.Sprintf("%d bytes are too many; a file has at most %d, so send less of it, or let a tool of the agent read it",
+				len(f.Data), conversation.MaxAttachmentBytes))
 		}
 		seen[f.Name] = true
 	}
 	if total > conversation.MaxAttachedBytes {
-		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes are too many; the files of one message have at most %d together, so send the others with the next",
+		return failure.Newf(failure.UserInvalidInput, op,
+			"%s: %d bytes are too many; the files of one message have at most %d together, so send the others with the next",
 			field, total, conversation.MaxAttachedBytes).With("fields", field)
 	}
 	return nil

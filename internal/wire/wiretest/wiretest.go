@@ -74,7 +74,8 @@ var (
 	Pending = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Pending {
 		return execution.Pending{
 			ID: Word.Draw(t, "id"), CallID: Word.Draw(t, "call"), Tool: Word.Draw(t, "tool"), Arguments: Word.Draw(t, "arguments"),
-			Needs: OneOrNone(t, "needs", execution.NeedApproval, execution.NeedResult, execution.NeedAuth), Risk: execution.Effect(Word.Draw(t, "risk")), Reason: Word.Draw(t, "reason"), Until: Moment.Draw(t, "until"),
+			Needs: OneOrNone(t, "needs", execution.NeedApproval, execution.NeedResult,
+				execution.NeedAuth), Risk: execution.Effect(Word.Draw(t, "risk")), Reason: Word.Draw(t, "reason"), Until: Moment.Draw(t, "until"),
 			Auth: rapid.Ptr(pendingAuth, true).Draw(t, "auth"),
 		}
 	}), 0, 3)
@@ -87,7 +88,8 @@ var (
 	// Answers are answers to waiting calls.
 	Answers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Answer {
 		return execution.Answer{
-			ID: Word.Draw(t, "id"), Verdict: OneOrNone(t, "verdict", execution.Approve, execution.Deny, execution.Stop, execution.Succeed, execution.Fail), Text: Word.Draw(t, "text"),
+			ID: Word.Draw(t, "id"), Verdict: OneOrNone(t, "verdict", execution.Approve, execution.Deny, execution.Stop, execution.Succeed,
+				execution.Fail), Text: Word.Draw(t, "text"),
 			By: Word.Draw(t, "by"), Late: rapid.Bool().Draw(t, "late"),
 			Sealed: string(rapid.SliceOf(rapid.Byte()).Draw(t, "sealed")), AuthID: Word.Draw(t, "key id"),
 		}

@@ -91,7 +91,8 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 			s.fenced.Add(ctx, 1)
 		}
 		s.panics.Note(ctx, err)
-		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
+		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()),
+			zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err), Used: result.GetUsed()}
 	}
 	failed = err

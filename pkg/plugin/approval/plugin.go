@@ -50,12 +50,15 @@ type Config struct {
 // last, for handlers behind it could change them.
 func New(c Config) (hook.Plugin, error) {
 	if both := slices.IndexFunc(c.Always, func(name string) bool { return slices.Contains(c.Never, name) }); both >= 0 {
-		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New", "Always[%d] is %q, which is in Never as well; leave one out", both, c.Always[both])
+		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New",
+			"Always[%d] is %q, which is in Never as well; leave one out", both, c.Always[both])
 	}
 	if c.Timeout < 0 || c.Timeout > MaxTimeout {
-		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New", "Timeout %v: use a duration of at most %v, or 0 for %v", c.Timeout, MaxTimeout, DefaultTimeout)
+		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New", "Timeout %v: use a duration of at most %v, or 0 for %v",
+			c.Timeout, MaxTimeout, DefaultTimeout)
 	}
-	p := &plugin{asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always), decided: keep.New[map[string]Answer]("_approval")}
+	p := &plugin{asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always),
+		decided: keep.New[map[string]Answer]("_approval")}
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.ready), hook.BeforeEachTool(p.before)}}, nil
 }
 

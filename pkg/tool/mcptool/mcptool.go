@@ -174,7 +174,8 @@ func (s *Server) connected(ctx context.Context) (*link, error) {
 		s.current = nil
 	}
 	if wait := time.Until(s.retryAt); wait > 0 {
-		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.Plain(s.down), wait.Round(time.Millisecond)).Because(s.down)
+		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.Plain(s.down),
+			wait.Round(time.Millisecond)).Because(s.down)
 	}
 	l, err := s.dial(ctx)
 	if ctx.Err() != nil && err != nil {

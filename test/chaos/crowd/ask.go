@@ -105,7 +105,8 @@ func (c *Crowd) unanswered(mark string, result *troupev1.TurnResult) {
 	c.failed[mark] = true
 	c.mu.Unlock()
 	if why == nil || why.Mode != failure.AttemptsExhausted {
-		c.violated(Outcome, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli), strings.TrimPrefix(result.GetOutcome().String(), "TURN_OUTCOME_"), result.GetFailure())
+		c.violated(Outcome, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli),
+			strings.TrimPrefix(result.GetOutcome().String(), "TURN_OUTCOME_"), result.GetFailure())
 	}
 }
 

@@ -95,7 +95,8 @@ func (s Stream) attempts() []violation.Violation {
 			reset[step] = true
 		case e.GetStepStarted() == nil:
 		case e.GetAttempt() <= attempt[step] || attempt[step] > 0 && !reset[step]:
-			return []violation.Violation{violation.Newf(AttemptsGrow, "%s: step %d started as attempt %d behind attempt %d, part reset between them: %t", s.Mark, step, e.GetAttempt(), attempt[step], reset[step])}
+			return []violation.Violation{violation.Newf(AttemptsGrow,
+				"%s: step %d started as attempt %d behind attempt %d, part reset between them: %t", s.Mark, step, e.GetAttempt(), attempt[step], reset[step])}
 		default:
 			attempt[step], reset[step] = e.GetAttempt(), false
 		}

@@ -186,7 +186,8 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 			Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "desk", "the printer burns"))})
 	case req.GetAnswers() == nil:
 		events = append(events,
-			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: `{"at":"it"}`}}},
+			&troupev1.Event{Step: 1, Agent: "clerk",
+				Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: `{"at":"it"}`}}},
 			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "seen\x1b[2J", Duration: durationpb.New(2 * time.Millisecond),
 			}}},

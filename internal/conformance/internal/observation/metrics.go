@@ -101,7 +101,8 @@ func metricsActive(t *check.T) {
 	second.RequireSuccess(t, check.Soon)
 	most := time.Since(began)
 	active := in.Metrics().GetActiveTime().AsDuration()
-	t.True(active >= 290*time.Millisecond && active <= most+10*time.Millisecond, "active_time of two steps of 300ms at the same time", "between 300ms and "+most.String(), active)
+	t.True(active >= 290*time.Millisecond && active <= most+10*time.Millisecond, "active_time of two steps of 300ms at the same time",
+		"between 300ms and "+most.String(), active)
 	t.Sleep(100 * time.Millisecond)
 	check.Equal(t, "active_time while no step runs", active, in.Metrics().GetActiveTime().AsDuration())
 }

@@ -46,11 +46,13 @@ func commitChecks() []check.Check {
 			Title: "A commit that is refused with FENCED is not sent again; the step fails with FENCED.",
 		},
 		{
-			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.TurnNotOpen, troupev1.FailureMode_FAILURE_MODE_TURN_NOT_OPEN),
+			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.TurnNotOpen,
+				troupev1.FailureMode_FAILURE_MODE_TURN_NOT_OPEN),
 			Title: "A commit that is refused with TURN_NOT_OPEN is not sent again; the step fails with TURN_NOT_OPEN.",
 		},
 		{
-			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.BaseMismatch, troupev1.FailureMode_FAILURE_MODE_BASE_MISMATCH),
+			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.BaseMismatch,
+				troupev1.FailureMode_FAILURE_MODE_BASE_MISMATCH),
 			Title: "A commit that is refused with BASE_MISMATCH is not sent again; the step fails with BASE_MISMATCH.",
 		},
 	}

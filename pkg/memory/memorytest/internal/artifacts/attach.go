@@ -182,13 +182,15 @@ func attachRefusesWhatNoArtifactMayBe(t *testing.T, store memory.Store) {
 func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	fixture.PutArtifact(t, store, h, "made", "the same")
-	require.NoError(t, store.AppendArtifact(t.Context(), h, stage(t, store, h, fixture.LongText(memory.ArtifactChunk+9)), 0, []byte(fixture.LongText(memory.ArtifactChunk + 9))[:memory.ArtifactChunk]))
+	require.NoError(t, store.AppendArtifact(t.Context(), h, stage(t, store, h, fixture.LongText(memory.ArtifactChunk+9)), 0,
+		[]byte(fixture.LongText(memory.ArtifactChunk + 9))[:memory.ArtifactChunk]))
 	fixture.Release(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
 	begun := beginWith(t, store, attaching(h.Ref, "t2", file("sent", "the same"), file("half", fixture.LongText(memory.ArtifactChunk+9))))
 	h = fixture.LeaseOf(h.Ref, begun.Turn)
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "made", 0))
 	require.Equal(t, "the same", fixture.ReadContent(t, store, h.Ref, fixture.ContentOf("the same"), 0))
-	require.Equal(t, fixture.LongText(memory.ArtifactChunk+9), fixture.ReadContent(t, store, h.Ref, fixture.ContentOf(fixture.LongText(memory.ArtifactChunk+9)), 0))
+	require.Equal(t, fixture.LongText(memory.ArtifactChunk+9),
+		fixture.ReadContent(t, store, h.Ref, fixture.ContentOf(fixture.LongText(memory.ArtifactChunk+9)), 0))
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "sent", 0))
 	_, err := store.ReadArtifact(t.Context(), h.Ref, fixture.ContentOf("the same"), 0)
 	fixture.RequireMode(t, err, failure.NotFound)

@@ -84,7 +84,8 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	c.Result.Step = 2
 	require.EqualValues(t, 6, fixture.CommitStep(t, store, c))
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
-	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 looking at page 0\n\nlooking at page 1", "6 second"}, said(fixture.History(t, store, ref)))
+	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 looking at page 0\n\nlooking at page 1", "6 second"},
+		said(fixture.History(t, store, ref)))
 }
 
 func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {

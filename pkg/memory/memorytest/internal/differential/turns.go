@@ -198,7 +198,8 @@ func commitStep(d *differ, s *subject) call {
 		c.Result.InputRequired = true
 		for n := range 1 + d.rand.IntN(3) {
 			c.Result.Pending = append(c.Result.Pending, execution.Pending{
-				ID: pendingcall.ID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
+				ID: pendingcall.ID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d,
+					execution.NeedApproval, execution.NeedResult),
 				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: text(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.n)).UTC()),
 			})
 		}

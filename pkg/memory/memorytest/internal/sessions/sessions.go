@@ -199,7 +199,8 @@ func updateWhatIsRefusedMakesNoSession(t *testing.T, store memory.Store) {
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, IfRevision: 3})
 	fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "0")
 	long := strings.Repeat("x", memory.MaxMetadataBytes/4)
-	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, Metadata: map[string]string{"a": long, "b": long, "c": long, "d": long}})
+	_, err = store.UpdateSession(t.Context(),
+		memory.SessionUpdate{Ref: ref, Create: true, Metadata: map[string]string{"a": long, "b": long, "c": long, "d": long}})
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	_, err = store.GetSession(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound)

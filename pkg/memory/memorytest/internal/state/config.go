@@ -61,7 +61,8 @@ func met(t *testing.T, store memory.Store, c memory.ConfigChange, key string) {
 	t.Helper()
 	before := configured(t, store, c.Agent)
 	_, err := store.PutConfig(t.Context(), c)
-	fixture.RequireMode(t, err, failure.RevisionMismatch, "if_revision", strconv.FormatInt(c.Base, 10), "revision", strconv.FormatInt(before.Version, 10), "key", key)
+	fixture.RequireMode(t, err, failure.RevisionMismatch, "if_revision", strconv.FormatInt(c.Base, 10), "revision",
+		strconv.FormatInt(before.Version, 10), "key", key)
 	require.Equal(t, before, configured(t, store, c.Agent))
 }
 
@@ -72,7 +73,8 @@ func configIsReadAndVersioned(t *testing.T, store memory.Store) {
 	require.Empty(t, none.Values)
 	first := configure(t, store, configuring(agent, 0, ownership.Reject, "tone", `"kind"`, "odd \x01key: ", `{"a":[1]}`))
 	require.Positive(t, first.Version)
-	require.Equal(t, memory.Configuration{Version: first.Version, Protocol: ownership.Reject, Values: fixture.Delta("tone", `"kind"`, "odd \x01key: ", `{"a":[1]}`)}, first)
+	require.Equal(t, memory.Configuration{Version: first.Version, Protocol: ownership.Reject,
+		Values: fixture.Delta("tone", `"kind"`, "odd \x01key: ", `{"a":[1]}`)}, first)
 	require.Equal(t, first, configured(t, store, agent))
 	second := configure(t, store, configuring(agent, first.Version, ownership.Reject, "tone", "", "limit", "3"))
 	require.Greater(t, second.Version, first.Version)
