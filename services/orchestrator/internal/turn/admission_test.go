@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// limited is a rig whose runners have one turn at once, and one caller that waits.
+// limited is a rig whose runners have one permit and room for one queued request.
 func limited(t *testing.T, queueTime time.Duration) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -25,7 +25,7 @@ func limited(t *testing.T, queueTime time.Duration) *rig {
 	return rig
 }
 
-// known reports whether the memory service has heard of the turn of a request.
+// known reports whether the memory service has the turn of a request.
 func (r *rig) known(t *testing.T, req request.Request) bool {
 	t.Helper()
 	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref(), TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), LookupOnly: true})
@@ -33,13 +33,13 @@ func (r *rig) known(t *testing.T, req request.Request) bool {
 	return err == nil
 }
 
-// inQueue returns once somebody waits at the gate.
+// inQueue returns once a request waits in the queue for a permit.
 func inQueue(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.cfg.Gate.Waiting() == 1 }, patience, time.Millisecond)
 }
 
-// What goes on with something that was begun never waits behind what is new.
+// A request that continues or attaches to an existing turn never waits behind new turns.
 func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	rig := limited(t, 0)
 	runner, other := rig.runner(t, "one"), rig.runner(t, "two")
@@ -62,7 +62,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	require.False(t, rig.known(t, fresh))
 
 	for _, r := range []*Runner{runner, other} {
-		require.Equal(t, story(stored(ended)), story(collect(t, r, ask("s0", "r0"))), "one that has ended is told")
+		require.Equal(t, story(stored(ended)), story(collect(t, r, ask("s0", "r0"))), "an ended turn is replayed")
 	}
 	attached, elsewhere := start(t, runner, ask("s2", "r2")), start(t, other, ask("s2", "r2"))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, runner, ask("s2", "r4"))), "its session is busy, and waiting would not help")
@@ -73,9 +73,9 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 		below.Above = runner.active.OfSession(ask("s2", "r2").Ref()).Trace
 		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
-	ofNobody := ask("s6", "r7")
-	ofNobody.Above = ended[0].GetTraceId()
-	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ofNobody)), "the turn above has ended")
+	orphaned := ask("s6", "r7")
+	orphaned.Above = ended[0].GetTraceId()
+	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, orphaned)), "the parent has ended")
 
 	release()
 	for _, events := range []<-chan []*troupev1.Event{running, attached, elsewhere} {
@@ -85,7 +85,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, fresh)).GetOutcome())
 }
 
-// A turn that has to be taken over was admitted once.
+// A turn that is taken over was admitted once already.
 func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 	t.Run("by its request", func(t *testing.T) {
 		rig := limited(t, 0)
@@ -107,7 +107,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 	})
 }
 
-// The same request has one place, and that is free once the last of its callers has left.
+// Callers of the same request share one place in the queue. It is free once the last of them has left.
 func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
@@ -137,7 +137,7 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 	require.ErrorIs(t, receive(t, left), context.Canceled)
 	callers(1)
 	require.Equal(t, 1, runner.cfg.Gate.Waiting())
-	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "somebody still waits")
+	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "one request is still queued")
 	leave[1]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
 	require.Eventually(t, func() bool { return runner.cfg.Gate.Waiting() == 0 }, patience, time.Millisecond)
@@ -151,7 +151,7 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 }
 
-// Whoever waits when the orchestrator stops is told so, and asks another.
+// A request that is queued when the orchestrator stops is rejected, so that its caller can try another replica.
 func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
@@ -164,8 +164,7 @@ func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 	full.End(false)
 }
 
-// A full gate does not keep a request from the turn that it wants to interrupt, wherever that
-// runs.
+// A request can interrupt a turn on any replica, even when no permit is free.
 func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	rig := limited(t, 0)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
@@ -184,9 +183,9 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
-// No more turns run below one than that may ask for, whoever drives it: who proves to be its worker, or
-// names it, passes the gate no further (guarantees S17). Those that run are found by who asks for them
-// again, and when one has its result there is room for another.
+// A turn may have a limited number of concurrent children, whichever replica runs it. A request beyond that is
+// rejected, even from the worker of the parent or a caller that names the parent (guarantees S17). A repeated
+// request attaches to its running child, and a finished child makes room for another.
 func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	rig := limited(t, 0)
 	rig.join("research", 4)

@@ -20,13 +20,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// quarantine shuts an agent out, for all runners of the rig.
+// quarantine quarantines an agent for all runners of the rig.
 func (r *rig) quarantine(agent string) {
 	r.roster.Desired().Put(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
 }
 
-// audited has the runner keep an audit log. It returns its entries so far, but for those of the
-// log itself, and ends it.
+// audited gives the runner an audit log. The returned function closes the log and returns its entries, without
+// those about the log itself.
 func audited(t *testing.T, r *Runner) func() []audit.Entry {
 	t.Helper()
 	log, entries := audittest.Keep(t)
@@ -36,8 +36,8 @@ func audited(t *testing.T, r *Runner) func() []audit.Entry {
 	return entries
 }
 
-// Guarantees S18: a quarantine ends the step that runs and fails its turn, and what the worker
-// commits later is fenced, whatever it does. The agent gets no step until it is released.
+// A quarantine cancels the running step and fails its turn; a later commit of the worker is fenced. The agent
+// gets no step until it is released (guarantees S18).
 func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -45,7 +45,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	working, over, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	rig.on("research", func(s *scriptedStep) error {
 		close(working)
-		<-over // it is told to stop before, and does not
+		<-over // it is stopped before, and does not react
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		late <- err
 		return err
@@ -82,8 +82,8 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, why.Facts["trace_id"], all[0].Facts["trace_id"])
 }
 
-// The turns that the agent began below itself end with it, and those below them, whoever drives them:
-// its worker keeps their streams, tells of none, and may not cancel them any more.
+// The descendants of the turn end with it, whichever replica runs them. The worker keeps their streams open,
+// publishes nothing, and may no longer cancel them.
 func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
@@ -131,7 +131,7 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	t.Logf("all below had ended after %s", time.Since(quarantined))
 }
 
-// late is a trace store that does not show what is below a turn when it is first asked.
+// late is a trace store that hides the children of a turn from the first query.
 type late struct {
 	trace.Store
 	asked atomic.Bool
@@ -144,7 +144,7 @@ func (l *late) List(ctx context.Context, tenant string, q trace.Query) ([]*troup
 	return l.Store.List(ctx, tenant, q)
 }
 
-// A turn that was asked for in the last moment ends too.
+// A child that was requested at the last moment ends too.
 func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -175,7 +175,7 @@ func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, below)).GetOutcome())
 }
 
-// Steps beside it end with it, and do not hold up the end.
+// Concurrent branches end with the quarantined one and do not delay the end.
 func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 	rig := forkRig(t)
 	var working sync.WaitGroup

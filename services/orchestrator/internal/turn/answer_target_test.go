@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// The workflow is deployed anew while a call waits, with another agent in the step: that one
-// gets neither the answer nor the journal.
+// The workflow is redeployed with another agent in the step while a call is pending. The new agent gets neither
+// the answer nor the journal.
 //
 // Req: AD-26
 func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
@@ -36,12 +36,12 @@ func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 	flow.Steps = steps
 	asked := len(rig.steps())
 	result := resultOf(collect(t, rig.runner(t, "two"), reply("r2", approve("1-1-2"))))
-	require.Len(t, rig.steps(), asked, "nobody was asked")
+	require.Len(t, rig.steps(), asked, "no agent was asked")
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "the workflow has changed while a call of agent coordinator waited")
 }
 
-// Whoever answers second, and would interrupt, waits for the turn of who answered first.
+// A second request with answers waits for the turn of the first, even if it asks to interrupt.
 func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -56,7 +56,7 @@ func reply(requestID string, answers ...execution.Answer) request.Request {
 
 func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdict: execution.Approve} }
 
-// The turn goes on at the step that waits, with what was known before it, and nowhere else.
+// The turn continues at the pending step with the prior results, and no other step runs again.
 //
 // Req: AD-26, AD-32
 func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
@@ -119,7 +119,7 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	require.Len(t, rig.asked(), 4)
 }
 
-// Calls without an answer wait on, and are answered in the turn after.
+// Calls without an answer stay pending and can be answered in the next turn.
 //
 // Req: LP-32
 func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
@@ -163,7 +163,7 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 		"another call":       {func(r *request.Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput, `answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
 		"another verdict":    {func(r *request.Request) { r.Answers[0].Verdict = execution.Succeed }, failure.UserInvalidInput, "answers[0].verdict"},
 		"no session":         {func(r *request.Request) { r.Session = "s9" }, failure.NotFound, "s9"},
-		"somebody else's":    {func(r *request.Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},
+		"another user's":     {func(r *request.Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},
 		"a known request id": {func(r *request.Request) { r.RequestID = "r1" }, failure.KeyReused, "another request"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
 }
 
-// Who says something else leaves the calls.
+// A text instead of answers abandons the pending calls.
 //
 // Req: LP-32
 func TestTurn_TextAbandonsPendingCalls(t *testing.T) {
@@ -216,7 +216,7 @@ func TestTurn_AnswerAfterItsDeadlineIsLate(t *testing.T) {
 	require.True(t, rig.steps()[2].GetAnswers()[0].GetLate())
 }
 
-// Of two who answer at the same time one has the turn.
+// One of two concurrent answers gets the turn.
 func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
@@ -240,7 +240,7 @@ func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
 }
 
-// The instance that gets the step when the first is lost has the answers too.
+// The instance that retries a lost step gets the answers too.
 func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -260,7 +260,7 @@ func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 	}
 }
 
-// And so has the orchestrator that takes the turn over.
+// The orchestrator that takes over the turn has the answers too.
 func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
@@ -285,7 +285,7 @@ func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 	}
 }
 
-// A routing step that failed before the step that waits is not asked again.
+// A routing step that failed before the pending step is not run again.
 func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -302,7 +302,7 @@ func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 }
 
-// A turn that goes on is begun without anybody's knowing: the same request goes on with it.
+// BeginTurn succeeds but its reply is lost. A repeated request continues the turn.
 func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -316,8 +316,8 @@ func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
 }
 
-// Its orchestrator died before it stored what the turn is about: that is said, and a text
-// goes on.
+// The orchestrator died before it stored the trace. The turn fails with a clear message, and the session
+// accepts a text.
 func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -341,7 +341,7 @@ func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r3"))).GetOutcome())
 }
 
-// A week is enough for a person; what waited longer is said to be gone.
+// A pending call expires after a week. Later answers are rejected with a clear message.
 func TestRunner_RejectsAnswersWhenThePendingTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// notes is a request with a file.
+// notes is a request with an attachment.
 func notes(sessionID, requestID string) request.Request {
 	req := ask(sessionID, requestID)
 	req.Target = "synthesis"
@@ -22,8 +22,8 @@ func notes(sessionID, requestID string) request.Request {
 	return req
 }
 
-// requireNotes checks what there is of these notes behind the beginning of their turn: one version, which
-// the first event and the step name, and nowhere but in the artifact the bytes.
+// requireNotes checks what is stored for the attachment once its turn began: one version, named by the first
+// event and the step. The bytes are in the artifact only.
 func requireNotes(t *testing.T, rig *rig, sessionID string, events []*troupev1.Event) {
 	t.Helper()
 	want := &troupev1.Blob{Name: "notes.txt", MediaType: "text/plain", Size: 4, Artifact: &troupev1.ArtifactRef{Name: "notes.txt", Version: 1}}
@@ -55,9 +55,8 @@ func TestTurn_BeginsWithAttachments(t *testing.T) {
 	require.Len(t, rig.steps(), 1)
 }
 
-// The files are stored with the turn, in one write. So an orchestrator that dies behind it, and
-// before the first step, leaves nothing to be done again: neither for the same request, nor for
-// who adopts the trace and has no bytes.
+// Attachments are stored with the turn, in one write. So an orchestrator that dies before the first step leaves
+// no work to repeat. That holds for the same request and for a replica that takes over without the bytes.
 func TestTurn_AttachmentsSurviveALostOrchestratorBeforeTheFirstStep(t *testing.T) {
 	rig := newRig(t)
 	heir := rig.runner(t, "two")

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// A step is tried again as often as its policy says, and only after a failure that may pass.
+// A step is retried as often as its policy allows, and only after a retriable failure.
 func TestTurn_RetriesAStepByItsPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		retry string
@@ -43,7 +43,7 @@ func TestTurn_RetriesAStepByItsPolicy(t *testing.T) {
 	}
 }
 
-// Who cancels a turn does not wait for the pause before a step is tried again.
+// Cancelling a turn does not wait for the backoff before a retry.
 func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, end: true, onError: {retry: {policy: linear, backoff: 1m}}}\n")
@@ -64,12 +64,12 @@ func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// planned is what the plan of a turn allows it.
+// planned is the budget in the plan of a turn.
 func planned(events []*troupev1.Event) *troupev1.TurnBudget {
 	return only(events, (*troupev1.Event).GetPlan)[0].GetBudget()
 }
 
-// The research assistant has its 60 seconds and 20 steps, unless its caller names a time.
+// The research assistant has a timeout of 60 seconds and 20 steps, unless its caller sets a timeout.
 //
 // Req: RA-25
 func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
@@ -94,7 +94,7 @@ func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 	}
 }
 
-// The same assistant with a second in place of its 60: a turn that is not through by then fails.
+// The same assistant with a timeout of one second: a turn that takes longer fails.
 //
 // Req: RA-25
 func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
@@ -112,7 +112,8 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// A workflow that names no limit, as the assistant does, has 20 steps in all, whoever chooses them.
+// A workflow without a limit, such as the assistant, has 20 steps in total, whether a rule or a model chooses
+// them.
 //
 // Req: RA-25
 func TestTurn_LimitsStepsToTwentyByDefault(t *testing.T) {

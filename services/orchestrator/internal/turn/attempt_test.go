@@ -16,19 +16,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// failing is a step whose worker could not go on with it.
+// failing is a step whose worker reports a failure.
 func failing(mode failure.Mode) func(*scriptedStep) error {
 	return func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))})
 	}
 }
 
-// of are the events of an agent.
+// of returns the events of an agent.
 func of(agent string, events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetAgent() != agent })
 }
 
-// shown is what a client sees an agent say: the text deltas behind the last reset.
+// shown is the text of an agent that a client sees: the deltas after the last retraction.
 func shown(agent string, events []*troupev1.Event) (text string) {
 	for _, e := range of(agent, events) {
 		if e.GetTextRetracted() != nil {
@@ -39,8 +39,8 @@ func shown(agent string, events []*troupev1.Event) (text string) {
 	return text
 }
 
-// A step that its worker does not bring to an end goes to another, under a higher epoch;
-// the client sees what became of the first attempt, and the answer (guarantees F1, F2).
+// A lost step runs again on another instance, under a higher epoch. The client sees the first attempt end, and
+// then the answer (guarantees F1, F2).
 func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(*scriptedStep) error
@@ -70,7 +70,7 @@ func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 			for _, e := range of("research", events) {
 				switch {
 				case e.GetTextRetracted() != nil:
-					require.EqualValues(t, 1, e.GetAttempt(), "that of the attempt that was lost")
+					require.EqualValues(t, 1, e.GetAttempt(), "the number of the lost attempt")
 					require.Equal(t, c.mode, e.GetTextRetracted().GetFailure().GetMode())
 					first = e.GetInstanceId()
 				case first != "":
@@ -94,7 +94,7 @@ func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 	}
 }
 
-// A worker that comes back from the dead finds that it can write no more (guarantee F3).
+// A worker that returns after it was declared lost can write no more (guarantee F3).
 func TestTurn_FencesAnAbandonedWorker(t *testing.T) {
 	rig := newRig(t)
 	rig.join("synthesis", 1)
@@ -117,7 +117,7 @@ func TestTurn_FencesAnAbandonedWorker(t *testing.T) {
 	require.Len(t, kept, 3, "the user, research and synthesis")
 }
 
-// What was committed before its worker was lost is not done again.
+// A step that was committed before its worker was lost does not run again.
 func TestTurn_DoesNotRerunACommittedStep(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -139,7 +139,7 @@ func TestTurn_DoesNotRerunACommittedStep(t *testing.T) {
 	require.Greater(t, rig.steps()[2].GetEpoch(), rig.steps()[1].GetEpoch())
 }
 
-// A step that takes its workers down does not go through all of them (guarantee F22).
+// A step that crashes its workers does not crash all of them (guarantee F22).
 func TestTurn_FailsAfterAStepIsLostThreeTimes(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 3)
@@ -158,8 +158,8 @@ func TestTurn_FailsAfterAStepIsLostThreeTimes(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
 }
 
-// A step whose worker could not reach the memory service goes on when there is one again,
-// even when nobody else can take it.
+// A step whose worker could not reach the memory service runs again once the service is back, even if there is
+// no other instance.
 func TestTurn_DoesNotBlameTheInstanceForAMemoryOutage(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
@@ -172,8 +172,8 @@ func TestTurn_DoesNotBlameTheInstanceForAMemoryOutage(t *testing.T) {
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 }
 
-// A worker that broke the contract may still be at work: the turn is taken back from it, and
-// then its step has failed.
+// A worker that violated the contract may still be running. The turn is reclaimed from it before the step
+// fails.
 func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -191,7 +191,7 @@ func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research"}, rig.asked())
 }
 
-// The turn may have been taken over while its worker was being lost: then it is left alone.
+// If another orchestrator took over the turn while its worker was being lost, this one leaves it alone.
 func TestTurn_LeavesTheTurnOfAnotherOrchestratorAlone(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)

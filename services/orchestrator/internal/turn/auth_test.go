@@ -16,14 +16,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
-// acting is a request in somebody's name.
+// acting is a request with an actor's credentials.
 func acting(actor, sessionID, requestID string) request.Request {
 	req := ask(sessionID, requestID)
 	req.Auth = execution.Auth{Actor: actor, Credentials: map[string]secret.Value{"github": secret.New("token of " + actor)}}
 	return req
 }
 
-// brought checks whose auth each step brought, in order; nobody's is empty.
+// brought checks whose credentials each step brought, in order (empty means none).
 func (r *rig) brought(t *testing.T, actors ...string) {
 	t.Helper()
 	var got []string
@@ -69,7 +69,7 @@ func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(history), "token of")
 }
 
-// Whoever takes a turn over has its auth from nowhere but the request.
+// A turn that is taken over has only the credentials of the request that takes over.
 func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		again request.Request
@@ -97,7 +97,7 @@ func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 	}
 }
 
-// A request that finds its turn running leaves it the auth that it has.
+// A request that attaches to a running turn leaves its credentials unchanged.
 func TestRunner_AttachingDoesNotChangeCredentials(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -45,7 +45,7 @@ const three = `
     e: {agent: synthesis, end: true}
 `
 
-// prior are the texts that a step is given of those before it.
+// prior are the texts of earlier steps that a step is given.
 func prior(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, r := range req.GetPrior() {
 		texts = append(texts, r.GetText())
@@ -63,7 +63,7 @@ func forkRig(t *testing.T) *rig {
 
 func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 	rig := forkRig(t)
-	var meet sync.WaitGroup // nobody goes on before all are there
+	var meet sync.WaitGroup // no branch continues before all have started
 	meet.Add(3)
 	for _, agent := range []string{"coordinator", "clarification", "research"} {
 		rig.on(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.say("I am " + agent + ".") })
@@ -86,8 +86,7 @@ func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 	require.Len(t, messages, 2, "the user's, and the answer")
 }
 
-// The worker of a branch that is lost is fenced once its siblings have ended: none of them
-// runs twice.
+// The worker of a lost branch is fenced once its siblings have ended: none of them runs twice.
 func TestTurn_RetriesALostBranchAfterItsSiblings(t *testing.T) {
 	rig := forkRig(t)
 	rig.join("research", 1)
@@ -115,8 +114,7 @@ func TestTurn_RetriesALostBranchAfterItsSiblings(t *testing.T) {
 	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[4]))
 }
 
-// Whoever takes a turn over in the middle of a round runs what was not committed, under the
-// numbers that it had.
+// A takeover in the middle of a round runs the uncommitted branches only, under the same numbers.
 func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	rig := forkRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -148,7 +146,7 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[4]))
 }
 
-// A branch that fails in a way that the turn does not survive stops the others (AD-28).
+// A branch that fails the turn stops its siblings (AD-28).
 func TestTurn_FailedBranchStopsItsSiblings(t *testing.T) {
 	rig := forkRig(t)
 	stopped, working := make(chan struct{}), make(chan struct{})
@@ -167,7 +165,7 @@ func TestTurn_FailedBranchStopsItsSiblings(t *testing.T) {
 	receive(t, stopped)
 }
 
-// down fails with a mode that may be tried again, so many times; then the agent answers.
+// down makes an agent fail with a retriable mode so many times before it answers.
 func down(rig *rig, agent string, times int) {
 	left := times
 	rig.on(agent, func(s *scriptedStep) error {
@@ -225,7 +223,7 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	}
 }
 
-// A fallback is for a step that failed, and not a way around a refusal.
+// A fallback is for a step that failed, not a way around a rejection.
 func TestTurn_RejectedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")

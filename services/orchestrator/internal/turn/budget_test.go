@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// uses says that a step used amounts, and tells its result.
+// uses reports usage and then the result of a step.
 func (s *scriptedStep) uses(a budget.Amounts) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
 }
 
-// allotted is what the steps that came were given, in the order of their numbers.
+// allotted are the budgets that the steps were given, ordered by step number.
 func (w *scriptedWorker) allotted() (all []budget.Limits) {
 	steps := slices.Clone(w.steps())
 	slices.SortStableFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
@@ -72,7 +72,7 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	require.EqualValues(t, budget.DefaultToolCalls, got[3].ToolCalls)
 }
 
-// A lost attempt has used what it told; its successor has the rest of the part.
+// A lost attempt has used what it reported; its successor gets the rest of the budget.
 func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -104,8 +104,8 @@ func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	require.EqualValues(t, 2, resultOf(events).GetUsed().GetModelCalls())
 }
 
-// Whoever takes a turn over comes to the same: with the budget that its caller lowered, which only
-// the trace has, and with what committed steps used.
+// A takeover keeps the budget that the caller lowered, which only the trace has, and the usage of committed
+// steps.
 func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
@@ -130,7 +130,7 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	require.EqualValues(t, 300, result.GetUsed().GetTokens())
 }
 
-// A turn that brings answers goes on with the budget of the one that waited.
+// A turn with answers continues with the budget of the pending turn.
 func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -191,7 +191,7 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a turn has used up what it had").Len())
 }
 
-// child is a request that an agent of a turn makes.
+// child is a request that an agent makes from a turn.
 func child(depth int32, given budget.Limits) request.Request {
 	req := ask("s1", "r1")
 	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
@@ -228,8 +228,8 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 	require.Equal(t, 2, got.Level)
 }
 
-// A turn that lies too deep is refused before anything is admitted: its session is not there. One
-// that does not is told to its steps with its level.
+// A turn that is nested too deeply is rejected before admission, and no session is created. Otherwise its steps
+// know their depth.
 func TestTurn_LimitsNestingDepth(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -245,7 +245,7 @@ func TestTurn_LimitsNestingDepth(t *testing.T) {
 	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
 }
 
-// Another budget is no other request.
+// A request with another budget is still the same request.
 func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
 	req := ask("s1", "r1")
 	same := req

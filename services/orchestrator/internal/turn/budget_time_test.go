@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// A turn takes 1.3 s here. Of 1.5 s most is gone at 1.2 s, in its last step. That is told once, by
-// whoever has the turn then, and not again by a successor.
+// The turn takes 1.3 s. At 1.2 s, in its last step, most of its 1.5 s is gone. The current owner warns of that
+// once, and a successor does not repeat it.
 //
 // Req: OC-30
 func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// either are two agents of which one works.
+// either chooses one of two agents.
 const either = `
     a: {routes: [b, c], choose: {needs: [docs]}}
     b: {agent: clarification, next: d}
@@ -25,7 +25,7 @@ const either = `
     d: {agent: synthesis, end: true}
 `
 
-// can has the instance of an agent register what it and its tools can do; in a state.
+// can registers an instance of the agent with a state, tools and capabilities.
 func (r *rig) can(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
 	r.roster.Apply(registry.Update{Put: &registry.Instance{
 		ID: agent + "-1", Agent: agent, Address: r.address, State: state, Capacity: 16, Capabilities: capabilities, Tools: tools,
@@ -41,7 +41,7 @@ func choiceRig(t *testing.T) *rig {
 	return rig
 }
 
-// choices are the decisions that were made by strategy among agents.
+// choices are the decisions by strategy among agents.
 func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
 	for _, d := range only(events, (*troupev1.Event).GetRoutingDecision) {
 		if d.GetChoice() > 0 {
@@ -51,7 +51,7 @@ func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
 	return all
 }
 
-// A step without an agent chooses by what is needed, and that is stored before anything is done by it.
+// A step without a named agent chooses by capability, and the choice is stored before it takes effect.
 func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
@@ -90,7 +90,7 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	require.Equal(t, d.GetReason(), choices(stored)[0].GetReason(), "before the step ran")
 }
 
-// Whoever takes the turn over follows what was chosen, though it would choose otherwise.
+// The replica that takes over follows the stored choice, even where it would choose another agent.
 func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	rig := choiceRig(t)
 	_, ref, _ := rig.lost(t, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
@@ -103,7 +103,7 @@ func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.asked())
 }
 
-// A turn that goes on with answers has chosen already, and so has one that goes on with that.
+// A turn that continues with answers keeps the choice of the pending turn, and so does the next one.
 func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
@@ -131,7 +131,7 @@ func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	require.Equal(t, []string{"I am coordinator."}, prior(rig.steps()[3]))
 }
 
-// The choice that led to the step that waited is told in the trace in which that goes on.
+// The continuing trace publishes the choice that led to the pending step.
 func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
@@ -146,7 +146,8 @@ func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.asked())
 }
 
-// When nobody can be chosen the turn fails where it was decided, and that is told as a decision too (OC-6).
+// When no agent can be chosen the turn fails in the stage that decided, and the failed decision is published
+// too (OC-6).
 func TestTurn_FailsWhenNoAgentCanBeChosen(t *testing.T) {
 	rig := choiceRig(t)
 	rig.can("research", lifecycle.Paused, nil, "docs")
@@ -164,7 +165,7 @@ func TestTurn_FailsWhenNoAgentCanBeChosen(t *testing.T) {
 	require.Empty(t, rig.asked())
 }
 
-// A step may use the tools that the authority leaves it, and no others.
+// A step may use only the tools that the routing authority selects.
 func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
@@ -209,7 +210,7 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	require.True(t, strings.HasPrefix(failures[0], "agent_contract: step d may use none of the 3 tools of agent research: no tool can be chosen: clock has nothing"), failures[0])
 }
 
-// What a worker, or an agent in it, says about who comes next is no decision.
+// A routing decision that a worker or its agent emits is ignored.
 //
 // Req: OC-13
 func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {

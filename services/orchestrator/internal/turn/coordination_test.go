@@ -34,9 +34,9 @@ func course(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, las
 	return lines, s
 }
 
-// The state as the sample has it, with the workflow of the research assistant: the coordinator counts
-// and is the last agent each time, whether its model chooses, fails, or a rule decides in its place;
-// behind research comes synthesis. (The sample calls the coordinator orchestrator.)
+// The coordination state of the sample, with the workflow of the research assistant. The coordinator counts as
+// the last agent each time, whether its model chooses, fails, or a rule decides instead. Synthesis follows
+// research. (The sample calls the coordinator orchestrator.)
 //
 // Req: RA-12, RA-17
 func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
@@ -74,7 +74,7 @@ func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
 	require.Equal(t, []string{"0 synthesis→coordinator", "1 coordinator→clarification", "2 clarification→END"}, lines)
 	require.True(t, s.ClarificationNeeded)
 	require.Equal(t, 1, s.ClarificationCount)
-	require.Nil(t, s.ConfidenceScore, "that of the turn before is not this one's")
+	require.Nil(t, s.ConfidenceScore, "the score of the earlier turn does not apply")
 
 	lines, s = course(t, rig, collect(t, runner, ask("s1", "r4")))
 	require.Equal(t, []string{"1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines, "a rule decides")
@@ -82,7 +82,7 @@ func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
 	require.Zero(t, s.ClarificationCount)
 }
 
-// A turn that ends tells the state with which it does: whole, but for long texts.
+// A turn that ends reports its complete state, with long texts cut.
 //
 // Req: SO-10
 func TestRunner_ReportsTheStateOfAnEndedTurn(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRunner_ReportsTheStateOfAnEndedTurn(t *testing.T) {
 	require.Len(t, data["messages"], 3)
 }
 
-// Who goes on with a turn, and who only concludes it, tells the same state; the latter without the
+// A replica that continues a turn and one that only closes it report the same state. The latter omits the
 // messages, which it does not read.
 func TestTurn_StateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)

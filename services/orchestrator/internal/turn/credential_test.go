@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Each attempt has a credential for its agent, its turn and its epoch, and what is stored or shown of
-// the turn has none of them (guarantees S6).
+// Each attempt has a credential for its agent, turn and epoch. No stored or visible data contains it
+// (guarantees S6).
 func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)

@@ -20,27 +20,26 @@ import (
 
 const cancelledOutcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 
-// wanting is a request in session s1 that says what to do when it is busy.
+// wanting is a request in session s1 with a policy for a busy session.
 func wanting(requestID string, onBusy request.OnBusy) request.Request {
 	req := ask("s1", requestID)
 	req.OnBusy = onBusy
 	return req
 }
 
-// awaitLine returns when so many requests wait for session s1.
+// awaitLine returns once the queue of session s1 has the given length.
 func awaitLine(t *testing.T, r *Runner, length int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Waiting(session.Ref{Session: "s1"}) == length }, patience, time.Millisecond)
 }
 
-// settled returns when nothing of any session is left at a runner: what it does behind the
-// last event of a turn is done.
+// settled returns once a runner holds no session: it has finished the work after the last event of a turn.
 func settled(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Sessions() == 0 }, patience, time.Millisecond)
 }
 
-// refusal is why a request was refused.
+// refusal is the error of a rejected request.
 func refusal(t *testing.T, r *Runner, req request.Request) error {
 	t.Helper()
 	for e, err := range r.Orchestrate(t.Context(), req) {
@@ -51,7 +50,7 @@ func refusal(t *testing.T, r *Runner, req request.Request) error {
 	return nil
 }
 
-// Who waits is served in the order of arrival, and nobody overtakes (guarantee F14).
+// Queued requests are served in the order of arrival (guarantee F14).
 func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -139,8 +138,7 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 	require.NoError(t, receive(t, left0))
 }
 
-// The open turn ends as cancelled, and the one that interrupts it comes next, before those
-// that wait.
+// The open turn is cancelled. The interrupting request runs next, before the queued ones.
 func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -163,8 +161,8 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	require.EqualValues(t, 3, receive(t, patient)[0].GetTurn())
 }
 
-// staleBusy is a memory service that does something between its first session_busy and the
-// moment in which the caller hears of it.
+// staleBusy is a memory service that calls a function between its first session_busy and the caller's receipt
+// of it.
 type staleBusy struct {
 	admit.Memory
 	meanwhile func()
@@ -180,8 +178,7 @@ func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 	return begun, err
 }
 
-// What is interrupted is the turn that was in the way, and not the one that came since,
-// which may be one's own.
+// An interrupt cancels the turn that was in the way, and not a later one, which may be its own.
 func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -206,7 +203,7 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 }
 
-// A request that waits already and is sent again to interrupt comes first from then on.
+// A queued request that is sent again with an interrupt moves to the front.
 func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -225,7 +222,7 @@ func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	require.EqualValues(t, 2, receive(t, waiting[1])[0].GetTurn())
 }
 
-// An owner that hears of no wish brings the turn to its end, which is awaited.
+// An unresponsive owner completes its turn, and the interrupting request waits for that.
 func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -239,7 +236,7 @@ func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	require.EqualValues(t, 2, receive(t, urgent)[0].GetTurn())
 }
 
-// A turn whose orchestrator is gone makes room when its lease has run out.
+// A turn whose orchestrator is gone makes room once its lease expires.
 func TestRunner_EnqueueReplacesAnAbandonedTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -275,7 +272,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 
 	key := registry.Key{Agent: "research", ID: "research-1"}
 	rig.roster.Apply(registry.Update{Delete: &key})
-	first = start(t, runner, ask("s1", "r1")) // nobody takes its step
+	first = start(t, runner, ask("s1", "r1")) // no instance takes its step
 	require.Eventually(t, func() bool { return runner.active.OfSession(session.Ref{Session: "s1"}) != nil }, patience, time.Millisecond)
 	cancel(first)
 
@@ -284,7 +281,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 	settled(t, runner)
 }
 
-// A session is its user's.
+// A session belongs to one user.
 func TestRunner_ASessionHasAUser(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -13,8 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// A turn without an answer says in which stage of which trace it failed: to who watches, and to
-// who asks for the same turn later.
+// A failed turn names its stage and trace, to its watchers and to a later request for the same turn.
 //
 // Req: OC-6, OC-20
 func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
@@ -35,7 +34,7 @@ func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(nested.With("tool", "search"))})
 			})
 		}, "execute", true},
-		"nobody is there": {func(r *rig) {
+		"no agent": {func(r *rig) {
 			r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
 		}, "route", false},
 		"a route that is not allowed": {func(r *rig) {

@@ -17,12 +17,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// forking goes on from a step of a trace in a session of its own.
+// forking forks from a step of a trace into a session of its own.
 func forking(events []*troupev1.Event, sessionID string, step int) request.Request {
 	return request.Request{Session: sessionID, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
 }
 
-// texts of a session.
+// texts are the messages of a session.
 func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
 	t.Helper()
 	messages, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: sessionID}, 0, 100)
@@ -33,8 +33,7 @@ func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
 	return all
 }
 
-// From step 2 of a turn that is long over the conversation goes another way, and the first one
-// stays as it is.
+// A fork from step 2 of an ended turn takes the conversation another way and leaves the original unchanged.
 func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
@@ -78,7 +77,7 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
 }
 
-// A fork begins with the state, and knows whose words are in it, also when no message of it says so.
+// A fork begins with the state and the sources of the words in it, even if no message names them.
 //
 // Req: S14
 func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
@@ -99,8 +98,7 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	require.Equal(t, "tool page", seen.Untrusted)
 }
 
-// What failed in a way that the turn survived is known to the fork as well, and a turn that was
-// cancelled may be forked as any other.
+// A fork knows a failure that the turn handled. A cancelled turn can be forked like any other.
 func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, surviving)
@@ -116,7 +114,7 @@ func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[3:])
 }
 
-// Whoever adopts a fork finds all that it began with.
+// The replica that takes over a fork finds everything that it began with.
 func TestTurn_ForkSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
 	old := collect(t, rig.runner(t, "zero"), ask("s1", "r1"))
@@ -149,7 +147,7 @@ func TestRunner_RejectsInvalidForks(t *testing.T) {
 		"a step beyond":       {forking(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
 		"beyond the failure":  {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
 		"files left behind":   {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
-		"somebody else's":     {request.Request{Session: "s9", RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.NotFound, "no trace"},
+		"another user's":      {request.Request{Session: "s9", RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.NotFound, "no trace"},
 		"with another target": {request.Request{Session: "s9", RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.UserInvalidInput, "target"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// surviving goes on with b when a has failed.
+// surviving continues with b when a fails.
 const surviving = `
     a: {agent: research, next: b, onError: {continue: true}}
     b: {agent: synthesis, end: true}
 `
 
-// slowly is a store of traces that takes its time for the end of a step.
+// slowly is a trace store that delays the end of a step.
 type slowly struct {
 	trace.Store
 	writes  chan struct{} // takes one for each such write
@@ -35,8 +35,8 @@ func (s *slowly) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch int
 	return s.Store.Append(ctx, ref, epoch, turnEpoch, events, result)
 }
 
-// A failure is stored nowhere but in the trace. Who takes the turn over must find it, or the
-// step may end otherwise, and others come under the numbers of those that have run.
+// A failure is stored only in the trace. A takeover must find it. Otherwise the step may end differently, and
+// other steps get the numbers of those that ran.
 func TestTurn_TakeoverKeepsAHandledFailure(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, surviving)

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
-// forgetful loses its first answer to a BeginTurn that begins something.
+// forgetful loses the first reply of a BeginTurn that begins a turn.
 type forgetful struct {
 	admit.Memory
 	lost bool
@@ -25,8 +25,7 @@ func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 	return begun, err
 }
 
-// A turn that was begun without anybody's knowing is not lost until its lease runs out: the
-// same request goes on with it.
+// A turn whose begin is in doubt does not wait for its lease to expire: the same request continues it.
 func TestRunner_ContinuesATurnWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -40,7 +40,7 @@ func (r *rig) brings(t *testing.T, from int, l request.Labels, requests ...strin
 	}
 }
 
-// Every step has them, also one that is begun again, and those of an owner that took the turn over.
+// Every step has the labels, even after a retry or a takeover.
 func TestTurn_LabelsSurviveLostWorkersAndOrchestrators(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -58,7 +58,7 @@ func TestTurn_LabelsSurviveLostWorkersAndOrchestrators(t *testing.T) {
 	rig.brings(t, 7, blue, "r3", "r3", "r3", "r3")
 }
 
-// Who answers need not say again how the turn is to be handled.
+// A request with answers need not repeat the labels.
 func TestTurn_AnswersKeepLabels(t *testing.T) {
 	for name, c := range map[string]struct{ said, want request.Labels }{
 		"none":  {request.Labels{}, blue},
@@ -78,7 +78,7 @@ func TestTurn_AnswersKeepLabels(t *testing.T) {
 	}
 }
 
-// Other labels are another request.
+// A request with other labels is another request.
 func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	plain := ask("s1", "r1")
 	require.Equal(t, plain.Fingerprint(), labelled(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
@@ -98,7 +98,7 @@ func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// Nor need who sends the answers again, because nobody said whether they were taken.
+// The same holds for answers that are sent again because the begin of their turn is in doubt.
 func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

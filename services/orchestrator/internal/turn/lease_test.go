@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// renewals is a memory service that tells of every renewal of a lease that it granted.
+// renewals is a memory service that reports each renewal of a lease.
 type renewals struct {
 	admit.Memory
 	granted chan struct{}
@@ -58,7 +58,7 @@ func (r *rig) hasty(t *testing.T, owner string) (*Runner, *renewals) {
 	return runner, watched
 }
 
-// held has research work until release, and tells when its step was cancelled.
+// held makes research work until release, and reports when its step was cancelled.
 func (r *rig) held() (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})
@@ -76,7 +76,7 @@ func (r *rig) held() (working, cancelled chan struct{}, release func()) {
 	return working, cancelled, sync.OnceFunc(func() { close(released) })
 }
 
-// start carries a request to its end in the background.
+// start runs a request to its end in the background.
 func start(t *testing.T, r *Runner, req request.Request) <-chan []*troupev1.Event {
 	t.Helper()
 	done := make(chan []*troupev1.Event, 1)
@@ -98,13 +98,13 @@ func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	}
 	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(ask("s1", "r1")))
 	require.NoError(t, err)
-	require.Positive(t, begun.LeaseLeft, "nobody can take it over")
+	require.Positive(t, begun.LeaseLeft, "no other replica can take it over")
 	release()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 	require.Len(t, rig.asked(), 3)
 }
 
-// Who finds that the turn is another's gives it up at once, and ends its step.
+// A runner that finds its turn taken over stops at once and cancels its step.
 func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	rig := newRig(t)
 	first, memory := rig.hasty(t, "one")
@@ -121,7 +121,7 @@ func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// With its session a turn is gone; whoever watches it is told.
+// Deleting the session ends its turn, and watchers receive the failure.
 func TestTurn_EndsWithItsSession(t *testing.T) {
 	rig := newRig(t)
 	runner, _ := rig.hasty(t, "one")
@@ -137,8 +137,7 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// reclaims is a memory service whose answer to a BeginTurn with a lost epoch takes its time:
-// what it says is applied already.
+// reclaims is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
 type reclaims struct {
 	admit.Memory
 	applied, release chan struct{}
@@ -158,8 +157,7 @@ func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 	}
 }
 
-// A turn that is cancelled while it is taken back from a lost attempt can be closed: under
-// the epoch that it got.
+// A turn that is cancelled while it is reclaimed from a lost attempt is closed under the new epoch.
 func TestTurn_CancelDuringReclaimClosesUnderTheNewEpoch(t *testing.T) {
 	rig := newRig(t)
 	slow := &reclaims{rig.memory, make(chan struct{}), make(chan struct{})}

@@ -80,7 +80,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 		`troupe_steps_total\{.*outcome="failed".*\} 1`,
 		`troupe_steps_retries_total\{.*\} 1`,
 		`troupe_routing_decisions_total\{.*strategy="default",type="fallback"\} 1`,
-		`troupe_routing_decisions_total\{.*strategy="round_robin",type="worker_selection"\} [34]`, // the first of them may be lost before it is told
+		`troupe_routing_decisions_total\{.*strategy="round_robin",type="worker_selection"\} [34]`, // the first of them may be lost before it is published
 		`troupe_step_duration_seconds_sum\{.*outcome="successful".*\} [0-9.e-]+`,
 		`troupe_step_duration_seconds_count\{.*outcome="successful".*\} 2`,
 		`troupe_tool_calls_total\{.*status="success"\} 1`,
@@ -106,7 +106,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a turn has ended").Len())
 }
 
-// How long somebody was waited for, and that it was asked and answered.
+// The metrics and the log have the duration of the wait, and who was asked and answered.
 //
 // Req: OC-30, OC-31
 func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {

@@ -25,8 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/takeover"
 )
 
-// lost drives a request up to research by a runner that then is as one that was killed: it
-// vouches for nothing, and what it does later changes nothing.
+// lost drives a request up to research on a runner that then behaves as if killed: it renews nothing, and its
+// later writes change nothing.
 func (r *rig) lost(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
 	t.Helper()
 	first = r.runner(t, "one")
@@ -36,7 +36,7 @@ func (r *rig) lost(t *testing.T, req request.Request) (first *Runner, ref trace.
 	return first, trace.Ref{Trace: first.active.OfSession(req.Ref()).Trace}, left
 }
 
-// watched are the events of a trace as another runner shows them, to its end.
+// watched are the events of a trace, to its end, as another runner shows them.
 func watched(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
 	t.Helper()
 	for e, err := range r.cfg.Traces.Watch(t.Context(), ref, after) {
@@ -46,7 +46,7 @@ func watched(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*tr
 	return events
 }
 
-// tend tends a runner until the test ends.
+// tend runs the maintenance of a runner until the test ends.
 func tend(t *testing.T, r *Runner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -69,7 +69,8 @@ func (p *poisoned) Claim(ctx context.Context, c trace.Claim) (int64, uint64, err
 	return p.Store.Claim(ctx, c)
 }
 
-// A trace that panics while it is taken up takes down nobody, holds nothing, and may be taken up again.
+// A panic during a takeover does not crash the replica. It releases the permit, and the trace can be taken over
+// again.
 func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
@@ -87,8 +88,8 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
-// Nobody asks again, and the lease of the turn has long to run: the turn goes on all the
-// same, without what is stored nowhere.
+// No client asks again, and the lease of the turn has long to run. The turn still continues, without the
+// credentials, which are stored nowhere.
 func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
 	_, ref, left := rig.lost(t, acting("alice", "s1", "r1"))
@@ -114,7 +115,7 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	require.Equal(t, "two", record.GetOwner())
 }
 
-// Whoever looks for orphans finds them by the roll, and finds nothing of those that live.
+// Maintenance finds orphans among the open traces and leaves traces with a live owner alone.
 func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	rig := newRig(t)
 	second := rig.runner(t, "two")
@@ -148,14 +149,13 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	close(released)
 	events = receive(t, done)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.NotContains(t, story(events), "route warning", "nobody took it")
+	require.NotContains(t, story(events), "route warning", "no replica took it over")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, record.GetOwnerEpoch())
 }
 
-// However many find the same orphan at once, one of them goes on with it, and each thing runs
-// once more at most.
+// If many replicas find the same orphan, one takes it over. Each step runs at most once more.
 func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
@@ -185,7 +185,7 @@ func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	require.Equal(t, 2, answers, "research and synthesis, once each")
 }
 
-// A turn whose time is over when somebody finds it is failed, and not begun again.
+// An orphan that is found after its timeout fails and does not run again.
 func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
@@ -203,7 +203,7 @@ func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// The owner was lost behind the commit that closed the turn: the rest is told.
+// The owner was lost after the commit that closed the turn. The remaining events are published.
 func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
@@ -224,7 +224,7 @@ func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	close(released)
 }
 
-// With its session a turn is gone; its trace must not run for ever.
+// Deleting a session ends its turn; the trace must not stay open for ever.
 func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
@@ -237,8 +237,8 @@ func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
 }
 
-// A turn below another one ends with the session of that, also when nobody is left of those who
-// knew for whom it was: its trace says so.
+// A child turn is erased with its parent's session. Its trace names the parent, in case no replica that knew it
+// is left.
 func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	rig := newRig(t)
 	above := trace.Ref{Trace: strings.Repeat("b", 32)}
@@ -263,7 +263,7 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	require.Contains(t, left, trace.Subject{Session: "s1"})
 }
 
-// A turn that takes down whoever drives it does not take down all.
+// A turn that crashes its orchestrators does not crash all of them.
 func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
@@ -281,7 +281,7 @@ func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	require.Len(t, rig.asked(), ran)
 }
 
-// lateLook is a memory service whose turn changes hands while a caller looks at it.
+// lateLook is a memory service whose turn changes owner during a lookup.
 type lateLook struct {
 	admit.Memory
 	meanwhile func()
@@ -295,8 +295,7 @@ func (l *lateLook) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 	return begun, err
 }
 
-// An owner of whom the memory service has heard nothing new can still not be robbed by one
-// that looked before the turn changed hands.
+// A replica that looked before the turn changed owner cannot take the trace from the new owner.
 func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
@@ -336,7 +335,7 @@ func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// A request may interrupt a turn that another runner drives.
+// A request can interrupt a turn that another runner drives.
 func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
@@ -354,7 +353,7 @@ func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	require.EqualValues(t, 2, events[0].GetTurn())
 }
 
-// A wish that nobody could hear is one of whoever goes on with the trace.
+// A stop request that no owner could receive is applied by the replica that takes over.
 func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
@@ -364,7 +363,7 @@ func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	require.Equal(t, cancelledOutcome, resultOf(watched(t, second, ref, 0)).GetOutcome())
 }
 
-// Who answers calls that wait is told that they are answered, whoever drives the turn.
+// A takeover passes the stored answers to the step.
 func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")

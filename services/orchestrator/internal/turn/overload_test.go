@@ -51,8 +51,8 @@ var took = map[string]time.Duration{
 	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
 }
 
-// bubble is an orchestrator whose time is not the real one: everything else of the mesh is
-// real, and in the same process. It is for the bubble of a test.
+// bubble is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh are real
+// and in the same process.
 type bubble struct {
 	*Runner
 	roster *instances.Cache
@@ -124,8 +124,7 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	return b
 }
 
-// buffered puts room between two ends, as a network has: a pipeline is written before its
-// replies are read.
+// buffered adds a buffer between two ends, as a network has: a pipeline is written before its replies are read.
 func buffered(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		far, err := dial()
@@ -153,18 +152,18 @@ func buffered(dial func() (net.Conn, error)) func(context.Context, string, strin
 	}
 }
 
-// tally is what became of the turns of one tenant.
+// tally counts the outcomes of the turns of one tenant.
 type tally struct {
 	offered, refused int
 	good             int           // ended with an answer within the deadline, and while load was offered
 	late             int           // the caller had gone
 	failed           []string      // why
-	refusal          time.Duration // the longest until somebody was refused
+	refusal          time.Duration // the longest until a request was rejected
 	waited           time.Duration // the longest until the first event of a turn
 	calls, atOnce    int           // calls that were open, and at most
 }
 
-// crowd offers load, and notes what becomes of it.
+// crowd offers load and records the outcomes.
 type crowd struct {
 	*bubble
 	during   time.Duration
@@ -175,8 +174,8 @@ type crowd struct {
 	all map[string]*tally
 }
 
-// load offers so many turns a second of each tenant for a while, whatever becomes of them:
-// nobody waits for an answer before the next one asks.
+// load offers a rate of turns per second for each tenant for a while. It is open loop: callers do not wait for
+// an answer before the next request.
 func (b *bubble) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*tally {
 	t.Helper()
 	c := &crowd{bubble: b, during: during, deadline: deadline, began: time.Now(), all: map[string]*tally{}}
@@ -237,14 +236,14 @@ func (c *crowd) note(tenant string, what func(*tally)) {
 	what(c.all[tenant])
 }
 
-// defaults are those of the flags.
+// defaults are the defaults of the flags.
 func defaults(places int) gate.Config {
 	return gate.Config{Turns: func() int { return places }, QueueTime: 5 * time.Second}
 }
 
-// At five times of what the mesh can do it does as much as at one time of it. Nothing that was
-// admitted fails, or ends too late for its caller; the rest is refused at once, or within the
-// time that it may wait. How much is held for callers does not depend on how many come.
+// At five times its capacity the mesh does as much work as at its capacity. No admitted turn fails or ends
+// after its deadline. The rest is rejected at once, or within its queue time. Memory for queued callers does
+// not depend on how many arrive.
 func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	const during, deadline = 20 * time.Second, 10 * time.Second
 	good := map[float64]int{}
@@ -268,7 +267,7 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	}
 }
 
-// A tenant that asks for its fair share gets all of it, and soon, whatever another asks for.
+// A tenant that asks for its fair share gets all of it, and soon, whatever another tenant asks for.
 func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, defaults)

@@ -26,8 +26,8 @@ func (m *mines) RenewTurn(ctx context.Context, h memory.Lease, lease time.Durati
 	return m.Memory.RenewTurn(ctx, h, lease)
 }
 
-// A panic in a goroutine beside a turn ends the turn, says nothing of it, and is counted; the
-// orchestrator and the next turn of the session go on.
+// A panic in a background goroutine of a turn ends the turn without exposing its text, and is counted. The
+// orchestrator and the next turn of the session continue.
 func TestRun_PanicInABackgroundTaskEndsItsTurnOnly(t *testing.T) {
 	r := newRig(t)
 	runner := r.runner(t, "one")

@@ -15,13 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 )
 
-// A coordinator that plans for two others, and a step behind their tasks.
+// planner is a coordinator that plans for two others, and a step after their tasks.
 const planner = `
     plan: {agent: coordinator, next: sum, expects: tasks, plan: {agents: [research, clarification], max: 3, parallel: PARALLEL}}
     sum: {agent: synthesis, end: true, task: Sum up what was found., constraints: [be short]}
 `
 
-// planRig has a coordinator that makes the tasks; each agent says what it was asked.
+// planRig has a coordinator that plans the tasks; each agent repeats what it was asked.
 func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -82,8 +82,8 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 	}
 }
 
-// The prompt of a planner has what the folder of the workflows says of agents, and nothing that a
-// worker registered.
+// The planner's prompt has what the workflow folder declares about agents, and nothing that a worker
+// registered.
 //
 // Req: S14
 func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
@@ -99,8 +99,8 @@ func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 	}
 }
 
-// The stages of a turn with a planner are in the order of those of any other: the plan before what
-// is routed, one decision for each step before it executes.
+// The stages of a turn with a planner keep the usual order: the plan precedes routing, and each step has one
+// decision before it executes.
 func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 	rig := planRig(t, "true", two...)
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
@@ -119,7 +119,7 @@ func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 	require.Equal(t, map[int32]int{1: 1, 2: 1, 3: 1, 4: 1}, decided)
 }
 
-// A planner that has nothing to plan need not say anything either.
+// A planner without tasks need not produce text either.
 func TestTurn_ContinuesAfterAnEmptyPlan(t *testing.T) {
 	rig := planRig(t, "false")
 	rig.on("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })
@@ -151,8 +151,7 @@ func TestTurn_FailsWhenATaskFails(t *testing.T) {
 	require.Equal(t, []progress.Stage{progress.Completed, progress.Failed, progress.Cancelled, progress.Cancelled}, stages)
 }
 
-// Whoever takes a turn over in the middle of its tasks goes on with those that are left, as they
-// were planned: nobody plans again.
+// A takeover in the middle of the tasks runs the remaining ones as planned, without planning again.
 func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
 	rig := planRig(t, "false", two...)
 	working := make(chan struct{})

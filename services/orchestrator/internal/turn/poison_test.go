@@ -17,16 +17,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
-// revive has an instance of research started anew.
+// revive restarts an instance of research.
 func (r *rig) revive(id string, times int) {
 	r.roster.Apply(registry.Update{Put: &registry.Instance{
 		ID: id, Agent: "research", Address: r.address, State: lifecycle.Ready, Capacity: 16, Incarnation: int64(times),
 	}})
 }
 
-// A step that takes down each worker is tried by both that there are, although they come back at
-// once, three times in all, and never again: its turn is on the list of those that wait for a person,
-// and the same request runs nothing (guarantee F22).
+// A step that crashes each worker is tried three times in all, on both instances although they restart at once,
+// and never again. Its turn is listed as quarantined for an operator, and the same request runs nothing
+// (guarantee F22).
 func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -66,8 +66,7 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome(), "the session goes on")
 }
 
-// An instance that comes back faster than anybody else is asked does not have the step three times
-// while there is another.
+// An instance that restarts quickly does not get the step three times while there is another instance.
 func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +89,7 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	}
 }
 
-// Where there are two, and they stay away, both have had it, and it ends there.
+// With two instances that stay down, each gets the step once and the turn ends.
 func TestTurn_PoisonStepEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
 	rig.wait = 50 * time.Millisecond

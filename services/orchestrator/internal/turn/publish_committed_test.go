@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// seeing carries a request to its end, and tells its trace when its client sees some text.
+// seeing runs a request to its end, and sends its trace id when its client sees the text.
 func seeing(t *testing.T, r *Runner, req request.Request, text string) (seen chan string, done chan []*troupev1.Event) {
 	t.Helper()
 	seen, done = make(chan string, 1), make(chan []*troupev1.Event, 1)
@@ -35,8 +35,8 @@ func seeing(t *testing.T, r *Runner, req request.Request, text string) (seen cha
 	return seen, done
 }
 
-// A step that was committed is told, whatever ends the turn before its worker came to say so:
-// who watches is told of all that the session holds.
+// A committed step is published even if the turn ends before its worker reports the result. Watchers see
+// everything that the session holds.
 func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent   string // whose worker says nothing any more, behind its commit
@@ -105,7 +105,7 @@ func cancelled(t *testing.T, r *Runner, ref trace.Ref) {
 	require.NoError(t, r.CancelTrace(t.Context(), ref, ""))
 }
 
-// A trace that is full has room for its end, and for nothing that is to be told before it.
+// A full trace still has room for its last event, but not for events before it.
 func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// only are the payloads of one kind.
+// only returns the payloads of one kind.
 func only[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
 	for _, e := range events {
 		if p := payload(e); p != nil {
@@ -22,7 +22,7 @@ func only[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (al
 	return all
 }
 
-// What each stage tells. The trace of a result is that which its trace_id names.
+// Each stage publishes its data. The trace of a result is the one that its trace_id names.
 //
 // Req: OC-3
 func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
@@ -89,7 +89,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
 }
 
-// One step fails and its default comes, and one is lost and tried again.
+// One step fails and its default follows; another one is lost and retried.
 //
 // Req: OC-21
 func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// unfailing cannot close turns without an answer.
+// unfailing is a memory service that cannot close a failed turn.
 type unfailing struct {
 	admit.Memory
 	asked func()
@@ -29,7 +29,7 @@ func (m *unfailing) FailTurn(context.Context, memory.Fail) (session.Turn, error)
 	return session.Turn{}, failure.New(failure.SystemDisk, "test", "no")
 }
 
-// dying is a runner that goes away before it can close a turn that has failed.
+// dying is a runner that stops before it can close a turn that has failed.
 func (r *rig) dying(t *testing.T, req request.Request) {
 	t.Helper()
 	runner := r.runner(t, "one")
@@ -51,8 +51,8 @@ func (r *rig) dying(t *testing.T, req request.Request) {
 	r.leasesRunOut()
 }
 
-// A turn that a branch failed, and whose orchestrator died before it could say so, has not survived
-// that because another one told the decisions about the round again.
+// A branch failed the turn, and its orchestrator died before it could close the turn. A takeover publishes the
+// decisions of the round again. That does not make the failure a handled one.
 func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
@@ -81,7 +81,7 @@ func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 }
 
-// Where nobody could be chosen the next owner chooses again.
+// Where no agent could be chosen the next owner chooses again.
 func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	rig := choiceRig(t)
 	rig.can("research", lifecycle.Paused, nil, "docs")
@@ -92,8 +92,7 @@ func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
-// A turn that brought answers failed. What goes on with it does not do again what the turn before
-// that had failed in and survived.
+// A turn with answers failed. A resume does not repeat a failure that the turn before it had handled.
 func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
@@ -119,7 +118,7 @@ func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[before:])
 }
 
-// What is done anew is chosen anew.
+// A step that runs again is chosen again.
 func TestTurn_ForkChoosesItsFirstStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
@@ -131,7 +130,7 @@ func TestTurn_ForkChoosesItsFirstStep(t *testing.T) {
 	require.Equal(t, []string{"clarification", "synthesis"}, rig.asked()[2:])
 }
 
-// A turn that goes on tells of the steps that it did not do, as of those that it did.
+// A resumed turn publishes the steps of the earlier turn along with its own.
 func TestTurn_ResumesThePlanAndTheState(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")

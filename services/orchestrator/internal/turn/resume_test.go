@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// line is three steps one after the other.
+// line is three steps in sequence.
 const line = `
     a: {agent: coordinator, next: b}
     b: {agent: research, next: c}
@@ -31,13 +31,13 @@ func lineRig(t *testing.T) *rig {
 	return rig
 }
 
-// goingOn goes on with the turn of a trace in session s1.
+// goingOn resumes the turn of a trace in session s1.
 func goingOn(events []*troupev1.Event, requestID string) request.Request {
 	return request.Request{Session: "s1", RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
 
-// The third of three steps fails for want of an API. What was done is told, and the turn that goes
-// on does the third step only, under the same number, with the journal that it left.
+// The third of three steps fails because an API is unavailable. The finished steps are published. The resumed
+// turn runs only the third step, under the same number and with its journal.
 //
 // Req: OC-26, OC-27
 func TestTurn_ResumesAFailedTurn(t *testing.T) {
@@ -94,7 +94,7 @@ func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	require.Len(t, rig.asked(), 4)
 }
 
-// One of two branches fails, and in a way that another step has survived before.
+// One of two branches fails with a mode that another step handled earlier.
 func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, `
@@ -136,7 +136,7 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	require.Equal(t, rig.steps()[0].GetTurnId(), last.GetOriginTurnId())
 }
 
-// The orchestrator dies while the step is done again. Who adopts the turn knows what was done.
+// The orchestrator dies while the step runs again. The replica that takes over knows the prior results.
 func TestTurn_ResumedTurnSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "zero")
@@ -183,8 +183,8 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 		"no way":          {hopeless, nil, failure.TurnNotOpen, "agent_logic, is none that passes"},
 		"a target":        {hopeless, func(r *request.Request) { r.Target = "w" }, failure.UserInvalidInput, "target: "},
 		"another session": {hopeless, func(r *request.Request) { r.Session = "s2" }, failure.UserInvalidInput, "session_id: the trace is of session s1"},
-		"somebody else's": {broken, func(r *request.Request) { r.User = "bob" }, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
-		"nobody's":        {broken, nil, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
+		"another user's":  {broken, func(r *request.Request) { r.User = "bob" }, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
+		"without a user":  {broken, nil, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
 		"not known":       {done, func(r *request.Request) { r.From.Trace = "00000000000000000000000000000001" }, failure.NotFound, "no trace 0000"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 	require.Len(t, rig.asked(), ran)
 }
 
-// A turn that goes on stays in the run, is bound to what was chosen and has left of its budget what
-// the one before it left. A fork begins a run, with a budget of its own.
+// A resumed turn stays in the run, keeps the choices, and has the rest of the earlier turn's budget. A fork
+// begins a run with a budget of its own.
 //
 // Req: OC-27
 func TestTurn_ResumesInTheSameRun(t *testing.T) {
@@ -230,7 +230,7 @@ func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	require.Equal(t, "research", choices(broken)[0].GetTarget())
 	require.EqualValues(t, 3, resultOf(broken).GetPartial().GetTotalSteps(), "what chooses is none, and not what comes of it")
 	rig.on("synthesis", nil)
-	rig.can("research", lifecycle.Paused, nil) // whom nobody would choose now
+	rig.can("research", lifecycle.Paused, nil) // which no new choice would select
 
 	on := collect(t, runner, goingOn(broken, "r2"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))

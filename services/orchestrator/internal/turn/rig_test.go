@@ -47,10 +47,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
 
-// retention of traces in these tests; that of turns is longer.
+// retention of traces in these tests. Turns are kept longer.
 const retention = time.Hour
 
-// rig is a mesh but for its workers: those are one server that does what a test says.
+// rig is a mesh whose workers are one server that does what a test says.
 type rig struct {
 	*scriptedWorker
 	redis     *miniredis.Miniredis // of the traces
@@ -134,7 +134,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 	})
 }
 
-// begin is what an orchestrator asks the memory service for a request.
+// begin is what an orchestrator sends to the memory service for a request.
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
@@ -178,7 +178,7 @@ type scriptedWorker struct {
 
 	starts atomic.Int32 // Startups that came
 
-	tenant func(sessionID string) string // whose a session is; nil: nobody's
+	tenant func(sessionID string) string // returns the tenant of a session (nil means the default)
 
 	mu       sync.Mutex
 	scripts  map[string]func(*scriptedStep) error // by agent
@@ -267,7 +267,7 @@ func (s *scriptedStep) result(r *troupev1.StepResult) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
-// say does what a worker does with an answer: streams, commits, tells the result.
+// say does what a worker does with an answer: it streams the text, commits, and returns the result.
 func (s *scriptedStep) say(text string) error {
 	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
@@ -275,7 +275,7 @@ func (s *scriptedStep) say(text string) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text = text })
 }
 
-// commit commits a result and tells it.
+// commit commits a result and returns it to the orchestrator.
 func (s *scriptedStep) commit(fill func(*troupev1.StepResult)) error {
 	r, err := s.store(fill)
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 	return r, err
 }
 
-// vanish is what a worker's kill looks like from outside.
+// vanish cuts the connections, as the kill of a worker does.
 func (s *scriptedStep) vanish() error {
 	s.worker.conns.cut()
 	<-s.stream.Context().Done()
@@ -347,8 +347,8 @@ func ask(sessionID, requestID string) request.Request {
 	return request.Request{Session: sessionID, RequestID: requestID, Text: "What may an agent write?"}
 }
 
-// collect carries a request to the end of its trace, and checks what holds for every one.
-// It tells of the first event: who watches from then on sees the text deltas too.
+// collect runs a request to the end of its trace and checks what holds for every trace. It calls first after
+// the first event; a watcher that attaches then sees the text deltas too.
 func collect(t *testing.T, r *Runner, req request.Request, first ...func()) []*troupev1.Event {
 	t.Helper()
 	var all []*troupev1.Event

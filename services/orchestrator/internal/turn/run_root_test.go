@@ -26,7 +26,7 @@ func within(req request.Request, root string) request.Request {
 	return req
 }
 
-// inRun checks that all that is told and given out belongs to a run.
+// inRun checks that all events and steps belong to a run.
 func (r *rig) inRun(t *testing.T, root string, events []*troupev1.Event, steps []*troupev1.ExecuteStepRequest) {
 	t.Helper()
 	require.NotEmpty(t, events)
@@ -39,11 +39,10 @@ func (r *rig) inRun(t *testing.T, root string, events []*troupev1.Event, steps [
 	}
 }
 
-// A run has the trace with which it began at all decisions and steps of all its turns: those that an
-// agent asks for, also when a worker and an orchestrator are lost, and those that go on with answers.
-// What is logged has it, and what fails. (What happens inside of a step has it, too, and the calls of
-// the memory service: see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn; whom a remote
-// agent asks: see TestAgent_AsksWithinItsRun.)
+// A run keeps its root trace in all decisions and steps of all its turns: child turns, turns with answers, and
+// after a lost worker or orchestrator. Its log lines and failures have it too. (For the inside of a step and
+// the calls to the memory service see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn; for remote
+// agents see TestAgent_AsksWithinItsRun.)
 //
 // Req: OC-10
 func TestRun_KeepsItsRootTrace(t *testing.T) {
@@ -82,8 +81,8 @@ func TestRun_KeepsItsRootTrace(t *testing.T) {
 	}
 }
 
-// A turn that nobody else asks for begins a run. Who asks on behalf of a turn that names no run is in
-// the run that began there; and whoever asks again, or takes a turn over, finds it where it was.
+// A turn without a parent begins a run. A child of a turn without a run belongs to the run of that turn. A
+// repeated request or a takeover finds the run unchanged.
 //
 // Req: OC-10
 func TestRun_RootNeverChanges(t *testing.T) {
@@ -112,7 +111,7 @@ func TestRun_RootNeverChanges(t *testing.T) {
 	require.ErrorContains(t, err, "parent.root_trace_id")
 }
 
-// A failure says in which run it is, the same however deep it failed.
+// A failure names its run, at any depth.
 func TestRun_FailureNamesTheRun(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
@@ -125,7 +124,7 @@ func TestRun_FailureNamesTheRun(t *testing.T) {
 	require.Equal(t, events[0].GetTraceId(), facts[failure.FactTrace])
 }
 
-// Who asks may trace by OpenTelemetry: the steps of the turn are in that trace.
+// If the caller sends an OpenTelemetry trace, the steps of the turn belong to that trace.
 func TestRun_IsInTheW3CTraceOfItsCaller(t *testing.T) {
 	rig := newRig(t)
 	callers := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}, TraceFlags: trace.FlagsSampled})

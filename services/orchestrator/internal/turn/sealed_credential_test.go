@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// login is a call of research that lacks a credential, whose key is at an instance.
+// login is a call of research that needs a credential, sealed for a key of an instance.
 func login(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
 	t.Helper()
 	key, err := broker.New(instance).Ask("s1", "mailbox")
@@ -30,8 +30,8 @@ func sealed(id string) execution.Answer {
 	return execution.Answer{ID: id, Verdict: execution.Approve, Sealed: "\x00sealed\xff"}
 }
 
-// The turn that brings the credential goes on where the key is, and nobody who watches gets to
-// see even what is sealed.
+// The turn with the credential continues on the instance that has the key. Watchers do not see even the sealed
+// credential.
 //
 // Req: LP-37
 func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
@@ -71,7 +71,7 @@ func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 	}
 }
 
-// One that is gone does not hold the turn up: whoever stands in asks again.
+// An instance that is gone does not delay the turn: another instance asks for the credential again.
 func TestTurn_SendsACredentialElsewhereWhenItsInstanceIsGone(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -26,9 +26,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// A turn whose orchestrator hangs is taken over by another, under the same trace and
-// without a second run of what was committed; what the first one does later changes
-// nothing.
+// Another replica takes over the turn of a hanging orchestrator, under the same trace and without rerunning
+// committed steps. Later writes of the first orchestrator change nothing.
 func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -79,8 +78,8 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// drivenUpTo returns once the step of an agent has started in a request's turn, for all to
-// see: the trace has its owner then. What ends the stream comes later.
+// drivenUpTo returns once an agent's step has started in a request's turn and is visible: the trace has its
+// owner then. The channel receives what ends the stream.
 func drivenUpTo(t *testing.T, r *Runner, req request.Request, agent string) (ended <-chan error) {
 	t.Helper()
 	left, shown := make(chan error, 1), make(chan struct{})
@@ -106,7 +105,7 @@ func said(req *troupev1.ExecuteStepRequest) (texts []string) {
 	return texts
 }
 
-// stored leaves the text deltas out.
+// stored returns the events without text deltas.
 func stored(events []*troupev1.Event) (all []*troupev1.Event) {
 	for _, e := range events {
 		if e.GetSequence() > 0 {
@@ -116,7 +115,7 @@ func stored(events []*troupev1.Event) (all []*troupev1.Event) {
 	return all
 }
 
-// What the steps have said since does not change how the turn was routed.
+// Later results do not change how the turn was routed.
 func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
@@ -143,8 +142,8 @@ func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis", "synthesis"}, rig.asked())
 }
 
-// An orchestrator that died before it stored an event leaves a turn without a trace: it is
-// said how to go on, and the same request does once the lease has run out.
+// An orchestrator that dies before it stores an event leaves a turn without a trace. The error says how to
+// continue, and the same request does so once the lease has expired.
 func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -165,8 +164,8 @@ func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 }
 
-// Turns are kept longer than traces: a repeated request is answered from the turn then,
-// and never run again (guarantee F13).
+// Turns are kept longer than traces. A repeated request is then answered from the turn, and never runs again
+// (guarantee F13).
 func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -195,8 +194,8 @@ func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	require.Len(t, rig.asked(), ran)
 }
 
-// The orchestrator that closed the turn died before it stored the last event: the same
-// request ends the trace, for whoever watches it.
+// The orchestrator that closed the turn died before it stored the last event. The same request ends the trace
+// for its watchers.
 func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -236,22 +235,22 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	require.Equal(t, ref.Trace, events[0].GetTraceId())
 	require.Equal(t, []string{
 		"execute step_started synthesis", "execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result",
-	}, story(stored(events))[9:], "all is told")
+	}, story(stored(events))[9:], "everything is published")
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked(), "nothing ran again")
-	require.Empty(t, cmp.Diff(resultOf(events), receive(t, left).GetTurnResult(), protocmp.Transform()), "for whoever watches it anywhere")
+	require.Empty(t, cmp.Diff(resultOf(events), receive(t, left).GetTurnResult(), protocmp.Transform()), "for watchers on every replica")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetState())
 }
 
-// abandoned returns once a runner drives a trace no more.
+// abandoned returns once a runner no longer drives a trace.
 func abandoned(t *testing.T, r *Runner, ref trace.Ref) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.OfTrace(ref) == nil }, patience, time.Millisecond)
 }
 
-// A routing step that failed is not stored. Whoever takes the turn over does not ask again
-// behind a step that is: the answer could be another one.
+// The failure of a routing step is not stored. A takeover does not run it again before a stored step, because
+// the answer could differ.
 func TestTurn_TakeoverKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
@@ -275,14 +274,14 @@ func TestTurn_TakeoverKeepsTheDefaultRoute(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 }
 
-// unclaimable is a store of traces that takes no trace over.
+// unclaimable is a trace store that rejects every takeover.
 type unclaimable struct{ trace.Store }
 
 func (unclaimable) Claim(context.Context, trace.Claim) (int64, uint64, error) {
 	return 0, 0, failure.New(failure.SystemDisk, "test", "no")
 }
 
-// A turn that cannot be driven is not held until its lease runs out.
+// A turn that cannot be driven fails at once and does not wait for its lease to expire.
 func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
@@ -302,7 +301,7 @@ func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r2"))).GetOutcome())
 }
 
-// The same request finds its turn, whether or not anybody could answer a new one.
+// The same request finds its turn even when no agent could answer a new one.
 func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -319,7 +318,7 @@ func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 	}
 
-	// Nobody knows who is there before the registry was read.
+	// Before the registry was read no instance is known.
 	rig.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	for _, err := range rig.runner(t, "two").Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)

@@ -65,7 +65,7 @@ func TestTurn_RunsAllStages(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// An agent that nobody has started yet is started on the way, once for all its turns.
+// A turn starts an agent that is not ready, once for all turns.
 //
 // Req: LC-34
 func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked()[:3])
 }
 
-// An agent that was stopped has the last word, whatever the workflow would do next.
+// A stop of an agent ends the turn, whatever the workflow would do next.
 func TestTurn_StopEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
@@ -137,7 +137,7 @@ func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 	require.Equal(t, []string{"clarification"}, second.GetAlternatives())
 }
 
-// Whatever becomes of a step, the turn has one end, and the session takes the next turn.
+// Whatever happens to a step, the turn ends once and the session accepts the next turn.
 //
 // Req: LP-17
 func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
@@ -239,7 +239,7 @@ func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 	require.Equal(t, []string{"step_started", "text_delta", "warning", "tool_progress", "subtask_started", "text_delta", "step_finished"}, heard)
 }
 
-// Who asks is told and stored, and is no part of what a request id stands for.
+// The requesting call is published and stored, and is not part of the request's fingerprint.
 func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -257,7 +257,7 @@ func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	require.NotNil(t, again[0].GetTurnStarted().GetParent())
 }
 
-// The worker is killed between its commit and its result: the answer is there.
+// The worker is killed between its commit and its result. The answer is recovered.
 func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	rig := newRig(t)
 	rig.on("synthesis", func(s *scriptedStep) error {
@@ -275,7 +275,7 @@ func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// A worker that tells an answer without a commit would leave the session without it.
+// An uncommitted answer would be missing from the session, so it is dropped.
 func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 	rig := newRig(t)
 	rig.on("synthesis", func(s *scriptedStep) error {
@@ -304,8 +304,8 @@ func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// A runner that stops takes nothing new, lets turns end as long as it may, and hands the
-// rest over: another goes on at once, under the same trace.
+// A closing runner admits no new turns, waits for running ones within its limit, and hands over the rest.
+// Another runner continues them at once, under the same trace.
 func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -326,7 +326,7 @@ func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	}
 
 	second := rig.runner(t, "two")
-	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, second, ask("s1", "r2"))), "it is left to who goes on with it")
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, second, ask("s1", "r2"))), "the replica that takes over continues it")
 	events := collect(t, second, ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
@@ -351,12 +351,12 @@ func TestRunner_CloseWaitsForTurns(t *testing.T) {
 	receive(t, closed)
 }
 
-// Nothing of a call that is refused is stored.
+// A rejected call stores nothing.
 func TestRunner_RejectsUnknownTargets(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
-	req.Target = "nobody"
+	req.Target = "nowhere"
 	for e, err := range runner.Orchestrate(t.Context(), req) {
 		require.Nil(t, e)
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
@@ -366,7 +366,7 @@ func TestRunner_RejectsUnknownTargets(t *testing.T) {
 	require.Empty(t, rig.redis.Keys())
 }
 
-// A caller that goes away takes nothing with it.
+// A caller that disconnects does not end its turn.
 func TestRunner_TurnOutlivesItsCaller(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

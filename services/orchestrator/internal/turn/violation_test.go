@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// violations are those on a trace.
+// violations are the ownership violations on a trace.
 func violations(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
 	for _, e := range events {
 		if v := e.GetOwnershipViolation(); v != nil {
@@ -27,8 +27,8 @@ func count(all []string, name string) int {
 	return len(all) - len(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == name }))
 }
 
-// What a worker sends back of the place of its step must be what it was given: a changed trace_id,
-// and each of the others, is a violation. It is on the trace, and the step fails with it.
+// A worker must return the context of its step unchanged. A change of the trace_id or of any other field is a
+// violation. It is on the trace, and the step fails with it.
 //
 // Req: SO-12
 func TestTurn_ReportsAChangedContext(t *testing.T) {
@@ -59,7 +59,7 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 	}
 }
 
-// A result is of the step that was given.
+// A result must belong to the step that was given.
 func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *scriptedStep) error {
@@ -70,7 +70,7 @@ func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	require.Equal(t, "agent", found[0].GetKey())
 }
 
-// What a worker was refused by the memory service is on the trace once, whether it tells it or not.
+// A write that the memory service rejected is on the trace once, whether or not the worker reports it.
 //
 // Req: SO-12
 func TestTurn_ReportsAViolationOfAFailedStepOnce(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// The routing authority gets to see the same of a turn for each of its decisions.
+// The routing authority sees the same view of a turn for each of its decisions.
 //
 // Req: OC-14
 func TestInquiry_IsTheSameForEveryDecision(t *testing.T) {
@@ -53,7 +53,7 @@ func TestTurn_PolicyPrefersTheInstanceThatCanOpenACredential(t *testing.T) {
 	}
 }
 
-// There is a goal in words, whatever the user sent.
+// The goal has words, whatever the user sent.
 func TestGoal_IsNeverEmpty(t *testing.T) {
 	sent := conversation.User("")
 	sent.Attachments = []conversation.Attachment{{Name: "a.pdf"}, {Name: "b.png"}}

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// Every combination that can be has one row in the table, and no row is without a combination.
+// The table has exactly one row for every possible combination.
 func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	possible := map[Kind][]Found{
 		Text:    {NotAsked},
