@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// floor is the least epoch of a generation.
+// floor is the lowest epoch of a generation.
 func floor(generation int64) int64 { return generation << 32 }
 
 // guarded is a store under a guard that runs until the test ends.
@@ -63,7 +63,7 @@ func guard(t *testing.T, url string, records registry.StoreRecords) *guarded {
 	return g
 }
 
-// rollbacks is what the metric counts.
+// rollbacks is the value of the rollback metric.
 func (g *guarded) rollbacks(t *testing.T) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -81,7 +81,7 @@ func (g *guarded) rollbacks(t *testing.T) int64 {
 	return n
 }
 
-// begin opens a turn of a new session, again and again while the store does not.
+// begin opens a turn of a new session, and retries until the store accepts it.
 func (g *guarded) begin(t *testing.T, sessionID string) session.Turn {
 	t.Helper()
 	var begun memory.Begun
@@ -129,16 +129,16 @@ func eventually(t *testing.T, ask func(context.Context) error) {
 	}
 }
 
-func TestGuard_KnowsNothingBeforeItHasLooked(t *testing.T) {
+func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
 	g, err := generation.New(generation.Config{Records: inmem.NewStores(), Log: zap.NewNop(), Metrics: metric.NewMeterProvider()})
 	require.NoError(t, err)
 	_, err = g.Generation()
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
 }
 
-// Another process over the same data is a generation of its own, and a turn that was open
-// before may still be committed.
-func TestGuard_RestartLiftsEpochs(t *testing.T) {
+// Another process over the same data begins a new generation. A turn that was open before can still be
+// committed.
+func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	server := redistest.New(t)
 	g := guard(t, "redis://"+server.Addr, inmem.NewStores())
 	open := g.begin(t, "s1")
@@ -153,9 +153,9 @@ func TestGuard_RestartLiftsEpochs(t *testing.T) {
 	require.Zero(t, g.rollbacks(t))
 }
 
-// The holder of a turn whose answer was lost gets an epoch of the new generation: who had
-// the one of before is nobody, or somebody else.
-func TestGuard_HolderAsksAgainInTheNextGeneration(t *testing.T) {
+// A holder whose reply was lost gets an epoch of the new generation, because its old epoch may belong to
+// another holder.
+func TestGuard_RepeatedBeginGetsTheNextGeneration(t *testing.T) {
 	server := redistest.New(t)
 	g := guard(t, "redis://"+server.Addr, inmem.NewStores())
 	require.EqualValues(t, 1, g.begin(t, "s1").Epoch)
@@ -166,7 +166,7 @@ func TestGuard_HolderAsksAgainInTheNextGeneration(t *testing.T) {
 	require.Equal(t, 2, again.Attempt)
 }
 
-func TestGuard_BackupThatIsRestoredRaisesTheAlarm(t *testing.T) {
+func TestGuard_DetectsARestoredBackup(t *testing.T) {
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func TestGuard_BackupThatIsRestoredRaisesTheAlarm(t *testing.T) {
 	}
 }
 
-// Replicas of the service agree, whoever notices first.
+// Replicas of the service agree on the generation, whichever notices first.
 func TestGuard_ReplicasAgree(t *testing.T) {
 	server := redistest.New(t)
 	records := inmem.NewStores()
@@ -254,9 +254,8 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 	require.Equal(t, floor(1), g.begin(t, "s4").Epoch)
 }
 
-// A master of a Cluster that comes back with older data, or none, grants no epoch again, and
-// neither do the others.
-func TestGuard_MasterOfAClusterGoesBackInTime(t *testing.T) {
+// When a Cluster master returns with older data or none, no master grants an old epoch again.
+func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +309,7 @@ func TestGuard_MasterOfAClusterGoesBackInTime(t *testing.T) {
 	}
 }
 
-// Masters that come and go are another generation, and no alarm.
+// A failover begins a new generation without an alarm.
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	records := inmem.NewStores()
 	g := guard(t, redistest.Cluster(t), records)

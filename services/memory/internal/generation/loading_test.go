@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 )
 
-// loading is a store that does not answer the first few times.
+// loading is a store that fails the first few calls.
 type loading struct{ left int }
 
 func (l *loading) Identity(context.Context) (generation.Identity, error) {
@@ -29,9 +29,8 @@ func (l *loading) Beat(context.Context, string, int64) (int64, error) { return 1
 func (l *loading) Remember(context.Context, generation.Mark) error    { return nil }
 func (l *loading) Recall(context.Context) (generation.Mark, error)    { return generation.Mark{}, nil }
 
-// A store that was just started is asked again soon, not at the next tick: until then no
-// turn begins.
-func TestGuard_DoesNotWaitForTheTickWhileNothingBegins(t *testing.T) {
+// A store that just started is checked again soon, before the next tick: until then no turn begins.
+func TestGuard_ChecksALoadingStoreBeforeTheNextTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard, err := generation.New(generation.Config{
 			Records: inmem.NewStores(), Name: "redis", Every: time.Hour, Log: zap.NewNop(), Metrics: noop.NewMeterProvider(),

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// guarded runs a Redis with the users of deploy/redis, whose passwords are their names, and
-// a client that may do all.
+// guarded runs a Redis with the users of deploy/redis, whose passwords are their names, and returns an admin
+// client.
 func guarded(t *testing.T) (addr string, admin *redis.Client, users string) {
 	t.Helper()
 	source, err := os.ReadFile("../../../../deploy/redis/users.acl")
@@ -38,8 +38,8 @@ func guarded(t *testing.T) (addr string, admin *redis.Client, users string) {
 	return addr, admin, string(source)
 }
 
-// The user of the service may do what the service does, and nothing else.
-func TestStore_AsItsUser(t *testing.T) {
+// The Redis user of the service has exactly the permissions that the service needs.
+func TestStore_RunsAsItsUser(t *testing.T) {
 	addr, admin, users := guarded(t)
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("memory\n"), 0o600))
@@ -52,7 +52,7 @@ func TestStore_AsItsUser(t *testing.T) {
 
 	require.NoError(t, s.Durable(t.Context()))
 	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
-	_, err = s.Expire(t.Context(), "nobody", time.Hour)
+	_, err = s.Expire(t.Context(), "none", time.Hour)
 	require.NoError(t, err)
 	_, err = s.Beat(t.Context(), "", 1)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestStore_AsItsUser(t *testing.T) {
 			if !ok || command == "wait" || strings.HasPrefix(command, "cluster|") {
 				continue
 			}
-			require.Contains(t, stats["Commandstats"], "cmdstat_"+command, "nobody uses it")
+			require.Contains(t, stats["Commandstats"], "cmdstat_"+command, "no operation uses it")
 		}
 	}
 
@@ -98,8 +98,8 @@ func TestStore_AsItsUser(t *testing.T) {
 	}
 }
 
-// Ping asks for what the user may do, and for no more.
-func TestPing_AsksForWhatTheUserMayDo(t *testing.T) {
+// Ping checks what the user may do, and needs no more itself.
+func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 	users, err := os.ReadFile("../../../../deploy/redis/users.acl")
 	require.NoError(t, err)
 	may := map[string]bool{}

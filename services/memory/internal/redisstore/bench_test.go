@@ -49,10 +49,10 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// some is how many turns are made of one kind before it is the turn of the other.
+// some is how many turns of one kind are made before those of the other.
 const some = 200
 
-// share has clients make turns, and returns how long they took.
+// share lets clients make turns, and returns the time that they took.
 func share(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
 	b.Helper()
 	var next atomic.Int64
@@ -85,7 +85,7 @@ func oneTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
 	return err
 }
 
-// bareTurn sends what oneTurn makes Redis do.
+// bareTurn sends the Redis commands of oneTurn.
 func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
 	q := ask(ref.Session, fmt.Sprint(n))
 	said, err := messages.Body(q.Message)
@@ -144,7 +144,7 @@ func BenchmarkLoadHistory(b *testing.B) {
 	}
 }
 
-// filled is a session with so many messages.
+// filled creates a session with the given number of messages.
 func filled(b *testing.B, s *Store, messages int) session.Ref {
 	b.Helper()
 	q := ask(rand.Text(), "t1")
@@ -188,8 +188,8 @@ func BenchmarkJournal(b *testing.B) {
 	}
 }
 
-// round is what a step notes at its nth model call, from 0: a tool of before, what the model
-// said, and its next tool.
+// round is what a step writes to the journal at its nth model call, from 0: the earlier tool's result, the
+// reply, and the next tool.
 func round(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// long is a session of a user with so many messages of the most that one may have.
+// long creates a session of a user with the given number of messages of the largest size.
 func long(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 	t.Helper()
 	b := ask(id, "t1")
@@ -39,13 +39,13 @@ func long(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 		require.NoError(t, err)
 	}
 	_, err = s.FailTurn(t.Context(), memory.Fail{
-		Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
+		Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 	})
 	require.NoError(t, err)
 	return b
 }
 
-// sent is how many bytes Redis has sent to its clients.
+// sent is the number of bytes that Redis has sent to its clients.
 func sent(t *testing.T, s *Store) int64 {
 	t.Helper()
 	info, err := s.db.InfoMap(t.Context(), "stats").Result()
@@ -55,8 +55,8 @@ func sent(t *testing.T, s *Store) int64 {
 	return bytes
 }
 
-// However long a session is, a call reads little more of it than it answers.
-func TestStore_ReadsWhatItAnswers(t *testing.T) {
+// However long a session is, a call reads little more of it than it returns.
+func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	s, err := New(Config{URL: "redis://" + redistest.New(t, "--appendonly", "no").Addr})
 	require.NoError(t, err)
 	defer s.Close()
@@ -95,7 +95,7 @@ func TestStore_ReadsWhatItAnswers(t *testing.T) {
 	}
 }
 
-// A session whose worker is gone for good does not live for ever.
+// A session whose worker never returns still expires.
 func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	refs := map[string]session.Ref{}
@@ -117,7 +117,7 @@ func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestStore_EvictionForgetsTheJournal(t *testing.T) {
+func TestStore_EvictionDeletesTheJournal(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
@@ -130,8 +130,8 @@ func TestStore_EvictionForgetsTheJournal(t *testing.T) {
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, db.JournalName("t1", 1))).Val())
 }
 
-// What a session knows of its turns does not grow for ever.
-func TestStore_OldTurnsAreForgotten(t *testing.T) {
+// The turn records of a session do not grow without limit.
+func TestStore_DeletesOldTurns(t *testing.T) {
 	server := miniredis.RunT(t)
 	now := time.UnixMilli(1_700_000_000_000)
 	s := openStore(t, "redis://"+server.Addr())
@@ -145,7 +145,7 @@ func TestStore_OldTurnsAreForgotten(t *testing.T) {
 		b := ask("s1", fmt.Sprint(day))
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
-		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeCancelled, Failure: failure.New(failure.NoWorker, "test", "nobody")})
+		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeCancelled, Failure: failure.New(failure.NoWorker, "test", "no worker")})
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, known(), min(day+1, 14), "each as long as it may be asked for, and longer")
 		require.Less(t, known(), 14+16)

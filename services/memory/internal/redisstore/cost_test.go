@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// counter counts what goes to Redis, and which of it changed the server's log. One goroutine
-// uses it.
+// counter counts the calls to Redis, and those that changed the server's log. It is not safe for concurrent
+// use.
 type counter struct {
 	trips, writes int
 	size          int64
@@ -52,7 +52,7 @@ func (c *counter) count(ctx context.Context) {
 	}
 }
 
-// written is how many bytes of writes are in the server's log; -1 when it does not say.
+// written is the number of bytes written to the server's log (-1 if the server does not report it).
 func written(ctx context.Context, node *redis.Client) int64 {
 	info, err := node.InfoMap(ctx, "persistence").Result()
 	if err != nil {
@@ -65,7 +65,7 @@ func written(ctx context.Context, node *redis.Client) int64 {
 	return size
 }
 
-// counted is a store whose scripts are all in Redis, and what counts its calls.
+// counted is a store whose scripts are loaded, with a counter of its calls.
 func counted(t testing.TB, cfg Config) (*Store, *counter) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -85,7 +85,7 @@ func counted(t testing.TB, cfg Config) (*Store, *counter) {
 	return s, c
 }
 
-// The table in the package's comment, measured.
+// The costs match the table in the package comment.
 func TestStore_CostOfOperations(t *testing.T) {
 	s, seen := counted(t, Config{})
 	var begun memory.Begun
@@ -114,7 +114,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	fail := func() error {
 		_, err := s.FailTurn(t.Context(), memory.Fail{
 			Ref: hold().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
-			Failure: failure.New(failure.NoWorker, "test", "nobody"),
+			Failure: failure.New(failure.NoWorker, "test", "no worker"),
 		})
 		return err
 	}

@@ -33,8 +33,8 @@ func answer(b memory.Begin, turn session.Turn) memory.Commit {
 	}
 }
 
-// The server is killed as by kill -9 while writers write; what was acknowledged to them
-// must be there afterwards, and what was not may be repeated.
+// The server is killed with SIGKILL during writes. Acknowledged writes must survive, and the others can be
+// repeated.
 func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
@@ -106,7 +106,7 @@ func TestStore_ClosedTurnsExpire(t *testing.T) {
 	require.InDelta(t, turns.Retention.Milliseconds(), left(), 60_000)
 }
 
-func TestStore_GenerationLiftsEpochs(t *testing.T) {
+func TestStore_GenerationRaisesEpochs(t *testing.T) {
 	url := "redis://" + redistest.Start(t)
 	s := openStore(t, url)
 	b := ask("s1", "t1")

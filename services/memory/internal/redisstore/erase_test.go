@@ -26,8 +26,7 @@ import (
 
 const marker = "MARKED"
 
-// marked is a session of a user with the marker in whatever a caller may say, and a turn that is
-// open; its user has state and artifacts too.
+// marked creates a session with the marker in every field that a caller can set.
 func marked(t *testing.T, s *Store, id, user string) memory.Lease {
 	t.Helper()
 	value := json.RawMessage(`"` + marker + `"`)
@@ -62,7 +61,7 @@ func marked(t *testing.T, s *Store, id, user string) memory.Lease {
 	return h
 }
 
-// scan is every key that holds the marker, in its name or in what it holds, of any type.
+// scan returns every key with the marker in its name or value, of any type.
 func scan(t *testing.T, s *Store) (found []string) {
 	t.Helper()
 	var mu sync.Mutex // masters are asked beside each other
@@ -91,7 +90,7 @@ func scan(t *testing.T, s *Store) (found []string) {
 	return found
 }
 
-// filesWith are those of the data of a Redis that hold the marker, once its log is rewritten.
+// filesWith returns the data files of a Redis that contain the marker, after a rewrite of its log.
 func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string) {
 	t.Helper()
 	require.NoError(t, s.db.BgRewriteAOF(t.Context()).Err())
@@ -115,7 +114,7 @@ func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string
 	return found
 }
 
-// eraseUser erases a user as its caller does.
+// eraseUser erases a user and repeats the call until it is complete.
 func eraseUser(ctx context.Context, s *Store, user string) error {
 	for {
 		e, err := s.EraseUser(ctx, "default", user)
@@ -130,8 +129,8 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 	}
 }
 
-// Nothing of an erased user is in any key, and, once Redis has rewritten its log, in any file.
-func TestStore_AnErasedUserIsNowhere(t *testing.T) {
+// No key contains data of an erased user, and no file either once Redis has rewritten its log.
+func TestStore_LeavesNothingOfAnErasedUser(t *testing.T) {
 	server := redistest.New(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
 	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
@@ -150,9 +149,8 @@ func TestStore_AnErasedUserIsNowhere(t *testing.T) {
 	require.Empty(t, scan(t, s))
 }
 
-// What was under way when the user was erased, in another process that stood still between two of
-// its steps, changes nothing that the user has when it goes on.
-func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
+// A write of another process that was paused between two of its steps changes nothing after the erasure.
+func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
 	value := json.RawMessage(`"` + marker + `"`)
@@ -191,7 +189,7 @@ func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
 				if stopped && err != nil {
 					require.True(t, failure.Is(err, failure.SessionDeleted, failure.NotFound), "stopped before trip %d: %v", stop, err)
 				}
-				require.NoError(t, eraseUser(t.Context(), s, user+"nobody"))
+				require.NoError(t, eraseUser(t.Context(), s, user+"none"))
 				if stopped {
 					require.Empty(t, scan(t, s), "stopped before trip %d", stop)
 				} else {
@@ -202,8 +200,8 @@ func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
 	}
 }
 
-// An erasure that is cut off before any trip to Redis is ended by the next.
-func TestStore_AnErasureOfAUserThatIsCutOff(t *testing.T) {
+// An erasure that is interrupted before any round trip to Redis is completed by the next one.
+func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
 	trips := 0
@@ -239,8 +237,8 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 	require.Empty(t, scan(t, s))
 }
 
-// A session as large as one may be is erased within a minute (S24).
-func TestStore_ErasesALargeSessionSoon(t *testing.T) {
+// A session of the largest size is erased within a minute (S24).
+func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(t)})
 	require.NoError(t, err)
 	defer s.Close()

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A full Redis refuses the write as a whole (guarantees F8).
+// A full Redis rejects the write as a whole (guarantees F8).
 func TestStore_FullRedisWritesNothing(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	require.NoError(t, s.db.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -33,7 +33,7 @@ func TestStore_FullRedisWritesNothing(t *testing.T) {
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
 }
 
-func TestStore_RedisAwayAndBack(t *testing.T) {
+func TestStore_RecoversFromARedisOutage(t *testing.T) {
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
 	_, err := s.BeginTurn(t.Context(), ask("s1", "t1"))
@@ -59,8 +59,8 @@ func TestStore_KeepsContextErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Each reply by which Redis refuses is one mode, and its text stays off the wire.
-func TestStore_RepliesOfRedis(t *testing.T) {
+// Each error reply of Redis maps to one failure mode, and its text is not sent to clients.
+func TestStore_MapsRedisErrors(t *testing.T) {
 	for reply, want := range map[string]failure.Mode{
 		"LOADING Redis is loading the dataset in memory":          failure.SystemNetwork,
 		"READONLY You can't write against a read only replica.":   failure.SystemNetwork,
@@ -88,7 +88,7 @@ func TestStore_RepliesOfRedis(t *testing.T) {
 	}
 }
 
-func TestStore_SilentRedisIsATimeout(t *testing.T) {
+func TestStore_UnresponsiveRedisIsATimeout(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer lis.Close()
@@ -103,7 +103,7 @@ func TestStore_SilentRedisIsATimeout(t *testing.T) {
 	require.Contains(t, grpcfailure.ToProto(err).GetMode().String(), "SYSTEM_TIMEOUT")
 }
 
-func TestNew_ErrorsKeepThePassword(t *testing.T) {
+func TestNew_ErrorsDoNotContainThePassword(t *testing.T) {
 	for _, url := range []string{
 		"redis://:hunter2@localhost:six/0", "http://:hunter2@localhost", "redis://:hunter2@localhost:6379/x",
 		"redis://:hunter2@localhost:6379?addr=x&pool_size=many", "redis://:hunter2@[::1",
@@ -137,7 +137,7 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 	}
 }
 
-// refusing is the address of a server that greets and then answers everything so.
+// refusing is the address of a server that greets and then answers every command with the reply.
 func refusing(t *testing.T, reply string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

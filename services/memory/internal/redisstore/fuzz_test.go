@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// What is stored, and the page tokens that clients give back, is read whatever it is.
+// Stored data and the page tokens of clients can be read whatever they contain.
 func FuzzStored(f *testing.F) {
 	for _, text := range []string{"", "1 1700000000000 \x0a\x01a", "1700000000000/s", "-1/", "9223372036854775807/s", "abc-1", "1-18446744073709551615", "\x08\x01\x12\x02hi"} {
 		f.Add(text)
@@ -46,8 +46,8 @@ func FuzzStored(f *testing.F) {
 	})
 }
 
-// Whatever clients say goes through the scripts of a real Redis unharmed: what is refused is
-// refused by a rule, and no script breaks.
+// Client input passes through the scripts of a real Redis: invalid input is rejected by a rule, and no script
+// fails.
 func FuzzScripts(f *testing.F) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(f), MaxMessages: 20, MaxBytes: 1 << 16})
 	require.NoError(f, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// wait leaves a change in the outbox, as a commit does that nobody followed up.
+// wait leaves a change in the outbox, as a commit does whose caller dies before it drains the outbox.
 func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
 	t.Helper()
 	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
@@ -32,7 +32,7 @@ func seen(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
 	return snapshot
 }
 
-// Whoever dies on the way, what a commit left is applied once.
+// The changes of a commit are applied once, wherever a process dies.
 //
 // Req: AD-18, AD-19
 func TestStore_OutboxIsAppliedOnce(t *testing.T) {
@@ -76,8 +76,8 @@ func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
 	require.JSONEq(t, "[2,1]", string(seen(t, s, b).Values["app:last"]))
 }
 
-// What a scope knows of changes that were applied does not grow for ever.
-func TestStore_SettledChangesAreForgotten(t *testing.T) {
+// The record of applied changes in a scope does not grow without limit.
+func TestStore_DeletesAppliedChanges(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)

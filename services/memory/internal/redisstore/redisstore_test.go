@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is the registered script of that name.
+// script is the registered script with that name.
 func script(name string) *redis.Script {
 	s := db.Scripts()[name]
 	if s == nil {
@@ -50,8 +50,7 @@ func TestStore_OnMiniredis(t *testing.T) {
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
-// In Cluster mode Redis itself refuses a script that touches a key of another slot, or
-// one that is not in KEYS.
+// A Redis Cluster rejects a script that touches a key of another slot or one that is not in KEYS.
 func TestStore_OnCluster(t *testing.T) {
 	s := openStore(t, redistest.Cluster(t))
 	require.NoError(t, s.Durable(t.Context()))

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// replicated is a store of class D2, and the replica that has its writes.
+// replicated is a store of class D2 with a replica of its writes.
 func replicated(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
@@ -53,7 +53,7 @@ func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
 	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
 }
 
-// What is acknowledged in class D2 is on the replica, and what is not may be repeated.
+// Acknowledged writes of class D2 are on the replica, and the others can be repeated.
 func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	s, replica := replicated(t, time.Second)
 	b := ask("s1", "t1")
@@ -86,7 +86,7 @@ func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	require.Len(t, messages, 2)
 }
 
-func TestStore_WithoutReplicasRedisRefusesWrites(t *testing.T) {
+func TestStore_RejectsWritesWithoutReplicas(t *testing.T) {
 	s, replica := replicated(t, 0, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	replica.Kill()
 	eventually(t, func(ctx context.Context) bool {

@@ -16,13 +16,12 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A session is in the memory of its user with each turn that is stored: nobody adds it.
-// Storing it again, whether the turn is repeated or the session goes on, is compacted or
-// cleared, replaces what was found of it. What is found is of the tenant, which is what is an
-// app elsewhere, and of the user who asks.
+// Each stored turn puts its session into the search index of the user, without a separate call. Another turn, a
+// repeated turn, a compaction or a clear replaces the indexed text. A search covers the tenant, which
+// corresponds to the app of other SDKs, and the user who searches.
 //
 // Req: AD-24
-func TestSearch_HoldsEachSessionOfTheUserOnceAsItIs(t *testing.T) {
+func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 	for name, store := range map[string]memory.Store{
 		"redis":  openStore(t, "redis://"+redistest.Start(t)),
 		"oracle": inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes}),
@@ -47,9 +46,9 @@ func TestSearch_HoldsEachSessionOfTheUserOnceAsItIs(t *testing.T) {
 			tell(t, store, one, "alice", "t2", "two whale calves, one whale")
 			require.Equal(t, []string{"one 3 two whale calves, one whale", "one 1 a whale"}, found("default", "alice"), "the session goes on")
 
-			// The same words of others: another user, nobody, and a user of that name elsewhere.
+			// The same words of others: another user, no user, and a user of the same name in another tenant.
 			tell(t, store, session.Ref{Tenant: "default", Session: "two"}, "bob", "t1", "bob's whale")
-			tell(t, store, session.Ref{Tenant: "default", Session: "three"}, "", "t1", "nobody's whale")
+			tell(t, store, session.Ref{Tenant: "default", Session: "three"}, "", "t1", "other whale")
 			tell(t, store, session.Ref{Tenant: "other", Session: "one"}, "alice", "t1", "the other alice's whale")
 			require.Len(t, found("default", "alice"), 2)
 			require.Equal(t, []string{"two 1 bob's whale"}, found("default", "bob"))
@@ -70,7 +69,7 @@ func TestSearch_HoldsEachSessionOfTheUserOnceAsItIs(t *testing.T) {
 	}
 }
 
-// tell stores a turn in which the user says something, or does so again.
+// tell stores or repeats a turn in which the user says something.
 func tell(t *testing.T, store memory.Store, ref session.Ref, user, turnID, text string) {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// interposed is a hook that does something between the first command of a call and the second.
+// interposed is a hook that calls a function between the first command of a call and the second.
 type interposed struct {
 	commands int
 	do       func()
@@ -38,14 +38,14 @@ func (b *interposed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// named is a change of a key in the name of a turn.
+// named is a change of a key on behalf of a turn.
 func named(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: b.Ref, RequestID: request, TurnID: b.TurnID, Epoch: epoch, Delta: map[string]json.RawMessage{name: json.RawMessage(value)},
 	}
 }
 
-// warmed has all scripts of a change, so that each is one command.
+// warmed has all scripts of a change loaded, so that each is one command.
 func warmed(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
@@ -55,7 +55,7 @@ func warmed(t *testing.T, url string) *Store {
 	return s
 }
 
-// The writer asked while it held the turn. What its successor then sees and changes stays.
+// A writer that held the turn when it called is fenced. The changes of its successor stay.
 //
 // Req: LP-27
 func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
@@ -86,15 +86,15 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 	}
 }
 
-// One that was refused on its way is not made later, and its session is not held up by it.
-func TestStore_RefusedChangeIsNotMadeLater(t *testing.T) {
+// A change that was rejected is not applied later and does not block its session.
+func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	url := "redis://" + redistest.Start(t)
 	s, other := warmed(t, url), openStore(t, url)
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	s.db.AddHook(&interposed{do: func() {
-		require.Empty(t, seen(t, other, b).Values, "somebody comes by, who decides: the revision is another")
+		require.Empty(t, seen(t, other, b).Values, "another caller applies the change: the revision is different")
 		_, err := other.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r2", "app:a", "2"))
 		require.NoError(t, err) // and now it is the one that was wanted
 	}})
@@ -113,8 +113,8 @@ func TestStore_RefusedChangeIsNotMadeLater(t *testing.T) {
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val(), "what was refused does not wait")
 }
 
-// A change that nobody followed up is made once by whoever comes next, in its order.
-func TestStore_ChangeOfATurnIsMadeByTheNext(t *testing.T) {
+// The next caller applies a change that is left in the outbox, once and in order.
+func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func TestStore_KnowsItsTenants(t *testing.T) {
+func TestStore_ListsTenants(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	all, err := s.Tenants(t.Context())
 	require.NoError(t, err)
@@ -30,8 +30,8 @@ func TestStore_KnowsItsTenants(t *testing.T) {
 	require.Subset(t, all, []string{"acme", "default", "zeta"})
 }
 
-// Expire is one tenant's: another with a session of the same id keeps it.
-func TestStore_ExpiresOfOneTenant(t *testing.T) {
+// Expire affects one tenant; another tenant with the same session id keeps its session.
+func TestStore_ExpiresSessionsOfOneTenant(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for _, tenant := range []string{"acme", "umbrella"} {
 		_, err := s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: session.Ref{Tenant: tenant, Session: "s1"}, Create: true})

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// alices is an open turn of a session of alice, in a tenant of its own.
+// alices opens a turn of a session of alice in its own tenant.
 func alices(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := ask(id, "t1")
@@ -38,7 +38,7 @@ func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Conten
 	return c
 }
 
-// broken is a store whose connection is cut after so many trips; cut tells whether it was.
+// broken is a store whose connection is cut after the given number of round trips; cut reports whether it was.
 func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
@@ -55,9 +55,8 @@ func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	return s, cut
 }
 
-// Wherever a call ends before it is done: repeated, it has been made once, and nothing of it
-// is left over.
-func TestStore_ArtifactOfAUserThatIsCutOff(t *testing.T) {
+// Wherever a call is interrupted, repeating it completes it once and leaves nothing behind.
+func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
 	text := bytes.Repeat([]byte("0123456789abcdef"), memory.ArtifactChunk/16+1) // two pieces
@@ -92,8 +91,8 @@ func TestStore_ArtifactOfAUserThatIsCutOff(t *testing.T) {
 	}
 }
 
-// The writer held the turn when it left the version, and is fenced before that is made. The
-// successor sees it from the beginning, and what it writes itself is behind it.
+// The writer held the turn when it enqueued the version, and is fenced before the version is created. Its
+// successor sees the version from the start and writes after it.
 func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	addr := redistest.Start(t)
 	next := openStore(t, "redis://"+addr)
@@ -137,8 +136,8 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	}
 }
 
-// Two sessions have the same content; one removes it while the other takes it for stored.
-func TestStore_ContentOfAUserThatGoesOnTheWay(t *testing.T) {
+// Two sessions have the same content. One removes it while the other relies on it being stored.
+func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	addr := redistest.Start(t)
 	other := openStore(t, "redis://"+addr)
 	s, _ := broken(t, addr, 1000)
@@ -165,9 +164,8 @@ func TestStore_ContentOfAUserThatGoesOnTheWay(t *testing.T) {
 	require.Equal(t, text, piece)
 }
 
-// A user with no room is told before anything is copied, and what others refused to become a
-// version leaves again.
-func TestStore_FullUserGetsNoCopy(t *testing.T) {
+// A user without quota is rejected before content is copied, and content whose version is rejected is removed.
+func TestStore_ChecksTheQuotaBeforeCopying(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	_, h := alices(t, s, "default", "s1")
 	at := db.OfUser("default", "alice")

@@ -12,9 +12,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Whatever a worker makes of its ephemeral events, they do not fill the memory: all of an event counts,
-// and not its text alone. What is stored goes on, and so does the log.
-func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
+// Ephemeral events of a worker cannot fill the memory: the complete event counts, not only its text. Stored
+// events and the log continue.
+func TestLog_LimitsTheSizeOfEphemeralEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		event func() *troupev1.Event
 		most  int // of them that are kept
@@ -25,7 +25,7 @@ func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
 			e.Branch = strings.Repeat("b", 1024)
 			return e
 		}, maxEphemeral / (eventBytes + 1024)},
-		"a field that nobody knows": {func() *troupev1.Event {
+		"an unknown field": {func() *troupev1.Event {
 			e := delta("x")
 			e.GetTextDelta().ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), make([]byte, 1<<20)))
 			return e
@@ -49,7 +49,7 @@ func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
 	}
 }
 
-func TestLog_HasALimitOfBytes(t *testing.T) {
+func TestLog_LimitsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		traces, l := open(t, &ram{})
 		var err error

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ram is a store in RAM that takes its time and can go away.
+// ram is an in-memory store with a delay that can be made unavailable.
 type ram struct {
 	Erasures // none
 
@@ -176,10 +176,10 @@ func from(first, last uint64) (all []uint64) {
 	return all
 }
 
-// Those that leave or fail beside them take nothing from them.
+// A watcher may begin anywhere. Other watchers that leave or fail do not affect it.
 //
 // Req: OC-4, LP-35
-func TestLog_WatchersSeeEveryEventOnceInOrderFromWhereverTheyBegin(t *testing.T) {
+func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{latency: time.Millisecond}
 		traces, l := open(t, store)
@@ -240,7 +240,7 @@ func TestLog_ShowsNothingBeforeItIsStored(t *testing.T) {
 	})
 }
 
-func TestLog_WritesThatWaitGoTogether(t *testing.T) {
+func TestLog_BatchesPendingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{latency: time.Millisecond}
 		traces, l := open(t, store)
@@ -252,7 +252,7 @@ func TestLog_WritesThatWaitGoTogether(t *testing.T) {
 	})
 }
 
-func TestLog_SurvivesAStoreThatGoesAway(t *testing.T) {
+func TestLog_SurvivesAStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)
@@ -266,7 +266,7 @@ func TestLog_SurvivesAStoreThatGoesAway(t *testing.T) {
 	})
 }
 
-func TestLog_AnotherOwnerFencesIt(t *testing.T) {
+func TestLog_IsFencedByAnotherOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)
@@ -288,7 +288,7 @@ func TestLog_AnotherOwnerFencesIt(t *testing.T) {
 	})
 }
 
-func TestLog_AnAbandonedTraceIsOrphanedForItsWatchers(t *testing.T) {
+func TestLog_WatchersOfAnAbandonedTraceSeeItOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		traces, l := open(t, &ram{})
 		require.NoError(t, l.Append(t.Context(), warning()))
@@ -302,7 +302,7 @@ func TestLog_AnAbandonedTraceIsOrphanedForItsWatchers(t *testing.T) {
 	})
 }
 
-func TestTraces_WatchRefusesWhatIsNotThere(t *testing.T) {
+func TestTraces_WatchRejectsUnknownTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		traces := New(&ram{}, zap.NewNop())
 		_, err := collect(t.Context(), traces, 0)
@@ -319,7 +319,7 @@ func TestTraces_WatchRefusesWhatIsNotThere(t *testing.T) {
 	})
 }
 
-func TestLog_HasALimit(t *testing.T) {
+func TestLog_LimitsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		traces, l := open(t, &ram{})
 		for range MaxEvents {
@@ -330,7 +330,7 @@ func TestLog_HasALimit(t *testing.T) {
 	})
 }
 
-func TestTraces_CloseGivesUpWithItsContext(t *testing.T) {
+func TestTraces_CloseStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{away: true}
 		traces, l := open(t, store)
@@ -343,7 +343,7 @@ func TestTraces_CloseGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-func TestTraces_ATraceThatNobodyEndsIsOrphaned(t *testing.T) {
+func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)

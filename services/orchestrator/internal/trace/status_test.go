@@ -10,9 +10,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Who has a step learns whether it still has, where the trace is driven at once, and elsewhere with the
-// next events that are stored: under which epoch the turn is costs no write of its own (guarantees S6).
-func TestTraces_StandingTellsWhoHasAStep(t *testing.T) {
+// A worker learns whether it still owns a step. That is immediate where the trace is driven, and follows the
+// next stored events elsewhere. Storing the epoch costs no extra write (guarantees S6).
+func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		here, elsewhere := New(store, zap.NewNop()), New(store, zap.NewNop())
@@ -34,7 +34,7 @@ func TestTraces_StandingTellsWhoHasAStep(t *testing.T) {
 		require.Equal(t, Status{TurnEpoch: 7}, stands(elsewhere, 2))
 
 		l.SetTurnEpoch(8)
-		require.Equal(t, Status{TurnEpoch: 8}, stands(here, 1), "whoever does it again")
+		require.Equal(t, Status{TurnEpoch: 8}, stands(here, 1), "whichever replica repeats it")
 		require.Equal(t, Status{TurnEpoch: 7}, stands(elsewhere, 1))
 		writes := store.writes
 		require.NoError(t, l.Append(t.Context(), warning()))

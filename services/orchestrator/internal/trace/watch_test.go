@@ -26,8 +26,7 @@ func inStep(payload any) *troupev1.Event {
 	return e
 }
 
-// Whichever replica is asked: every event once, in order, and a step's whole text before its
-// end.
+// A watch on any replica sees every event once, in order, and the complete text of a step before its end.
 func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
@@ -61,8 +60,8 @@ func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 	})
 }
 
-// Steps run at once: each has its whole text before its end, whichever of them ends first.
-func TestTraces_WatchTellsTheTextOfStepsThatRunAtOnce(t *testing.T) {
+// Each of several concurrent steps has its complete text before its end, whichever ends first.
+func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
@@ -103,8 +102,8 @@ func TestTraces_WatchTellsTheTextOfStepsThatRunAtOnce(t *testing.T) {
 	})
 }
 
-// A trace moves from one replica to another: who watches it at the first does not notice.
-func TestTraces_WatchGoesOnWhereverTheTraceGoes(t *testing.T) {
+// A watcher does not notice when its trace moves from one replica to another.
+func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		first, second := New(store, zap.NewNop()), New(store, zap.NewNop())
@@ -134,8 +133,8 @@ func TestTraces_WatchGoesOnWhereverTheTraceGoes(t *testing.T) {
 	})
 }
 
-// Nobody ends it in its time: whoever watches is not left waiting for ever.
-func TestTraces_WatchGivesUpATraceWhoseTimeIsOver(t *testing.T) {
+// No replica ends the trace in time. Its watchers do not wait for ever.
+func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)
@@ -152,9 +151,9 @@ func TestTraces_WatchGivesUpATraceWhoseTimeIsOver(t *testing.T) {
 	})
 }
 
-// A replica that was not heard for as long as it vouches may not be the owner any more: text
-// is held back until the store has taken something of it.
-func TestLog_HoldsTextBackWhenItsReplicaWasNotHeard(t *testing.T) {
+// A replica whose heartbeat is overdue may have lost its traces. It holds text back until the store accepts one
+// of its writes.
+func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces := New(store, zap.NewNop())
@@ -182,8 +181,9 @@ func TestLog_HoldsTextBackWhenItsReplicaWasNotHeard(t *testing.T) {
 	})
 }
 
-// After an outage of the store all seem to be gone: who lives is heard first.
-func TestTraces_BeatTakesNothingBeforeItWasHeardForAWhile(t *testing.T) {
+// After an outage of the store all owners seem to be gone. No trace is taken over before live owners had time
+// to send a heartbeat.
+func TestTraces_HeartbeatTakesOverNothingAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)

@@ -2,7 +2,7 @@ package artifacts
 
 import "testing"
 
-// The state of a digest is read whatever it holds.
+// The state of a digest can be read whatever it contains.
 func FuzzResumeDigest(f *testing.F) {
 	for _, text := range []string{"", "1", "sha\x03", "1700000 fuz"} {
 		f.Add(text)

@@ -2,7 +2,7 @@ package journal
 
 import "testing"
 
-// A journal is read whatever it holds.
+// A journal can be read whatever it contains.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{"", "1", "1700000 fuz", "\x08\x01\x12\x02hi"} {
 		f.Add(text)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The hash of a turn is read whatever it holds.
+// The hash of a turn can be read whatever it contains.
 func FuzzDecodeTurn(f *testing.F) {
 	for _, text := range []string{"", "1", "-1", "9223372036854775807", "1700000 fuz", "\x08\x01\x12\x02hi"} {
 		f.Add(text)
@@ -17,8 +17,8 @@ func FuzzDecodeTurn(f *testing.F) {
 	})
 }
 
-// A wrong count of steps does not keep a reader of the turn busy.
-func TestDecodeTurn_DistrustsTheCountOfSteps(t *testing.T) {
+// A wrong step count does not make the reader loop.
+func TestDecodeTurn_ValidatesTheCountOfSteps(t *testing.T) {
 	turn, err := decodeTurn("turn", map[string]string{"steps": "9223372036854775807", "result1": "", "result51": ""})
 	require.NoError(t, err)
 	require.Len(t, turn.Steps, 1)

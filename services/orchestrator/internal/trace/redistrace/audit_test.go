@@ -24,7 +24,7 @@ const (
 	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
 )
 
-// told is an event that tells of a decision about an agent, or about an instance.
+// told is an event about a decision on an agent or an instance.
 func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	e := &troupev1.Event{
 		Sequence: sequence, TraceId: ref(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
@@ -40,7 +40,7 @@ func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	return e
 }
 
-// at is a store that a URL leads to.
+// at is a store at a URL.
 func at(t *testing.T, url string) *redistrace.Store {
 	t.Helper()
 	s, err := redistrace.New(redisconn.Config{URL: url}, time.Hour)
@@ -59,10 +59,10 @@ func ids(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
 	return all
 }
 
-// On every kind of store; in a Cluster the traces and the audit are in different slots.
+// This holds for every kind of store; in a Cluster the traces and the audit are in different slots.
 //
 // Req: OC-32
-func TestStore_KeepsDecisionsForThoseWhoAsk(t *testing.T) {
+func TestStore_FindsDecisions(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return "redis://" + redistest.Start(t) },
 		"cluster":   func(t *testing.T) string { return redistest.Cluster(t) },
@@ -121,8 +121,8 @@ func TestStore_DecisionsAreAsDurableAsTheirEvents(t *testing.T) {
 	require.Equal(t, []string{"1-2", "1-1"}, ids(t, s, trace.DecisionQuery{Limit: 9}))
 }
 
-// A trace that is no longer kept takes its decisions along, and hides none behind it.
-func TestStore_ForgetsDecisionsWithTheirTrace(t *testing.T) {
+// An expired trace takes its decisions with it and hides no others.
+func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
 	for n := 1; n <= 300; n++ {
@@ -139,7 +139,7 @@ func TestStore_ForgetsDecisionsWithTheirTrace(t *testing.T) {
 	require.Equal(t, ref(1).Trace, found[0].GetTraceId())
 }
 
-// That decisions are found costs no round trip: the pointers go with the events.
+// Finding decisions costs no extra round trip: the pointers are written with the events.
 func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	redis := miniredis.RunT(t)
 	address, sent := counting(t, redis.Addr())
@@ -152,7 +152,7 @@ func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 
-// counting is an address that leads to another one, and how often something was sent there.
+// counting is an address that forwards to another one and counts the writes to it.
 func counting(t *testing.T, to string) (string, *atomic.Int64) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,8 +25,7 @@ const marker = "MARKED"
 
 var erased = trace.Subject{Tenant: "default", Session: "s"}
 
-// marked stores a trace of the session that has something in every list, and what is said in
-// every field; and returns its owner epoch.
+// marked stores a trace of the session with the words in every list and field, and returns its owner epoch.
 func marked(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	t.Helper()
 	r := record(n)
@@ -43,7 +42,7 @@ func marked(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	return epoch
 }
 
-// dump is all that Redis holds, by key.
+// dump is the content of Redis by key.
 func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -64,7 +63,7 @@ func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	return all
 }
 
-// leftOf are the places that hold any of the words.
+// leftOf are the keys that contain any of the words.
 func leftOf(all map[string]string, words ...string) (found []string) {
 	for key, value := range all {
 		for _, word := range words {
@@ -86,8 +85,8 @@ func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) 
 	return s.EndErasure(ctx, erased)
 }
 
-// Of a session that is erased there is nothing but marks with ids and counts, whatever its traces
-// were in; other sessions keep theirs.
+// An erased session leaves only tombstones with ids and counts, in whatever state its traces were. Other
+// sessions keep their traces.
 func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return redistest.Start(t) },
@@ -128,9 +127,9 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	}
 }
 
-// Who is late finds the door shut: the owner of a trace, who takes it over, a turn that had begun
-// and not stored anything yet, and who cancels.
-func TestStore_KeepsLateWritersOfAnErasedSessionOut(t *testing.T) {
+// Late writers are rejected: the owner of a trace, a replica that takes it over, a turn that has not stored
+// anything yet, and a caller that cancels.
+func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 	server := redistest.Start(t)
 	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -167,7 +166,7 @@ func TestStore_KeepsLateWritersOfAnErasedSessionOut(t *testing.T) {
 	}
 }
 
-// cutting fails every trip behind so many.
+// cutting fails every round trip after the given number.
 type cutting struct{ left int }
 
 var errCut = errors.New("the connection was cut")
@@ -193,9 +192,8 @@ func (c *cutting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// An erasure that ends anywhere is found again, and whoever goes on with it comes to the same, and
-// counts nothing twice.
-func TestStore_AnErasureThatIsCutOffIsGoneOnWith(t *testing.T) {
+// An interrupted erasure is found again. Completing it gives the same result and counts nothing twice.
+func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 	server := redistest.Start(t)
 	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -248,8 +246,8 @@ func TestStore_ErasesInACluster(t *testing.T) {
 	require.Empty(t, list)
 }
 
-// A user may come again: what was counted then is another erasure.
-func TestStore_AUserIsErasedAgain(t *testing.T) {
+// A user may come back: a second erasure is counted separately.
+func TestStore_ErasesAUserAgain(t *testing.T) {
 	s := store(t, miniredis.RunT(t).Addr())
 	user := trace.Subject{Tenant: "default", User: "alice@example.org"}
 	for range 2 {

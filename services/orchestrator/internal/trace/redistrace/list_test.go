@@ -23,7 +23,7 @@ var poison = &troupev1.TurnResult{
 	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
 }
 
-// put stores a trace of a run, and ends it unless there is no result.
+// put stores a trace of a run, and ends it if there is a result.
 func put(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnResult) {
 	t.Helper()
 	r := record(n)
@@ -46,7 +46,7 @@ func listed(t *testing.T, s *redistrace.Store, q trace.Query) (ids []int64) {
 	return ids
 }
 
-// The traces of a run are found by the one with which it began, and quarantined ones by that.
+// The traces of a run are found by its root trace, and quarantined ones by their status.
 func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
@@ -68,7 +68,7 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 		"no run":                {trace.Query{Root: ref(9).Trace, Limit: 9}, nil},
 		"the quarantine":        {trace.Query{Quarantined: true, Limit: 9}, []int64{3, 4}}, // by their ends
 		"the latest of it":      {trace.Query{Quarantined: true, Limit: 1}, []int64{3}},
-		"that of a run":         {trace.Query{Root: ref(1).Trace, Quarantined: true, Limit: 1}, []int64{4}},
+		"the one of a run":      {trace.Query{Root: ref(1).Trace, Quarantined: true, Limit: 1}, []int64{4}},
 	} {
 		require.Equal(t, c.want, listed(t, s, c.q), name)
 	}
@@ -83,8 +83,7 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	require.Empty(t, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
 }
 
-// However much workers say, a list of what came of it is one that every client takes, whose library
-// reads 4 MiB at most.
+// A list of the longest results fits into the 4 MiB that gRPC clients accept by default.
 func TestStore_ListsTheLongestResults(t *testing.T) {
 	s := store(t, miniredis.RunT(t).Addr())
 	long := failure.New(failure.ResourceTool, "tool", strings.Repeat("m", 64<<10))

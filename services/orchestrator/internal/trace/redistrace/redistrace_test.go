@@ -46,7 +46,7 @@ func events(first, last uint64) (all []*troupev1.Event) {
 	return all
 }
 
-// The store behaves the same on a real Redis and on the embedded one of a mesh without it.
+// The store behaves the same on a real Redis and on the embedded one.
 func TestStore(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return redistest.Start(t) },
@@ -172,7 +172,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: terms})
 		require.True(t, failure.Is(err, failure.Fenced), "its owner took the turn back: %v", err)
 	})
-	t.Run("what is not there", func(t *testing.T) {
+	t.Run("unknown traces", func(t *testing.T) {
 		_, err := s.Load(t.Context(), ref(9))
 		require.True(t, failure.Is(err, failure.NotFound))
 		_, err = s.Get(t.Context(), ref(9))
@@ -181,8 +181,8 @@ func suite(t *testing.T, s *redistrace.Store) {
 	})
 }
 
-// A turn that waits for a person may be gone on with for as long as it is kept itself.
-func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
+// A turn with pending calls can be continued for as long as the turn is kept.
+func TestStore_KeepsATraceWithPendingCalls(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
 	for n, result := range []*troupev1.TurnResult{{Text: "so"}, {Pending: []*troupev1.PendingCall{{Id: "1-1-2", Arguments: "{}"}}}} {
@@ -206,7 +206,7 @@ func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
-func TestStore_AwayIsSystemNetwork(t *testing.T) {
+func TestStore_OutageIsSystemNetwork(t *testing.T) {
 	s := store(t, "127.0.0.1:1")
 	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: nil})
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)

@@ -12,16 +12,16 @@ import (
 	"github.com/troupe-dev/troupe/internal/redisconn"
 )
 
-// What stands in for Redis in troupe dev knows no users.
-func TestPing_WhereThereAreNoUsers(t *testing.T) {
+// The embedded Redis of troupe dev has no users.
+func TestPing_WithoutUsers(t *testing.T) {
 	s, err := New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Ping(t.Context()))
 }
 
-// Ping asks for what the user may do, and for no more.
-func TestPing_AsksForWhatTheUserMayDo(t *testing.T) {
+// Ping checks what the user may do, and needs no more itself.
+func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 	users, err := acl.Users(nil)
 	require.NoError(t, err)
 	may := map[string]bool{}

@@ -30,7 +30,7 @@ func section(content []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
 }
 
-// lived is a session with one of everything, and a turn that is open.
+// lived creates a session with data of every kind and an open turn.
 func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := ask(id, "t1")
@@ -67,8 +67,8 @@ func keysOf(t *testing.T, s *Store, ref session.Ref) []string {
 	return found
 }
 
-// Only the mark is left, which fences what is still under way.
-func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
+// Only the tombstone is left, which fences late writers.
+func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, remove := range map[string]func(ref session.Ref) error{
 		"at once": func(ref session.Ref) error { return only(s.DeleteSession(t.Context(), ref)) },
@@ -112,7 +112,7 @@ func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
 	}
 }
 
-func TestStore_ExpireSparesWhatIsInUse(t *testing.T) {
+func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	begin := func(id string) memory.Commit {
 		b := ask(id, "t1")
@@ -147,8 +147,8 @@ func TestStore_ExpireSparesWhatIsInUse(t *testing.T) {
 	require.Equal(t, "active", r.Status())
 }
 
-// Those that were made in one millisecond are listed once each, whatever the pages.
-func TestStore_ListsSessionsThatWereMadeAtOnce(t *testing.T) {
+// Sessions that were created in one millisecond are listed once each, whatever the page size.
+func TestStore_ListsSessionsCreatedInTheSameMillisecond(t *testing.T) {
 	server := miniredis.RunT(t)
 	server.SetTime(time.UnixMilli(1_700_000_000_000))
 	s := openStore(t, "redis://"+server.Addr())
@@ -193,8 +193,8 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	require.EqualValues(t, 2, s.db.ZCard(t.Context(), key).Val())
 }
 
-// What is staged is forgotten after a day, all of it at one time; what was put stays.
-func TestStore_StagedContentIsForgotten(t *testing.T) {
+// Staged content expires after a day, all at once; stored content stays.
+func TestStore_StagedContentExpires(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
 	b := ask("s1", "t1")

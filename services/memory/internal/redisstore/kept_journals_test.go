@@ -26,17 +26,17 @@ func openRecorded(t *testing.T, url string) *Store {
 	return s
 }
 
-func TestStore_RecordedOnRedis(t *testing.T) {
+func TestStore_JournalsKeptOnRedis(t *testing.T) {
 	s := openRecorded(t, "redis://"+redistest.Start(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-func TestStore_RecordedOnCluster(t *testing.T) {
+func TestStore_JournalsKeptOnCluster(t *testing.T) {
 	s := openRecorded(t, redistest.Cluster(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-// over is a turn of two steps, each with a journal of one entry.
+// over creates a turn of two steps, each with a journal of one entry.
 func over(t *testing.T, s *Store, turnID string) session.Ref {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), ask("s1", turnID))
@@ -48,7 +48,7 @@ func over(t *testing.T, s *Store, turnID string) session.Ref {
 	require.NoError(t, err)
 	require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, said()))
 	_, err = s.FailTurn(t.Context(), memory.Fail{
-		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
+		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 	})
 	require.NoError(t, err)
 	return ref
@@ -63,14 +63,14 @@ func TestStore_JournalsExpire(t *testing.T) {
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
 	require.Equal(t, memorytest.KeepJournals, redis.TTL(db.Key(ref, db.JournalName("t1", 1))))
-	require.Equal(t, max(memorytest.KeepJournals, journal.Retention), redis.TTL(db.Key(ref, db.JournalName("t1", 2))), "for a turn that goes on with the one that failed")
+	require.Equal(t, max(memorytest.KeepJournals, journal.Retention), redis.TTL(db.Key(ref, db.JournalName("t1", 2))), "for a turn that resumes the failed one")
 	redis.FastForward(memorytest.KeepJournals + time.Second)
 	entries, err := s.Recording(t.Context(), ref, "t1", 1, 0)
 	require.NoError(t, err)
 	require.Empty(t, entries)
 }
 
-// A store that is not told to keep them leaves nothing of a step that was committed.
+// By default a committed step leaves no journal.
 func TestStore_KeepsNoJournals(t *testing.T) {
 	redis := miniredis.RunT(t)
 	ref := over(t, openStore(t, "redis://"+redis.Addr()), "t1")
@@ -78,7 +78,7 @@ func TestStore_KeepsNoJournals(t *testing.T) {
 	require.True(t, redis.Exists(db.Key(ref, db.JournalName("t1", 2))), "the turn failed in it")
 }
 
-func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
+func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
@@ -88,8 +88,8 @@ func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
 	}
 }
 
-// What the table in the package's comment says of a store that keeps journals.
-func TestStore_CostOfRecording(t *testing.T) {
+// The costs match the table in the package comment for a store that keeps journals.
+func TestStore_CostOfKeptJournals(t *testing.T) {
 	s, seen := counted(t, Config{KeepJournals: memorytest.KeepJournals})
 	costs := func(name string, trips, writes int, do func() error) {
 		t.Helper()

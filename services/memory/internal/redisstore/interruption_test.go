@@ -17,8 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// between calls before each round trip of a store. Its error is that of the trip, which is
-// not made.
+// between is called before each round trip of a store. Its error is returned in place of the round trip.
 type between func(cmds ...redis.Cmder) error
 
 func (b between) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -42,7 +41,7 @@ func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// runs reports whether a trip runs the script.
+// runs reports whether a round trip runs the script.
 func runs(script *redis.Script, cmds []redis.Cmder) bool {
 	for _, cmd := range cmds {
 		if args := cmd.Args(); len(args) > 1 && args[1] == script.Hash() {
@@ -54,9 +53,8 @@ func runs(script *redis.Script, cmds []redis.Cmder) bool {
 
 var errCut = errors.New("the connection was cut")
 
-// Whenever a deletion ends before it is done, nobody can read what is left, and the next
-// look for sessions to delete or to list removes it.
-func TestStore_DeletionThatIsCutOff(t *testing.T) {
+// Wherever a deletion stops, its remains cannot be read, and the next cleanup or list removes them.
+func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
 	require.NoError(t, script("delete").Load(t.Context(), s.db).Err()) // else it takes two trips
@@ -107,8 +105,8 @@ func TestStore_DeletionThatIsCutOff(t *testing.T) {
 	}
 }
 
-// What was cleared while it was compacted does not come back.
-func TestStore_CompactionMeetsAClear(t *testing.T) {
+// A compaction does not restore messages that were cleared meanwhile.
+func TestStore_CompactionDuringAClear(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)

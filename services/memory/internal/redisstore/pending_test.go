@@ -27,7 +27,7 @@ var noted = []execution.Entry{
 	{Number: 2, Phase: execution.Intent, Tool: "send_mail", Effect: execution.AtMostOnce, Digest: "d"},
 }
 
-// stop commits a step whose call waits.
+// stop commits a step with a pending call.
 func stop(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
 	t.Helper()
 	c := answer(b, turn)
@@ -37,7 +37,7 @@ func stop(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
 	require.NoError(t, err)
 }
 
-// halted is a session whose turn t1 has done a step, and whose second waits.
+// halted creates a session whose turn t1 has one finished step and a second with a pending call.
 func halted(t *testing.T, s *Store, id string) memory.Begin {
 	t.Helper()
 	b := ask(id, "t1")
@@ -53,7 +53,7 @@ func halted(t *testing.T, s *Store, id string) memory.Begin {
 	return b
 }
 
-// replying goes on with the turn of a Begin.
+// replying continues the turn of a Begin with answers.
 func replying(b memory.Begin, turnID string) memory.Begin {
 	b.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
 	b.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
@@ -71,9 +71,9 @@ func journals(t *testing.T, s *Store, ref session.Ref) []string {
 	return found
 }
 
-// The journal of a step that waits lives as long as its turn, then as long as the turn that
-// goes on is open, and is nowhere else.
-func TestStore_JournalOfWhatWaits(t *testing.T) {
+// The journal of a step with a pending call lives as long as its turn, and then as long as the continuing turn
+// is open. No other key contains it.
+func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, end := range map[string]func(t *testing.T, b memory.Begin, turn session.Turn){
 		"commit": func(t *testing.T, b memory.Begin, turn session.Turn) {
@@ -84,7 +84,7 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 		},
 		"fail": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			_, err := s.FailTurn(t.Context(), memory.Fail{
-				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
+				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 			})
 			require.NoError(t, err)
 			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // for a turn that resumes it
@@ -128,7 +128,7 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 	}
 }
 
-func TestStore_WhatWaitsGoesWithItsSession(t *testing.T) {
+func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := halted(t, s, "cleared")
 	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
@@ -155,8 +155,8 @@ func TestStore_WhatWaitsGoesWithItsSession(t *testing.T) {
 	}
 }
 
-// Who comes after the turns.Retention gets a clear word, and no turn that would do anything again.
-func TestStore_WhatWaitedTooLong(t *testing.T) {
+// Answers after turns.Retention get a clear error, and no turn that would repeat work.
+func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
 	b := halted(t, s, "s1")
@@ -202,8 +202,8 @@ func TestStore_WhatWaitedTooLong(t *testing.T) {
 	require.Len(t, entries, len(noted))
 }
 
-// What waits may be gone, or there only now, when BeginTurn comes again with its keys.
-func TestStore_WhatWaitsChangesMeanwhile(t *testing.T) {
+// Pending calls may appear or disappear before BeginTurn is repeated with their keys.
+func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 	addr := redistest.Start(t)
 	first := openStore(t, "redis://"+addr)
 	for name, meeting := range map[string]struct {
@@ -246,7 +246,7 @@ func TestStore_WhatWaitsChangesMeanwhile(t *testing.T) {
 			_, err := s.BeginTurn(t.Context(), meeting.begin(b))
 			require.Equal(t, meeting.want, failure.ModeOf(err), "%v", err)
 			require.GreaterOrEqual(t, trips, 2)
-			var left []string // that of the turn that goes on, if there is one
+			var left []string // the journal of the continuing turn, if any
 			if meeting.want == failure.SessionBusy {
 				left = append(left, db.Key(b.Ref, db.JournalName("t2", 2)))
 			}
@@ -255,9 +255,9 @@ func TestStore_WhatWaitsChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// A clear that began while a turn was open, whose calls wait since, leaves nothing behind. The
-// epoch is the same.
-func TestStore_ClearMeetsCallsThatWait(t *testing.T) {
+// A clear that began while a turn was open leaves nothing behind, even if the turn has pending calls since and
+// the epoch is the same.
+func TestStore_ClearDuringAPendingCall(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := replying(halted(t, s, "s1"), "t2")
 	begun, err := s.BeginTurn(t.Context(), b)
@@ -278,8 +278,8 @@ func TestStore_ClearMeetsCallsThatWait(t *testing.T) {
 	require.Empty(t, found.WaitingTurn)
 }
 
-// A deletion that is cut off is ended with what waited.
-func TestStore_DeletionThatIsCutOffForgetsWhatWaited(t *testing.T) {
+// Completing an interrupted deletion also removes the pending calls.
+func TestStore_InterruptedDeletionRemovesPendingCalls(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := halted(t, s, "s1")
 	for i := range 5 {

@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	differOps  = flag.Int("differ.ops", 50_000, "how many operations TestStore_DoesAsTheOracle compares")
+	differOps  = flag.Int("differ.ops", 50_000, "how many operations TestStore_AgreesWithTheOracle compares")
 	differSeed = flag.Uint64("differ.seed", 1, "seed of its operations")
 )
 
-// Redis and the store in RAM answer alike, whatever they are asked.
-func TestStore_DoesAsTheOracle(t *testing.T) {
+// Redis and the in-memory store give the same answers to the same calls.
+func TestStore_AgreesWithTheOracle(t *testing.T) {
 	t.Parallel()
 	// The disk has no part in this.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
