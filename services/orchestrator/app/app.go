@@ -158,7 +158,7 @@ func (a *App) open(files fs.FS) error {
 			a.board.Set(conditionRegistry, nil)
 		}
 		pool.CloseExcept(addresses)
-		gate.Look()
+		gate.AdmitWaiting()
 	})
 	a.roster.VerifyWith(pool.CheckHealth)
 	a.roster.Desired().Await()
@@ -298,7 +298,7 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	tended, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tending sync.WaitGroup
 	tending.Go(func() { a.runner.Maintain(tended) })
-	tending.Go(func() { a.eraser.Tend(tended) })
+	tending.Go(func() { a.eraser.Maintain(tended) })
 	defer tending.Wait()
 	defer stop()
 	<-ctx.Done()

@@ -108,7 +108,7 @@ func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceReque
 		return &troupev1.GetTraceResponse{Trace: t}, err
 	}
 	events, err := o.Traces.Stored(ctx, ref, t.GetLastSequence())
-	for _, step := range progress.Of(events) {
+	for _, step := range progress.StepsFromEvents(events) {
 		t.Plan = append(t.Plan, step.Proto())
 	}
 	return &troupev1.GetTraceResponse{Trace: t}, err

@@ -65,15 +65,15 @@ func Start(t Turn) State {
 		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.Entry, entry: t.Entry, MissingContext: []string{},
 		Context: Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}},
 	}
-	s.LastAgent, s.asked = spoken(t)
+	s.LastAgent, s.asked = lastSpeaker(t)
 	for _, r := range t.Inherited {
-		s = s.ran(r)
+		s = s.withResult(r)
 	}
 	return s
 }
 
-// spoken is who spoke last before a turn, and how often without another in between.
-func spoken(t Turn) (agent string, times map[string]int) {
+// lastSpeaker is who spoke last before a turn, and how often without another in between.
+func lastSpeaker(t Turn) (agent string, times map[string]int) {
 	n := 0
 	for _, m := range slices.Backward(t.Messages) {
 		if m.Turn >= t.Number || m.Role != conversation.RoleAssistant {
@@ -88,8 +88,8 @@ func spoken(t Turn) (agent string, times map[string]int) {
 	return agent, map[string]int{agent: n}
 }
 
-// After is the state behind events of the turn.
-func (s State) After(events ...*troupev1.Event) State {
+// Apply is the state behind events of the turn.
+func (s State) Apply(events ...*troupev1.Event) State {
 	for _, e := range events {
 		switch p := e.GetPayload().(type) {
 		case *troupev1.Event_Plan:
@@ -97,19 +97,19 @@ func (s State) After(events ...*troupev1.Event) State {
 				s.entry, s.NextAgent = p.Plan.GetEntry(), p.Plan.GetEntry()
 			}
 		case *troupev1.Event_RoutingDecision:
-			s = s.decided(p.RoutingDecision)
+			s = s.withDecision(p.RoutingDecision)
 		case *troupev1.Event_StepFinished:
-			s = s.ran(wire.ResultFromProto(p.StepFinished.GetResult()))
+			s = s.withResult(wire.ResultFromProto(p.StepFinished.GetResult()))
 		case *troupev1.Event_TurnResult:
-			s = s.ended(p.TurnResult)
+			s = s.withAnswer(p.TurnResult)
 		}
 	}
 	return s
 }
 
-// decided says who works next. A rule that decides before anybody has worked does so in the place of
+// withDecision says who works next. A rule that decides before anybody has worked does so in the place of
 // the first agent, whose turn it was (RA-8, RA-12).
-func (s State) decided(d *troupev1.RoutingDecision) State {
+func (s State) withDecision(d *troupev1.RoutingDecision) State {
 	if s.Iteration == 0 && d.GetStrategy() == troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE {
 		s.Iteration, s.LastAgent = 1, s.entry
 	}
@@ -117,8 +117,8 @@ func (s State) decided(d *troupev1.RoutingDecision) State {
 	return s
 }
 
-// ran counts an agent that worked, also one that failed (RA-12, RA-17, RA-26).
-func (s State) ran(r execution.Result) State {
+// withResult counts an agent that worked, also one that failed (RA-12, RA-17, RA-26).
+func (s State) withResult(r execution.Result) State {
 	s.Iteration++
 	s.LastAgent = r.Agent
 	if s.NextAgent == r.Agent {
@@ -146,8 +146,8 @@ func (s State) ran(r execution.Result) State {
 	return s
 }
 
-// ended says what came of the turn. A question is an answer here (RA-13).
-func (s State) ended(r *troupev1.TurnResult) State {
+// withAnswer says what came of the turn. A question is an answer here (RA-13).
+func (s State) withAnswer(r *troupev1.TurnResult) State {
 	if r.GetFailure() != nil {
 		return s
 	}

@@ -30,7 +30,7 @@ func TestStart_HasAllFieldsAndTheirStartValues(t *testing.T) {
 	mine := []conversation.Message{said(1, conversation.User("What may an agent write?"))}
 	s := Start(Turn{SessionID: "s1", Number: 1, Entry: "coordinator", Messages: mine})
 	require.Equal(t, mine, s.Messages)
-	data := s.Data()
+	data := s.LogFields()
 	data["messages"] = len(data["messages"].([]any))
 	require.Equal(t, map[string]any{
 		"messages": 1, "session_id": "s1", "next_agent": "coordinator", "last_agent": "", "clarification_needed": false, "clarification_count": 0,
@@ -53,7 +53,7 @@ func TestStart_KnowsWhoSpokeLastAndNoMore(t *testing.T) {
 	require.Zero(t, s.Iteration)
 	require.False(t, s.ClarificationNeeded)
 
-	s = s.After(finished(execution.Result{Step: 1, Agent: "clarification", Text: "Which?", InputRequired: true}))
+	s = s.Apply(finished(execution.Result{Step: 1, Agent: "clarification", Text: "Which?", InputRequired: true}))
 	require.True(t, s.ClarificationNeeded)
 	require.Equal(t, 3, s.ClarificationCount, "the third in a row")
 	require.Equal(t, []string{"Which?"}, s.MissingContext)
@@ -63,7 +63,7 @@ func TestStart_KnowsWhoSpokeLastAndNoMore(t *testing.T) {
 func TestState_CollectsWhatAgentsFound(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
-	one := start.After(finished(execution.Result{
+	one := start.Apply(finished(execution.Result{
 		Step: 2, Agent: "b", Observations: []string{"Used tool: search_documents\ndocs/a.md:1", "Used tool: look\nso"}, ToolsCalled: []string{"search_documents", "look", "search_documents"},
 	}))
 	require.Equal(t, Context{
@@ -78,7 +78,7 @@ func TestState_CollectsWhatAgentsFound(t *testing.T) {
 
 // A turn without an answer has none, and the state says who should have worked.
 func TestState_OfATurnThatFailed(t *testing.T) {
-	s := Start(Turn{}).After(
+	s := Start(Turn{}).Apply(
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Entry: "coordinator"}}},
 		&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "research"}}},
 		ended(&troupev1.TurnResult{Failure: &troupev1.Failure{Message: "lost"}}),
@@ -89,10 +89,10 @@ func TestState_OfATurnThatFailed(t *testing.T) {
 
 func TestState_IsToldWithoutLongTexts(t *testing.T) {
 	long := strings.Repeat("x", 1000)
-	s := Start(Turn{Entry: "a", Messages: []conversation.Message{conversation.User(long)}}).After(
+	s := Start(Turn{Entry: "a", Messages: []conversation.Message{conversation.User(long)}}).Apply(
 		finished(execution.Result{Agent: "a", Text: long, InputRequired: true, Observations: []string{long}}), ended(&troupev1.TurnResult{Text: long}),
 	)
-	data := s.Data()
+	data := s.LogFields()
 	require.Len(t, []rune(data["final_answer"].(string)), maxText)
 	require.Len(t, []rune(data["missing_context"].([]any)[0].(string)), maxText)
 	require.NotContains(t, data["messages"].([]any)[0], "text")

@@ -41,12 +41,12 @@ func New(cfg Config) *Eraser { return &Eraser{cfg} }
 
 // Bounds of the work.
 const (
-	atOnce  = 4 // sessions of a user that are erased beside each other
-	resumed = 8 // erasures of others that one look takes
+	concurrency = 4 // sessions of a user that are erased beside each other
+	resumeBatch = 8 // erasures of others that one look takes
 )
 
-// interval is between two looks for erasures that nobody goes on with.
-const interval = 10 * time.Second
+// resumeInterval is between two looks for erasures that nobody goes on with.
+const resumeInterval = 10 * time.Second
 
 // Session erases a session in somebody's name, and returns what was removed and what remains.
 // When it fails behind its mark, some orchestrator ends it. Modes: not_found when there never was
@@ -58,18 +58,18 @@ func (e *Eraser) Session(ctx context.Context, ref session.Ref, by string) (memor
 	if _, err := e.cfg.Memory.GetSession(ctx, ref); err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return memory.Erasure{}, err
 	}
-	return e.session(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
+	return e.eraseSession(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
 }
 
 // User erases all sessions of a user, and what they share. When it fails behind its mark, some
 // orchestrator ends it. A user of whom nothing is known is fine.
 func (e *Eraser) User(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
-	return e.user(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
+	return e.eraseUser(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
 }
 
-// Tend ends erasures that nobody goes on with, until ctx ends.
-func (e *Eraser) Tend(ctx context.Context) {
-	look := time.NewTicker(interval)
+// Maintain ends erasures that nobody goes on with, until ctx ends.
+func (e *Eraser) Maintain(ctx context.Context) {
+	look := time.NewTicker(resumeInterval)
 	defer look.Stop()
 	for {
 		if err := e.Resume(ctx); err != nil && ctx.Err() == nil {
@@ -86,7 +86,7 @@ func (e *Eraser) Tend(ctx context.Context) {
 // Resume ends some erasures that nobody has gone on with for a while. One that fails is in no
 // other's way.
 func (e *Eraser) Resume(ctx context.Context) error {
-	left, err := e.cfg.Traces.UnfinishedErasures(ctx, resumed)
+	left, err := e.cfg.Traces.UnfinishedErasures(ctx, resumeBatch)
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func (e *Eraser) Resume(ctx context.Context) error {
 	for _, subject := range left {
 		e.cfg.Log.Info("going on with an erasure", zap.String("tenant", subject.Tenant), zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
 		if subject.User != "" {
-			_, err = e.user(ctx, subject, "", false)
+			_, err = e.eraseUser(ctx, subject, "", false)
 		} else {
-			_, err = e.session(ctx, subject, "", true)
+			_, err = e.eraseSession(ctx, subject, "", true)
 		}
 		failed = errors.Join(failed, err)
 	}
@@ -113,9 +113,9 @@ func (e *Eraser) cancel(ctx context.Context, ref session.Ref) error {
 	return nil
 }
 
-// session goes through all steps of a session's erasure, whichever were done before; deep: also of
+// eraseSession goes through all steps of a session's erasure, whichever were done before; deep: also of
 // the sessions below it.
-func (e *Eraser) session(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
+func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
 	if _, err := e.cfg.Traces.BeginErasure(ctx, subject, by, false); err != nil {
 		return memory.Erasure{}, err
 	}
@@ -127,30 +127,30 @@ func (e *Eraser) session(ctx context.Context, subject trace.Subject, by string, 
 		return memory.Erasure{}, err
 	}
 	if deep {
-		if err := e.below(ctx, subject, by); err != nil {
+		if err := e.eraseChildren(ctx, subject, by); err != nil {
 			return memory.Erasure{}, err
 		}
 	}
 	if err := e.cfg.Traces.EraseTraces(ctx, subject.Ref()); err != nil {
 		return memory.Erasure{}, err
 	}
-	return e.ended(ctx, subject)
+	return e.finish(ctx, subject)
 }
 
-// below erases the sessions in which agents worked for a session, and those below them, and counts
+// eraseChildren erases the sessions in which agents worked for a session, and those below them, and counts
 // each. They are found by the traces of the session, so it is done before those go. It has an end:
 // the ids of the sessions below one begin with a digest of its own.
-func (e *Eraser) below(ctx context.Context, above trace.Subject, by string) error {
+func (e *Eraser) eraseChildren(ctx context.Context, above trace.Subject, by string) error {
 	ids, err := e.cfg.Traces.ChildSessions(ctx, above.Ref())
 	if err != nil {
 		return err
 	}
-	return e.sessions(ctx, above, by, ids, true)
+	return e.eraseSessions(ctx, above, by, ids, true)
 }
 
-// user goes through all steps of a user's erasure. Last come sessions that had expired, of which the
+// eraseUser goes through all steps of a user's erasure. Last come sessions that had expired, of which the
 // memory service has nothing any more: only those of before, as the user may begin new ones by then.
-func (e *Eraser) user(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
 		var left memory.ErasedUser
@@ -161,35 +161,35 @@ func (e *Eraser) user(ctx context.Context, subject trace.Subject, by string, ane
 			err = e.cfg.Traces.AddRemoved(ctx, subject, "memory", left.Erasure.Removed)
 			break
 		}
-		err = e.some(ctx, subject, begun.By, left.Sessions)
+		err = e.eraseBatch(ctx, subject, begun.By, left.Sessions)
 	}
 	for err == nil {
 		var expired []string
 		expired, err = e.cfg.Traces.SessionsOfUser(ctx, subject.Tenant, subject.User, begun.Began, memory.MaxPage)
 		if err == nil && len(expired) == 0 {
-			return e.ended(ctx, subject)
+			return e.finish(ctx, subject)
 		}
 		if err == nil {
-			err = e.some(ctx, subject, begun.By, expired)
+			err = e.eraseBatch(ctx, subject, begun.By, expired)
 		}
 	}
 	return memory.Erasure{}, err
 }
 
-// some erases some of a user's sessions, and says that somebody is still at it. Those below them are
+// eraseBatch erases some of a user's sessions, and says that somebody is still at it. Those below them are
 // the user's too, so that each counts once.
-func (e *Eraser) some(ctx context.Context, user trace.Subject, by string, ids []string) error {
-	if err := e.sessions(ctx, user, by, ids, false); err != nil {
+func (e *Eraser) eraseBatch(ctx context.Context, user trace.Subject, by string, ids []string) error {
+	if err := e.eraseSessions(ctx, user, by, ids, false); err != nil {
 		return err
 	}
 	_, err := e.cfg.Traces.BeginErasure(ctx, user, by, false)
 	return err
 }
 
-// sessions erases sessions of a user, or below another one, and counts them there.
-func (e *Eraser) sessions(ctx context.Context, whose trace.Subject, by string, ids []string, deep bool) error {
+// eraseSessions erases sessions of a user, or below another one, and counts them there.
+func (e *Eraser) eraseSessions(ctx context.Context, whose trace.Subject, by string, ids []string, deep bool) error {
 	at, within := errgroup.WithContext(ctx)
-	at.SetLimit(atOnce)
+	at.SetLimit(concurrency)
 	for _, id := range ids {
 		at.Go(func() (err error) {
 			defer panics.Recover("erase", &err)
@@ -197,7 +197,7 @@ func (e *Eraser) sessions(ctx context.Context, whose trace.Subject, by string, i
 			if err := e.cancel(within, of.Ref()); err != nil {
 				return err
 			}
-			erased, err := e.session(within, of, by, deep)
+			erased, err := e.eraseSession(within, of, by, deep)
 			if err != nil {
 				return err
 			}
@@ -212,17 +212,17 @@ func (e *Eraser) sessions(ctx context.Context, whose trace.Subject, by string, i
 	return at.Wait()
 }
 
-// ended ends an erasure whose steps are all done.
-func (e *Eraser) ended(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+// finish ends an erasure whose steps are all done.
+func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {
 		return memory.Erasure{}, err
 	}
 	if subject.User != "" {
-		erased.Remains = append(remains(erased.Ended), memory.UserRemainder(erased.Ended))
+		erased.Remains = append(commonRemainders(erased.Ended), memory.UserRemainder(erased.Ended))
 		return erased, nil
 	}
-	erased.Remains = append(remains(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
+	erased.Remains = append(commonRemainders(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
 		What: "state and artifacts whose names begin with user: or app:",
 		Why:  "they are the user's and the tenant's; EraseUser removes the former",
 	}, memory.Remainder{
@@ -232,8 +232,8 @@ func (e *Eraser) ended(ctx context.Context, subject trace.Subject) (memory.Erasu
 	return erased, nil
 }
 
-// remains is what is there behind every erasure.
-func remains(ended time.Time) []memory.Remainder {
+// commonRemainders is what is there behind every erasure.
+func commonRemainders(ended time.Time) []memory.Remainder {
 	return []memory.Remainder{
 		{What: "the ids of its traces, and how many events they had", Why: "they keep late writers out", Until: ended.Add(memory.Retention)},
 		{What: "lines with ids in the logs and in the audit log", Why: "they say who erased it, and may quote what a failure said and why somebody cancelled; they go when the logs go"},

@@ -24,8 +24,8 @@ const (
 	Cancelled Stage = "cancelled"
 )
 
-// follows has the stages that can come behind one.
-var follows = map[Stage]map[Stage]bool{
+// transitions has the stages that can come behind one.
+var transitions = map[Stage]map[Stage]bool{
 	"":        {Created: true},
 	Created:   {Routed: true, Cancelled: true},
 	Routed:    {Executing: true, Cancelled: true},
@@ -45,16 +45,16 @@ type Step struct {
 // Stage is how far the step is; empty when it is not in the plan yet.
 func (s *Step) Stage() Stage { return s.stage }
 
-// At is when the step came to a stage; zero when it did not.
-func (s *Step) At(stage Stage) time.Time { return s.at[stage] }
+// ReachedAt is when the step came to a stage; zero when it did not.
+func (s *Step) ReachedAt(stage Stage) time.Time { return s.at[stage] }
 
 // Ended reports whether nothing can follow.
-func (s *Step) Ended() bool { return s.stage != "" && len(follows[s.stage]) == 0 }
+func (s *Step) Ended() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
 
-// To has the step come to its next stage. Fails with agent_state, changing nothing, when that
+// Advance has the step come to its next stage. Fails with agent_state, changing nothing, when that
 // cannot follow on the one that it is in.
-func (s *Step) To(next Stage, at time.Time) error {
-	if !follows[s.stage][next] {
+func (s *Step) Advance(next Stage, at time.Time) error {
+	if !transitions[s.stage][next] {
 		return failure.Newf(failure.AgentState, "progress.To", "step %s of the plan cannot become %q; it is %q", s.Name, next, s.stage)
 	}
 	if s.at == nil {

@@ -36,19 +36,19 @@ func TestStep_GoesFromStageToStage(t *testing.T) {
 		for _, next := range append([]Stage{"", "unknown"}, stages...) {
 			s := &Step{Name: "a"}
 			for i, stage := range way {
-				require.NoError(t, s.To(stage, time.Unix(int64(i), 0)))
+				require.NoError(t, s.Advance(stage, time.Unix(int64(i), 0)))
 			}
-			err := s.To(next, time.Unix(100, 0))
+			err := s.Advance(next, time.Unix(100, 0))
 			if slices.Contains(legal[from], next) {
 				require.NoError(t, err, "%s to %s", from, next)
 				require.Equal(t, next, s.Stage())
-				require.Equal(t, time.Unix(100, 0), s.At(next))
+				require.Equal(t, time.Unix(100, 0), s.ReachedAt(next))
 			} else {
 				require.True(t, failure.Is(err, failure.AgentState), "%s to %s: %v", from, next, err)
 				require.Equal(t, from, s.Stage(), "it stays as it is")
 			}
 			for i, stage := range way {
-				require.Equal(t, time.Unix(int64(i), 0), s.At(stage), "each has a time of its own")
+				require.Equal(t, time.Unix(int64(i), 0), s.ReachedAt(stage), "each has a time of its own")
 			}
 			require.Equal(t, s.Stage() == Completed || s.Stage() == Failed || s.Stage() == Cancelled, s.Ended())
 		}
@@ -142,7 +142,7 @@ func TestOf_FollowsTheEventsOfATurn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, lines(Of(c.events)))
+			require.Equal(t, c.want, lines(StepsFromEvents(c.events)))
 		})
 	}
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Find returns the record of a trace. Modes: not_found.
-type Find func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
+// FindTrace returns the record of a trace. Modes: not_found.
+type FindTrace func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 
-// Stands tells how the trace of a turn stands to who has one of its steps.
-type Stands func(ctx context.Context, ref trace.Ref, step int) (trace.Status, error)
+// TraceStatus tells how the trace of a turn stands to who has one of its steps.
+type TraceStatus func(ctx context.Context, ref trace.Ref, step int) (trace.Status, error)
 
 // New returns the scope of the calls of an orchestrator. Others than workers are not looked at:
 // what they may touch is decided by their tenants.
@@ -31,7 +31,7 @@ type Stands func(ctx context.Context, ref trace.Ref, step int) (trace.Status, er
 // Modes: policy_security without the credential of a turn, or for what no turn may ask; not_found for
 // sessions and traces that are neither of the turn nor below it, whether they exist or not; fenced when
 // the turn was given to another worker, turn_not_open when the step has ended.
-func New(a *turncred.Authority, find Find, stands Stands) rpc.Scope {
+func New(a *turncred.Authority, find FindTrace, stands TraceStatus) rpc.Scope {
 	s := scope{find, stands}
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
 		if identity.PrincipalOf(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
@@ -46,13 +46,13 @@ func New(a *turncred.Authority, find Find, stands Stands) rpc.Scope {
 		}
 		switch r := req.(type) {
 		case *troupev1.OrchestrateRequest:
-			return ctx, s.below(ctx, turn, r)
+			return ctx, s.checkChild(ctx, turn, r)
 		case *troupev1.WatchTraceRequest:
-			return ctx, s.sees(ctx, turn, r.GetTraceId())
+			return ctx, s.checkRead(ctx, turn, r.GetTraceId())
 		case *troupev1.GetTraceRequest:
-			return ctx, s.sees(ctx, turn, r.GetTraceId())
+			return ctx, s.checkRead(ctx, turn, r.GetTraceId())
 		case *troupev1.CancelTraceRequest:
-			return ctx, s.ends(ctx, turn, r.GetTraceId())
+			return ctx, s.checkCancel(ctx, turn, r.GetTraceId())
 		default:
 			return nil, failure.Newf(failure.PolicySecurity, "call", "no turn may call %s", method)
 		}
@@ -61,14 +61,14 @@ func New(a *turncred.Authority, find Find, stands Stands) rpc.Scope {
 
 // scope is what is known of traces.
 type scope struct {
-	find   Find
-	stands Stands
+	find   FindTrace
+	status TraceStatus
 }
 
-// below says why a turn may not ask for another: that has to be one below it, of the same user, in a
+// checkChild says why a turn may not ask for another: that has to be one below it, of the same user, in a
 // session of its own, at the place and within the budget that the credential tells. What the worker
 // says of them is worth nothing: it could ask for turns of its own without an end.
-func (s scope) below(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest) error {
+func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest) error {
 	const op = "turn.Orchestrate"
 	refuse := func(field, what string) error {
 		return failure.New(failure.PolicySecurity, op, field+": "+what).With("fields", field)
@@ -91,10 +91,10 @@ func (s scope) below(ctx context.Context, turn turncred.Turn, r *troupev1.Orches
 	case r.GetTarget() == turn.Agent:
 		return refuse("target", "no agent asks itself; ask another one")
 	}
-	if k, over := beyond(wire.LimitsFromProto(r.GetBudget()), turn.Budget); over {
+	if k, over := exceeded(wire.LimitsFromProto(r.GetBudget()), turn.Budget); over {
 		return refuse("budget", fmt.Sprintf("%s: no more than the step above may use", k))
 	}
-	standing, err := s.current(ctx, turn)
+	standing, err := s.currentStatus(ctx, turn)
 	switch {
 	case err != nil:
 		return err
@@ -103,12 +103,12 @@ func (s scope) below(ctx context.Context, turn turncred.Turn, r *troupev1.Orches
 	case r.GetFrom() == nil:
 		return nil
 	}
-	return s.seen(ctx, turn, r.GetFrom().GetTraceId())
+	return s.checkOwned(ctx, turn, r.GetFrom().GetTraceId())
 }
 
-// beyond reports in what a budget is more than that of the step that asks. How many turns the one
+// exceeded reports in what a budget is more than that of the step that asks. How many turns the one
 // below may begin is its own; and a step that is only warned bounds nothing but depth.
-func beyond(asked, above budget.Limits) (budget.Kind, bool) {
+func exceeded(asked, above budget.Limits) (budget.Kind, bool) {
 	kinds := []budget.Kind{budget.Depth}
 	if above.Policy != budget.Warn {
 		kinds = append(kinds, budget.Kinds()...)
@@ -121,10 +121,10 @@ func beyond(asked, above budget.Limits) (budget.Kind, bool) {
 	return "policy", asked.Policy == budget.Warn && above.Policy != budget.Warn
 }
 
-// current is how the trace of a turn stands. It fails with why the worker that calls has nothing to ask
+// currentStatus is how the trace of a turn stands. It fails with why the worker that calls has nothing to ask
 // for any more: another has the turn, or its step has ended. A trace whose record is not there yet has just begun.
-func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Status, error) {
-	standing, err := s.stands(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
+func (s scope) currentStatus(ctx context.Context, turn turncred.Turn) (trace.Status, error) {
+	standing, err := s.status(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
 	switch {
 	case err != nil:
 		return standing, err
@@ -138,26 +138,26 @@ func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Status, e
 	return standing, nil
 }
 
-// sees says why the worker that calls may not see a trace, or end it.
-func (s scope) sees(ctx context.Context, turn turncred.Turn, traceID string) error {
-	if _, err := s.current(ctx, turn); err != nil {
+// checkRead says why the worker that calls may not see a trace, or end it.
+func (s scope) checkRead(ctx context.Context, turn turncred.Turn, traceID string) error {
+	if _, err := s.currentStatus(ctx, turn); err != nil {
 		return err
 	}
-	return s.seen(ctx, turn, traceID)
+	return s.checkOwned(ctx, turn, traceID)
 }
 
-// ends says why the worker that calls may not end a trace. What its step had set going it may end when that
+// checkCancel says why the worker that calls may not end a trace. What its step had set going it may end when that
 // is over too: a step that ran out of time leaves nothing behind, and nobody else knows of it.
-func (s scope) ends(ctx context.Context, turn turncred.Turn, traceID string) error {
-	_, err := s.current(ctx, turn)
+func (s scope) checkCancel(ctx context.Context, turn turncred.Turn, traceID string) error {
+	_, err := s.currentStatus(ctx, turn)
 	if err != nil && (traceID == turn.Trace || !failure.Is(err, failure.TurnNotOpen)) {
 		return err
 	}
-	return s.seen(ctx, turn, traceID)
+	return s.checkOwned(ctx, turn, traceID)
 }
 
-// seen says why a turn may not see a trace. It may see its own, and those of the sessions below it.
-func (s scope) seen(ctx context.Context, turn turncred.Turn, traceID string) error {
+// checkOwned says why a turn may not see a trace. It may see its own, and those of the sessions below it.
+func (s scope) checkOwned(ctx context.Context, turn turncred.Turn, traceID string) error {
 	if traceID == turn.Trace {
 		return nil
 	}

@@ -52,8 +52,8 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	working, _, release := rig.held()
 	running := start(t, runner, ask("s2", "r2"))
 	receive(t, working)
-	full := other.cfg.Gate.Force("")
-	defer full.End(false)
+	full := other.cfg.Gate.ForceAdmit("")
+	defer full.Release(false)
 
 	fresh := ask("s3", "r3")
 	err := refusal(t, runner, fresh)
@@ -92,7 +92,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 		_, _, left := rig.lost(t, ask("s1", "r1"))
 		rig.leasesRunOut()
 		second := rig.runner(t, "two")
-		defer second.cfg.Gate.Force("").End(false)
+		defer second.cfg.Gate.ForceAdmit("").Release(false)
 		require.Equal(t, completed, resultOf(collect(t, second, ask("s1", "r1"))).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
@@ -100,7 +100,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 		rig := limited(t, 0)
 		_, ref, left := rig.lost(t, ask("s1", "r1"))
 		second := rig.runner(t, "two")
-		defer second.cfg.Gate.Force("").End(false)
+		defer second.cfg.Gate.ForceAdmit("").Release(false)
 		second.adopter.Adopt(t.Context(), ref)
 		require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
 		require.NoError(t, receive(t, left))
@@ -155,13 +155,13 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
-	full := runner.cfg.Gate.Force("")
+	full := runner.cfg.Gate.ForceAdmit("")
 	refused := make(chan error, 1)
 	go func() { refused <- refusal(t, runner, ask("s1", "r1")) }()
 	inQueue(t, runner)
 	runner.Close(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(receive(t, refused)))
-	full.End(false)
+	full.Release(false)
 }
 
 // A request can interrupt a turn on any replica, even when no permit is free.
@@ -173,8 +173,8 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))
 	receive(t, working)
-	full := other.cfg.Gate.Force("")
-	defer full.End(false)
+	full := other.cfg.Gate.ForceAdmit("")
+	defer full.Release(false)
 	next := start(t, other, wanting("r2", request.Interrupt))
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
 	receive(t, cancelled)
@@ -190,7 +190,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	rig := limited(t, 0)
 	rig.join("research", 4)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	defer other.cfg.Gate.Force("").End(false) // as it is of the owner, by the turn above
+	defer other.cfg.Gate.ForceAdmit("").Release(false) // as it is of the owner, by the turn above
 	const width = 2
 	above := ask("s0", "r0")
 	limits := budget.Open()

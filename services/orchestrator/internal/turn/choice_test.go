@@ -77,7 +77,7 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	require.Equal(t, "c", d.GetStep())
 	require.EqualValues(t, 1, d.GetNumber(), "of the step that is chosen")
 	var states []string
-	for _, s := range progress.Of(events) {
+	for _, s := range progress.StepsFromEvents(events) {
 		states = append(states, fmt.Sprint(s.Number, s.Name, " ", s.Stage()))
 	}
 	require.Equal(t, []string{"1c completed", "2d completed", "0b cancelled"}, states)

@@ -26,7 +26,7 @@ func course(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, las
 	seen := slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Turn > int(events[0].GetTurn()) })
 	s := coordination.Start(coordination.Turn{SessionID: events[0].GetSessionId(), Number: int(events[0].GetTurn()), Entry: "coordinator", Messages: seen})
 	for _, e := range events {
-		s = s.After(e)
+		s = s.Apply(e)
 		if e.GetRoutingDecision() != nil || e.GetTurnResult() != nil {
 			lines = append(lines, fmt.Sprintf("%d %s→%s", s.Iteration, s.LastAgent, s.NextAgent))
 		}

@@ -79,9 +79,9 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	reconfigure(t, second, func(c *Config) { c.Traces = trace.New(&poisoned{Store: second.cfg.Traces.Store()}, zap.NewNop()) })
 	require.NotPanics(t, func() { second.adopter.Adopt(t.Context(), ref) })
 	require.Nil(t, second.active.OfTrace(ref))
-	pass, free := second.cfg.Gate.Try("")
+	pass, free := second.cfg.Gate.TryAdmit("")
 	require.True(t, free)
-	pass.End(false)
+	pass.Release(false)
 
 	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)

@@ -71,7 +71,7 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 			require.Len(t, messages, 3, "the user's, the planner's and the answer; tasks say nothing to the session")
 			require.Len(t, steps[3].GetHistory(), 2)
 
-			plan := progress.Of(events)
+			plan := progress.StepsFromEvents(events)
 			require.Len(t, plan, 4)
 			for i, name := range []string{"plan", "plan[1]", "plan[2]", "sum"} {
 				require.Equal(t, name, plan[i].Name)
@@ -145,7 +145,7 @@ func TestTurn_FailsWhenATaskFails(t *testing.T) {
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, "down", resultOf(events).GetFailure().GetMessage())
 	var stages []progress.Stage
-	for _, s := range progress.Of(events) {
+	for _, s := range progress.StepsFromEvents(events) {
 		stages = append(stages, s.Stage())
 	}
 	require.Equal(t, []progress.Stage{progress.Completed, progress.Failed, progress.Cancelled, progress.Cancelled}, stages)
@@ -175,5 +175,5 @@ func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
 	require.Equal(t, "doubt it", again.GetTask())
 	require.Equal(t, "What may an agent write?", again.GetGoal())
 	require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, prior(rig.steps()[4]))
-	require.Len(t, progress.Of(events), 4)
+	require.Len(t, progress.StepsFromEvents(events), 4)
 }

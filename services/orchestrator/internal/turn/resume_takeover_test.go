@@ -149,7 +149,7 @@ func TestTurn_ResumesThePlanAndTheState(t *testing.T) {
 	require.Equal(t, want.GetIteration(), got.GetIteration())
 	require.Equal(t, want.GetToolHistory(), got.GetToolHistory())
 	require.Equal(t, want.GetObservations(), got.GetObservations())
-	steps := progress.Of(on)
+	steps := progress.StepsFromEvents(on)
 	require.Len(t, steps, 3)
 	for i, s := range steps {
 		require.Equal(t, i+1, s.Number)

@@ -61,7 +61,7 @@ type Config struct {
 	Roster     *instances.Cache
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
-	Gate       *admission.Gate // gives permits to new turns; Close closes it
+	Gate       *admission.Controller // gives permits to new turns; Close closes it
 	Telemetry  *telemetry.Telemetry
 
 	// Credentials are what workers show to the memory service (nil means that the mesh has no identities).

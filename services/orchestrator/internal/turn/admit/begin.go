@@ -24,11 +24,11 @@ import (
 // Begin asks the memory service for the turn of a request that has a permit, and starts driving it when it is this
 // orchestrator's. It asks even when nothing can handle the target any more, because the turn may be
 // known. The permit ends with the turn, or here when there is none.
-func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Pass) (memory.Begun, error) {
+func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Permit) (memory.Begun, error) {
 	started := false
 	defer func() {
 		if !started {
-			permit.End(false)
+			permit.Release(false)
 		}
 	}()
 	decided, err := a.Decider.Decide(ctx, req)
@@ -66,7 +66,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 }
 
 // begun is the turn to drive.
-func (a *Admitter) begun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Pass) run.Begun {
+func (a *Admitter) begun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.Begun {
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.Begun{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,

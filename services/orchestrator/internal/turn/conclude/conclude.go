@@ -64,8 +64,8 @@ type Turn struct {
 	Target  string
 	Entry   string // agent with which the workflow begins (empty means the one that the plan names)
 	Began   time.Time
-	Lease   *lease.Lease    // nil when the turn is closed already
-	Permit  *admission.Pass // nil when the turn is closed already
+	Lease   *lease.Lease      // nil when the turn is closed already
+	Permit  *admission.Permit // nil when the turn is closed already
 	Events  *publish.Writer
 }
 
@@ -84,7 +84,7 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	defer panics.Recover("turn", &broken)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
-	t.Permit.Tell()
+	t.Permit.ReleaseChild()
 	if o.Err == nil {
 		c.answered(ctx, t, o)
 		return nil

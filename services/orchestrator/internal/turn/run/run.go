@@ -61,7 +61,7 @@ type Begun struct {
 	Said         assignment.Conversation // the window of the session, before any step
 	Rerun        map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
 	JournalsKept bool                    // the memory service keeps what the steps do, for a replay
-	Permit       *admission.Pass         // Start ends it with the turn
+	Permit       *admission.Permit       // Start ends it with the turn
 	Began        time.Time
 	Timeout      time.Duration // of the turn
 	Left         time.Duration // of the timeout
@@ -155,7 +155,7 @@ func (t *Turn) open(ctx context.Context) (err error) {
 func (t *Turn) run(ctx context.Context) {
 	b := t.begun
 	defer t.driver.Active.Remove(t.handle)
-	defer b.Permit.End(true)
+	defer b.Permit.Release(true)
 	defer b.Request.Auth.Wipe()
 	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, b.Left)+conclude.Timeout)
 	defer cancel()

@@ -98,10 +98,10 @@ func (a *Adopter) takeOver(
 	}
 	req.Files = admit.Attachments(begun)
 	rerun := a.Decider.FailedSteps(within, req)
-	permit, started := a.Gate.Force(req.Tenant), false // a turn that had a permit once never waits again
+	permit, started := a.Gate.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
 	defer func() {
 		if !started {
-			permit.End(false)
+			permit.Release(false)
 		}
 	}()
 	err = a.Driver.Start(context.WithoutCancel(ctx), run.Begun{

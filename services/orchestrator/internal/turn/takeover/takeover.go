@@ -32,7 +32,7 @@ const (
 type Config struct {
 	Traces    *trace.Traces
 	Roster    *instances.Cache
-	Gate      *admission.Gate
+	Gate      *admission.Controller
 	Active    *active.Table
 	Drain     *active.Drain
 	Memory    lease.Memory

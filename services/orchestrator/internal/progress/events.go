@@ -15,10 +15,10 @@ import (
 // maxTask is how many characters of a task are shown, as in the decision about its step.
 const maxTask = 200
 
-// Of are the steps of the plan of a turn, as its events tell: by their numbers, and then those that
+// StepsFromEvents are the steps of the plan of a turn, as its events tell: by their numbers, and then those that
 // have none. A fork that runs nothing itself is no step. A step that was begun again, by whomever,
 // has the times of the first time.
-func Of(events []*troupev1.Event) []*Step {
+func StepsFromEvents(events []*troupev1.Event) []*Step {
 	p := &plan{byNumber: map[int]*Step{}}
 	for _, e := range events {
 		p.add(e, e.GetTime().AsTime())
@@ -50,13 +50,13 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 			p.inherit(done, at)
 		}
 	case e.GetRoutingDecision() != nil:
-		p.routed(e.GetRoutingDecision(), at)
+		p.applyDecision(e.GetRoutingDecision(), at)
 	case e.GetTurnResult() != nil:
 		for _, s := range p.steps {
-			p.to(s, Cancelled, at)
+			p.advance(s, Cancelled, at)
 		}
 	case e.GetStep() > 0 && e.GetStage() == troupev1.Stage_STAGE_EXECUTE:
-		p.executed(e, at)
+		p.applyExecution(e, at)
 	}
 }
 
@@ -76,26 +76,26 @@ func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
 		ended = Failed
 	}
 	for _, next := range []Stage{Routed, Executing, ended} {
-		p.to(s, next, at)
+		p.advance(s, next, at)
 	}
 }
 
 func (p *plan) create(name string, at time.Time) *Step {
 	s := &Step{Name: name}
-	p.to(s, Created, at)
+	p.advance(s, Created, at)
 	p.steps = append(p.steps, s)
 	return s
 }
 
-// to has a step come to a stage, if that can follow: what is told again, by an owner behind the
+// advance has a step come to a stage, if that can follow: what is told again, by an owner behind the
 // first, changes nothing.
-func (*plan) to(s *Step, next Stage, at time.Time) {
-	_ = s.To(next, at)
+func (*plan) advance(s *Step, next Stage, at time.Time) {
+	_ = s.Advance(next, at)
 }
 
-// routed finds the step that a decision is about: the one that was planned under its name, or, when
+// applyDecision finds the step that a decision is about: the one that was planned under its name, or, when
 // the turn comes to it again, another.
-func (p *plan) routed(d *troupev1.RoutingDecision, at time.Time) {
+func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 	number := int(d.GetNumber())
 	if number == 0 || p.byNumber[number] != nil {
 		return // of a trace of before decisions had numbers, or told again
@@ -108,27 +108,27 @@ func (p *plan) routed(d *troupev1.RoutingDecision, at time.Time) {
 	s := p.steps[i]
 	s.Number, s.Agent, s.Task = number, d.GetTarget(), d.GetTask()
 	p.byNumber[number] = s
-	p.to(s, Routed, at)
+	p.advance(s, Routed, at)
 }
 
-// executed is an event of a step that was routed: with the first it executes.
-func (p *plan) executed(e *troupev1.Event, at time.Time) {
+// applyExecution is an event of a step that was routed: with the first it executes.
+func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	s := p.byNumber[int(e.GetStep())]
 	if s == nil || s.Ended() {
 		return
 	}
-	p.to(s, Executing, at)
+	p.advance(s, Executing, at)
 	if e.GetStepFinished() == nil {
 		return
 	}
 	result := e.GetStepFinished().GetResult()
 	switch why := grpcfailure.FromProto(result.GetFailure()); {
 	case why == nil:
-		p.to(s, Completed, at)
+		p.advance(s, Completed, at)
 	case why.Mode == failure.UserCancelled:
-		p.to(s, Cancelled, at)
+		p.advance(s, Cancelled, at)
 	default:
-		p.to(s, Failed, at)
+		p.advance(s, Failed, at)
 	}
 	for i, task := range result.GetTasks() {
 		made := p.create(fmt.Sprintf("%s[%d]", s.Name, i+1), at)

@@ -11,23 +11,23 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// how a turn came in, as metrics name it.
-type how string
+// route a turn came in, as metrics name it.
+type route string
 
 const (
-	atOnce how = "at_once"
-	queued how = "queued"
-	forced how = "continued" // with what was begun before
+	atOnce route = "at_once"
+	queued route = "queued"
+	forced route = "continued" // with what was begun before
 )
 
-// maxNamed is how many tenants metrics name; the others are told together. Whoever may make up
+// maxTenantLabels is how many tenants metrics name; the others are told together. Whoever may make up
 // tenants must not be able to fill the memory of those who count.
-const maxNamed = 32
+const maxTenantLabels = 32
 
-const others = "other"
+const otherTenants = "other"
 
-// count is what is told about a gate. Safe for concurrent use.
-type count struct {
+// metrics is what is told about a gate. Safe for concurrent use.
+type metrics struct {
 	in, out metric.Int64Counter
 	wait    metric.Float64Histogram
 
@@ -35,7 +35,7 @@ type count struct {
 	named map[string]bool
 }
 
-func newCount(meter metric.Meter, g *Gate) (*count, error) {
+func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
@@ -50,12 +50,12 @@ func newCount(meter metric.Meter, g *Gate) (*count, error) {
 		metric.WithInt64Callback(g.observe(g.limit)))
 	_, waiting := meter.Int64ObservableGauge("troupe.admission.waiting", metric.WithDescription("Callers in the queue."),
 		metric.WithInt64Callback(g.observe(func() int { return g.waiting })))
-	return &count{in: in, out: out, wait: wait, named: map[string]bool{}},
+	return &metrics{in: in, out: out, wait: wait, named: map[string]bool{}},
 		errors.Join(admitted, refused, waited, running, limit, waiting)
 }
 
 // observe reads what the lock of the gate guards.
-func (g *Gate) observe(read func() int) metric.Int64Callback {
+func (g *Controller) observe(read func() int) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -64,24 +64,24 @@ func (g *Gate) observe(read func() int) metric.Int64Callback {
 	}
 }
 
-func (c *count) admitted(tenant string, by how, waited time.Duration) {
+func (c *metrics) admitted(tenant string, by route, waited time.Duration) {
 	c.in.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("how", string(by))))
 	if by == queued {
 		c.wait.Record(context.Background(), waited.Seconds())
 	}
 }
 
-func (c *count) refused(tenant string, reason why) {
+func (c *metrics) rejected(tenant string, reason reason) {
 	c.out.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("reason", string(reason))))
 }
 
 // label is the name of a tenant, if it is among the first.
-func (c *count) label(tenant string) attribute.KeyValue {
+func (c *metrics) label(tenant string) attribute.KeyValue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.named[tenant] {
-		if len(c.named) == maxNamed {
-			return attribute.String("tenant", others)
+		if len(c.named) == maxTenantLabels {
+			return attribute.String("tenant", otherTenants)
 		}
 		c.named[tenant] = true
 	}

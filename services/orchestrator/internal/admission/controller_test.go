@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newGate is one for so many turns at once, and as many who wait, for 5 s.
-func newGate(t *testing.T, turns int, change ...func(*Config)) *Gate {
+func newGate(t *testing.T, turns int, change ...func(*Config)) *Controller {
 	t.Helper()
 	cfg := Config{Turns: func() int { return turns }, QueueTime: 5 * time.Second}
 	for _, c := range change {
@@ -33,21 +33,21 @@ func newGate(t *testing.T, turns int, change ...func(*Config)) *Gate {
 type asked struct {
 	tenant string
 	leave  context.CancelFunc
-	pass   *Pass
+	pass   *Permit
 	err    error
 	after  time.Duration // that it waited
 	done   bool
 }
 
 // ask has a caller enter, and returns once it waits or is through. For the bubble of a test.
-func ask(t *testing.T, g *Gate, tenant string, until time.Time) *asked {
+func ask(t *testing.T, g *Controller, tenant string, until time.Time) *asked {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	a := &asked{tenant: tenant, leave: leave}
 	began := time.Now()
 	go func() {
 		defer leave()
-		a.pass, a.err = g.Enter(ctx, tenant, until)
+		a.pass, a.err = g.Admit(ctx, tenant, until)
 		a.after, a.done = time.Since(began), true
 	}()
 	synctest.Wait()
@@ -64,7 +64,7 @@ func entered(all []*asked) (names []string) {
 	return names
 }
 
-func (g *Gate) empty() bool { return g.turns == 0 && g.waiting == 0 && len(g.tenants) == 0 }
+func (g *Controller) empty() bool { return g.turns == 0 && g.waiting == 0 && len(g.tenants) == 0 }
 
 func TestGate_LetsInOneForOneThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -84,21 +84,21 @@ func TestGate_LetsInOneForOneThatEnded(t *testing.T) {
 		require.Equal(t, time.Second, after)
 
 		time.Sleep(time.Second)
-		all[0].pass.End(true)
-		all[0].pass.End(true)
+		all[0].pass.Release(true)
+		all[0].pass.Release(true)
 		synctest.Wait()
 		require.NotNil(t, all[2].pass, "first come, first served")
 		require.Equal(t, time.Second, all[2].after)
 		require.Nil(t, all[3].pass)
-		forced := g.Force("a")
-		all[1].pass.End(true)
+		forced := g.ForceAdmit("a")
+		all[1].pass.Release(true)
 		synctest.Wait()
 		require.Nil(t, all[3].pass, "who is let in whatever there is counts")
-		forced.End(true)
+		forced.Release(true)
 		synctest.Wait()
 		require.NotNil(t, all[3].pass)
-		all[2].pass.End(false)
-		all[3].pass.End(false)
+		all[2].pass.Release(false)
+		all[3].pass.Release(false)
 		require.True(t, g.empty())
 	})
 }
@@ -108,7 +108,7 @@ func TestGate_RefusesWhoWouldWaitInVain(t *testing.T) {
 		g := newGate(t, 1, func(c *Config) { c.Queue = 100 })
 		first := ask(t, g, "a", time.Time{})
 		time.Sleep(2 * time.Second)
-		first.pass.End(true) // turns take 2 s
+		first.pass.Release(true) // turns take 2 s
 
 		first = ask(t, g, "a", time.Time{})
 		hasty := ask(t, g, "a", time.Now().Add(5*time.Second))
@@ -123,7 +123,7 @@ func TestGate_RefusesWhoWouldWaitInVain(t *testing.T) {
 		require.Equal(t, 5*time.Second, third.after)
 		require.ErrorContains(t, third.err, "none ended within the 5s")
 		require.Equal(t, failure.Overloaded, failure.ModeOf(second.err))
-		first.pass.End(true)
+		first.pass.Release(true)
 		require.True(t, g.empty())
 	})
 }
@@ -136,7 +136,7 @@ func TestGate_WhoLeavesLeavesNothing(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, second.err, context.Canceled)
 		third := ask(t, g, "b", time.Time{})
-		first.pass.End(true)
+		first.pass.Release(true)
 		synctest.Wait()
 		require.NotNil(t, third.pass, "its place is another's")
 
@@ -144,15 +144,15 @@ func TestGate_WhoLeavesLeavesNothing(t *testing.T) {
 		for range 100 {
 			next := ask(t, g, "a", time.Time{})
 			next.leave()
-			third.pass.End(true)
+			third.pass.Release(true)
 			synctest.Wait()
 			if next.pass != nil {
-				next.pass.End(false)
+				next.pass.Release(false)
 			}
 			require.True(t, g.empty())
 			third = ask(t, g, "a", time.Time{})
 		}
-		third.pass.End(true)
+		third.pass.Release(true)
 	})
 }
 
@@ -164,9 +164,9 @@ func TestGate_CloseRefusesWhoWaitsAndWhoComes(t *testing.T) {
 		g.Close(stopping)
 		synctest.Wait()
 		require.ErrorIs(t, second.err, stopping)
-		first.pass.End(true)
+		first.pass.Release(true)
 		require.ErrorIs(t, ask(t, g, "a", time.Time{}).err, stopping)
-		g.Force("a").End(true)
+		g.ForceAdmit("a").Release(true)
 		require.True(t, g.empty())
 	})
 }
@@ -181,18 +181,18 @@ func TestGate_FollowsItsLimit(t *testing.T) {
 		}
 		require.Len(t, entered(all), 1, "never none")
 		limit = 3
-		g.Look()
+		g.AdmitWaiting()
 		synctest.Wait()
 		require.Len(t, entered(all), 3)
 		limit = 1
-		all[0].pass.End(true)
-		all[1].pass.End(true)
+		all[0].pass.Release(true)
+		all[1].pass.Release(true)
 		synctest.Wait()
 		require.Len(t, entered(all), 3)
-		all[2].pass.End(true)
+		all[2].pass.Release(true)
 		synctest.Wait()
 		require.Len(t, entered(all), 4)
-		all[3].pass.End(true)
+		all[3].pass.Release(true)
 	})
 }
 
@@ -221,13 +221,13 @@ func TestGate_SharesAmongTenants(t *testing.T) {
 		require.Equal(t, []string{"busy", "busy", "other"}, []string{refused[0].tenant, refused[1].tenant, refused[2].tenant})
 
 		for n, want := range [][]string{{"other"}, {"other", "other"}, {"busy", "other", "other"}, {"busy", "busy", "other", "other"}} {
-			all[n].pass.End(true)
+			all[n].pass.Release(true)
 			synctest.Wait()
 			require.Equal(t, want, entered(all[4:]), "after %d have ended", n+1)
 		}
 		for _, a := range all[4:] {
 			if a.pass != nil {
-				a.pass.End(true)
+				a.pass.Release(true)
 			}
 		}
 		require.True(t, g.empty())
@@ -248,10 +248,10 @@ func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
 			began := time.Now()
 			go func() {
 				defer leave()
-				if a.pass, a.err = g.Enter(ctx, tenant, time.Time{}); a.pass != nil {
+				if a.pass, a.err = g.Admit(ctx, tenant, time.Time{}); a.pass != nil {
 					a.after = time.Since(began)
 					time.Sleep(took)
-					a.pass.End(true)
+					a.pass.Release(true)
 				}
 			}()
 		}
@@ -284,12 +284,12 @@ func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
 // Whoever may make up tenants cannot fill the memory of those who count.
 func TestCount_NamesAFewTenants(t *testing.T) {
 	g := newGate(t, 1)
-	for n := range 2 * maxNamed {
-		g.count.admitted(fmt.Sprint(n), atOnce, 0)
+	for n := range 2 * maxTenantLabels {
+		g.metrics.admitted(fmt.Sprint(n), atOnce, 0)
 	}
-	require.Equal(t, "0", g.count.label("0").Value.AsString())
-	require.Equal(t, others, g.count.label(fmt.Sprint(maxNamed)).Value.AsString())
-	require.Len(t, g.count.named, maxNamed)
+	require.Equal(t, "0", g.metrics.label("0").Value.AsString())
+	require.Equal(t, otherTenants, g.metrics.label(fmt.Sprint(maxTenantLabels)).Value.AsString())
+	require.Len(t, g.metrics.named, maxTenantLabels)
 }
 
 func BenchmarkGate(b *testing.B) {
@@ -298,12 +298,12 @@ func BenchmarkGate(b *testing.B) {
 			g, err := New(Config{Turns: func() int { return 1000 }})
 			require.NoError(b, err)
 			for n := range tenants {
-				defer g.Force(fmt.Sprint(n)).End(false)
+				defer g.ForceAdmit(fmt.Sprint(n)).Release(false)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				pass, _ := g.Try("a")
-				pass.End(true)
+				pass, _ := g.TryAdmit("a")
+				pass.Release(true)
 			}
 		})
 	}

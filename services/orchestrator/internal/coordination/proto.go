@@ -17,9 +17,9 @@ func (s State) Proto() *troupev1.Coordination {
 	}
 }
 
-// Data is the state as it is logged, all its fields by name (RA-2, SO-10). Messages are without
+// LogFields is the state as it is logged, all its fields by name (RA-2, SO-10). Messages are without
 // their texts, of what was found there is how much, and what agents said is cut.
-func (s State) Data() map[string]any {
+func (s State) LogFields() map[string]any {
 	messages, missing := []any{}, []any{}
 	for _, m := range s.Messages {
 		messages = append(messages, map[string]any{"sequence": m.Sequence, "role": string(m.Role), "agent": m.Author})

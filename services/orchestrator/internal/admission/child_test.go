@@ -12,35 +12,35 @@ import (
 // more below one than that one may ask for.
 func TestGate_LetsInBelowATurnAsManyAsItMayAskFor(t *testing.T) {
 	g := newGate(t, 1)
-	above, ok := g.Try("a")
+	above, ok := g.TryAdmit("a")
 	require.True(t, ok)
-	var below []*Pass
+	var below []*Permit
 	for range 3 {
-		p, err := g.Below("a", "x", 3)
+		p, err := g.AdmitChild("a", "x", 3)
 		require.NoError(t, err)
 		below = append(below, p)
 	}
-	_, err := g.Below("a", "x", 3)
+	_, err := g.AdmitChild("a", "x", 3)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "no more than 3 turns may run here at once below that of trace x")
 	_, told := failure.RetryAfter(err)
 	require.True(t, told)
 
-	other, err := g.Below("a", "y", 3)
+	other, err := g.AdmitChild("a", "y", 3)
 	require.NoError(t, err, "another turn has its own")
-	namesake, err := g.Below("b", "x", 3)
+	namesake, err := g.AdmitChild("b", "x", 3)
 	require.NoError(t, err, "and so has another tenant")
 
-	below[0].Tell()
-	next, err := g.Below("a", "x", 3)
+	below[0].ReleaseChild()
+	next, err := g.AdmitChild("a", "x", 3)
 	require.NoError(t, err, "what has its result leaves room, before it has ended")
-	below[0].End(true)
-	below[0].Tell() // which says nothing any more
-	_, err = g.Below("a", "x", 3)
+	below[0].Release(true)
+	below[0].ReleaseChild() // which says nothing any more
+	_, err = g.AdmitChild("a", "x", 3)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "once alone")
 
 	for _, p := range append(below[1:], above, other, namesake, next) {
-		p.End(true)
+		p.Release(true)
 	}
 	require.True(t, g.empty())
 }
