@@ -1,5 +1,5 @@
-// Package attack is what somebody does to the ports of a mesh who means no good: raw bytes,
-// frames that no library sends, and every method with nonsense (guarantees S20 and 3.6).
+// Package attack attacks the ports of a mesh: raw bytes, frames that no library sends, and
+// every method with malformed input (guarantees S20 and 3.6).
 package attack
 
 import (
@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // that of the SDK of Gemini
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // started by the Gemini SDK
 		goleak.Cleanup(func(code int) {
 			rig.Clean()
 			os.Exit(code)
@@ -59,7 +59,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte
 	if err != nil {
 		return 0, err
 	}
-	_ = stream.SendMsg(&body) // what is wrong is told by the answer
+	_ = stream.SendMsg(&body) // the answer contains the error
 	_ = stream.CloseSend()
 	for {
 		var answer []byte
@@ -79,7 +79,7 @@ type good struct {
 	last        error
 }
 
-// begin has a client ask for the agents, one call after the other, until end.
+// begin starts a client that lists the agents, one call after the other, until end.
 func begin(t testing.TB, m *rig.Mesh) *good {
 	t.Helper()
 	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())

@@ -26,8 +26,8 @@ func connect(t testing.TB, addr string, settings ...http2.Setting) *peer {
 	return speak(t, dial(t, addr), settings...)
 }
 
-// dial connects from an address of its own, as somebody does who is not the good client: what one
-// address does too much of is not the other's. Linux has all of 127.0.0.0/8.
+// dial connects from an address of its own, separate from the good client, because limits apply per address.
+// Linux has all of 127.0.0.0/8.
 func dial(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}

@@ -111,7 +111,7 @@ func dynamic(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
 	return m
 }
 
-// anyRate is a file by which nobody calls too often, so that what is said is looked at.
+// anyRate is a rate file without effective limits, so that the content of every call is checked.
 func anyRate(f *testing.F) string {
 	var text strings.Builder
 	for _, class := range slices.Sorted(maps.Keys(rate.Defaults())) {

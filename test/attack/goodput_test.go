@@ -10,10 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkGoodput is how much of its work a good client still gets done while somebody resets
-// 10,000 streams a second, sends as many pings, reads nothing of what he asks for, or leaves
-// handshakes half done: 1 is all of it. The good client makes 1,000 calls a second at most. Both
-// are on the machine of the mesh, and take of its time.
+// BenchmarkGoodput measures the share of its work that a good client gets done during an attack (1 is all of
+// it). The attacks reset 10,000 streams a second, send as many pings, never read their responses, or leave
+// handshakes incomplete. The good client makes at most 1,000 calls a second. Both share the machine with the
+// mesh.
 func BenchmarkGoodput(b *testing.B) {
 	m := rig.InProcess(b, rig.Config{})
 	for _, a := range []struct {
@@ -34,7 +34,7 @@ func BenchmarkGoodput(b *testing.B) {
 	}
 }
 
-// again is an attack that goes on with another connection when the server ends one.
+// again repeats an attack on a new connection whenever the server closes one.
 func again(attack func(context.Context, *peer)) func(context.Context, *testing.B, *rig.Mesh) {
 	return func(ctx context.Context, b *testing.B, m *rig.Mesh) {
 		for ctx.Err() == nil {

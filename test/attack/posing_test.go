@@ -105,7 +105,7 @@ func (s stolen) showing(t *testing.T) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, s.text)
 }
 
-// below asks for a turn below that of the credential, as the SDK does.
+// below requests a child turn of the turn in the credential, as the SDK does.
 func (s stolen) below(target string) *troupev1.OrchestrateRequest {
 	share := s.Budget
 	share.FanOut = budget.Unlimited
@@ -127,7 +127,7 @@ func carried(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 	return nil, grpcfailure.FromStatus("test", err)
 }
 
-// outcome is that of a turn which somebody carried.
+// outcome is the outcome of a turn that a request ran to its end.
 type outcome struct {
 	result *troupev1.TurnResult
 	err    error
@@ -206,7 +206,7 @@ func (v *victim) tool(t *testing.T, name string) tool.Tool {
 // into its journal that would be taken for the words of its model, reads nothing there, and begins, sees
 // and ends nothing at the orchestrator. What is said and done in the end is the other's own alone
 // (guarantees S6, S16).
-func TestWorker_ThatPosesAsAnotherAgentGetsNowhere(t *testing.T) {
+func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{Office: true})
 	research := take(t, m, "taken")
 	close(research.until)
@@ -273,7 +273,7 @@ func TestWorker_ThatPosesAsAnotherAgentGetsNowhere(t *testing.T) {
 
 // A worker that lost its step to another one has no more to say at the orchestrator than at the memory
 // service, as long as its credential may hold (guarantees S6).
-func TestWorker_ThatWasOvertakenIsFencedAtTheOrchestrator(t *testing.T) {
+func TestWorker_OfATakenOverTurnIsFencedAtTheOrchestrator(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
 	research := take(t, m, "one", "two")
 	request := &troupev1.OrchestrateRequest{Input: text("go"), SessionId: uuid.NewString(), RequestId: uuid.NewString(), Target: "research"}
@@ -310,7 +310,7 @@ func TestWorker_ThatWasOvertakenIsFencedAtTheOrchestrator(t *testing.T) {
 
 // A worker has another agent work for it, whose tool waits for a person. That is not the worker: it
 // approves nothing, and only who asked may (guarantees S14).
-func TestWorker_ApprovesNothingItself(t *testing.T) {
+func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{Office: true})
 	research, gate := take(t, m, "taken"), rig.NewGate(t)
 	p, program := rig.Clerk(gate, "clerk", 1)

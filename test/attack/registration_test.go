@@ -19,7 +19,7 @@ import (
 // A worker that was taken over writes into its own keys of etcd what it likes. Turns of other agents
 // go on, operators see what is there, and who is shut out stays so.
 // Req: S9 S18
-func TestRegistration_OfAnIntruderHarmsNobody(t *testing.T) {
+func TestRegistration_OfAnIntruderIsHarmless(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
 	etcd := m.EtcdAs("worker/research")
 	granted, err := etcd.Grant(t.Context(), 60)

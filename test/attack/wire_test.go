@@ -50,7 +50,7 @@ var attacks = []struct {
 
 // Under each attack a good client gets all of its answers; behind all of them the mesh works, and
 // holds no more memory than before.
-func TestMesh_StandsWhatItsPortsAreTold(t *testing.T) {
+func TestMesh_SurvivesMalformedTraffic(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
 	whole(t, m)
 	before := held()
@@ -116,7 +116,7 @@ func pingFlood(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-// The window of a stream that nobody reads is empty soon. That holds up this stream alone.
+// The flow control window of a stream without a reader is soon exhausted. That blocks this stream alone.
 func windowStall(t *testing.T, m *rig.Mesh) {
 	for range 20 {
 		p := connect(t, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})

@@ -91,7 +91,7 @@ func quiet(*troupev1.Event) {}
 
 // A worker of one's own is not trusted with the orchestrator's memory, with the lists of its tenant, with
 // what its turn has used, nor with a way past the gate.
-func TestMesh_StandsAWorkerThatMeansNoGood(t *testing.T) {
+func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{MaxTurns: 1})
 	var rogue rogue
 	rogue.takes(t, m)
@@ -136,7 +136,7 @@ func TestMesh_StandsAWorkerThatMeansNoGood(t *testing.T) {
 		}
 		for range 2 {
 			got := ask(t, m, "research", quiet).GetFailure()
-			require.Equal(t, broken.GetMode(), got.GetMode(), "it is that of the step: %v", got.GetMessage())
+			require.Equal(t, broken.GetMode(), got.GetMode(), "the mode of the step: %v", got.GetMessage())
 			require.Equal(t, "y", got.GetFacts()["small"])
 		}
 		_, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
@@ -200,7 +200,7 @@ func TestMesh_StandsAWorkerThatMeansNoGood(t *testing.T) {
 	require.Nil(t, ask(t, m, "synthesis", quiet).GetFailure(), "the mesh works")
 }
 
-// below is a turn that the worker of a step asks for, as its credential allows.
+// below is a request for a child turn that the worker of a step makes with its credential.
 func below(req *troupev1.ExecuteStepRequest, n int) *troupev1.OrchestrateRequest {
 	var said struct {
 		Root string `json:"root"`

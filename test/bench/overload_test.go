@@ -18,10 +18,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkOverload finds what the mesh can do with as many callers as it has places, and then
-// offers five times of that for a while, whatever becomes of it: nobody waits for an answer
-// before the next one asks. It reports what is done then, in turns a second and as a part of
-// the first, and how long those waited that were refused. The callers share the machine.
+// BenchmarkOverload measures the capacity of the mesh with as many callers as it has permits, and then offers
+// five times that rate. The load is open loop: callers do not wait for an answer before the next request. It
+// reports the rate of finished turns, its ratio to the capacity, and the latency of rejections. The callers
+// share the machine.
 func BenchmarkOverload(b *testing.B) {
 	const clients, during = 64, 3 * time.Second
 	m := rig.InProcess(b, rig.Config{})

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/planted"
 )
 
-func TestPlan_FollowsFromTheSeed(t *testing.T) {
+func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
 	sizes := Sizes{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
 	strikes, stops := Plan(1, sizes)
 	again, stopsAgain := Plan(1, sizes)

@@ -27,9 +27,8 @@ func TestRollback(t *testing.T) {
 	require.Empty(t, r.rollback())
 }
 
-// rollback brings an old copy of Redis's data back while somebody holds a turn that was
-// begun behind the copy (guarantees F7). Who begins that turn again must get a later epoch,
-// and the holder of before is fenced.
+// rollback restores an old copy of Redis's data while a client holds a turn that was begun after the copy
+// (guarantees F7). A repeated begin must get a later epoch, and the earlier holder is fenced.
 func (r *run) rollback() []violation.Violation {
 	r.t.Helper()
 	folder := r.Redis.Dir()

@@ -139,7 +139,7 @@ func closeLater(t *testing.T, conns ...io.Closer) {
 	}
 }
 
-// begin lets the clients in, and returns once the first turns have ended.
+// begin starts the clients, and returns once their first turns have ended.
 func (r *run) begin(clients, games int) {
 	r.t.Helper()
 	r.contest.Go(r.ctx, games)

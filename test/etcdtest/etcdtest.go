@@ -27,7 +27,7 @@ const patience = 30 * time.Second
 // they say, and are for the test's own goroutine.
 type Etcd struct {
 	t      testing.TB
-	ca     *identity.CA // nil: it asks nobody who they are
+	ca     *identity.CA // nil disables client authentication
 	dir    string
 	server *store.Etcd
 	cancel context.CancelFunc // nil while it is stopped
@@ -128,7 +128,7 @@ func (e *Etcd) As(user string) *clientv3.Client {
 	return e.With(creds)
 }
 
-// With is Client of whoever the credentials prove.
+// With is Client with the identity of the credentials.
 func (e *Etcd) With(creds credentials.TransportCredentials) *clientv3.Client {
 	e.t.Helper()
 	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())

@@ -33,7 +33,7 @@ type injection struct {
 	Via     string   `yaml:"via"`  // name of the tool that gives the text; empty: read_page
 	Word    string   `yaml:"word"` // what the user says in the second turn; empty: go on
 	Text    string   `yaml:"text"`
-	Tags    bool     `yaml:"tags"` // the text is made of characters that nobody sees
+	Tags    bool     `yaml:"tags"` // the text is made of invisible characters
 	Pad     int      `yaml:"pad"`  // characters before the text
 	Blocked []string `yaml:"blocked"`
 	Allowed []string `yaml:"allowed"`
@@ -75,9 +75,9 @@ func sorted(calls ...[]string) []string {
 	return all
 }
 
-// Without a guard the model does all that it is told. So the tests below cannot pass for lack of a
-// model that obeys.
-func TestGuard_WhenOffTheModelDoesWhatItIsTold(t *testing.T) {
+// Without a guard the model follows every injection. So the tests below cannot pass because a model ignores
+// them.
+func TestGuard_OffLetsTheModelObeyInjections(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			p := play(t, c, loop.GuardOff, false)
@@ -88,17 +88,17 @@ func TestGuard_WhenOffTheModelDoesWhatItIsTold(t *testing.T) {
 }
 
 // It proves a part of guarantee S14.
-func TestGuard_BlocksWhatInjectionsAskFor(t *testing.T) {
+func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 	for _, c := range corpus(t) {
 		for _, parallel := range []bool{false, true} {
 			t.Run(c.Name, func(t *testing.T) {
 				p := play(t, c, loop.GuardAsk, parallel)
-				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that nobody allowed")
+				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that were not allowed")
 				if !p.asks {
-					require.NotEmpty(t, p.refused(), "nobody could be asked")
+					require.NotEmpty(t, p.refused(), "no person could be asked")
 					return
 				}
-				require.NotEmpty(t, p.pending(), "nobody was asked")
+				require.NotEmpty(t, p.pending(), "no person was asked")
 			})
 			t.Run(c.Name+" denied", func(t *testing.T) {
 				p := play(t, c, loop.GuardAsk, parallel)
@@ -113,7 +113,7 @@ func TestGuard_BlocksWhatInjectionsAskFor(t *testing.T) {
 }
 
 // It proves a part of guarantee S14.
-func TestGuard_LetsThroughWhatAPersonApproves(t *testing.T) {
+func TestGuard_AllowsApprovedCalls(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			p := play(t, c, loop.GuardAsk, false)
@@ -130,7 +130,7 @@ func TestGuard_LetsThroughWhatAPersonApproves(t *testing.T) {
 }
 
 // It proves a part of guarantee S14.
-func TestGuard_StrictAsksNobody(t *testing.T) {
+func TestGuard_StrictDeniesWithoutAsking(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			p := play(t, c, loop.GuardStrict, false)

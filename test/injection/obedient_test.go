@@ -19,9 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// obedient is the worst model that there is: it does what any text says that it reads, whoever wrote
-// it and however it is hidden. First it calls the tool that it shall begin with, if it has that; when
-// nothing is left to do it repeats what it has read.
+// obedient is the worst possible model: it obeys any text that it reads, whatever the source and however
+// hidden. It calls its first tool, if it has that tool. When nothing is left to do it repeats what it has read.
 type obedient struct{ begin string }
 
 func (*obedient) Name() string { return "test/obedient" }
@@ -256,7 +255,7 @@ func shaped(value any) []conversation.ToolCall {
 	return all
 }
 
-// tagged is a text in characters that nobody sees.
+// tagged is a text in invisible characters.
 func tagged(text string) string {
 	return strings.Map(func(r rune) rune { return r + 0xE0000 }, text)
 }

@@ -36,7 +36,7 @@ type place struct {
 	s    *agenttest.Session
 }
 
-// play carries a case as far as it goes without anybody's word.
+// play runs a case as far as it goes without a user's decision.
 func play(t *testing.T, c injection, guard loop.Guard, parallel bool) *place {
 	t.Helper()
 	p := &place{t: t, c: c, asks: true}
@@ -89,7 +89,7 @@ func (p *place) clerk(guard loop.Guard, parallel bool, more ...tool.Tool) *agent
 	return p.build(config)
 }
 
-// first is the tool that the model begins with.
+// first is the tool that the model calls first.
 func (p *place) first(tools []tool.Tool) string {
 	if len(tools) == 0 || p.c.Channel == "description" {
 		return ""
@@ -190,7 +190,7 @@ func (p *place) later(guard loop.Guard, parallel bool) {
 	p.note(p.s.Say(cmp.Or(p.c.Word, "go on")))
 }
 
-// bare runs a step that nobody can be asked in.
+// bare runs a step without a person to ask.
 func (p *place) bare(a *agent.Agent) {
 	step := execution.Step{Number: 2, History: []conversation.Message{conversation.User("Please read it.")}}
 	switch p.c.Channel {

@@ -59,7 +59,7 @@ var providers = map[string]struct {
 // It proves a part of guarantee S14: whatever was said, and by whom, no word of others is in the
 // system prompt that a provider gets, and none is lost on the way. The conversations go through an
 // agent, whose instructions want all that the session knows.
-func TestSystem_HasNoUntrustedWord(t *testing.T) {
+func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
 			server := llmtest.NewReplay(t, http.StatusBadRequest, `{}`) // what is asked is all that counts

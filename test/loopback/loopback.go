@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Ports that the system gives nobody by itself, and below those that etcdtest chooses from:
-// so nobody else is there while a server is down.
+// Ports outside the system's ephemeral range, and below those that etcdtest chooses from:
+// so no other process uses them while a server is down.
 const (
 	firstPort = 10_000
 	ports     = 10_000
@@ -21,14 +21,14 @@ var (
 	given atomic.Uint32
 )
 
-// Address returns a loopback address, host:port, at which nobody listens. No other call in
-// this process has returned it or will, so tests that run beside each other never meet.
+// Address returns a loopback address, host:port, without a listener. No other call in this process returns the
+// same address, so parallel tests never conflict.
 func Address(t testing.TB) string {
 	t.Helper()
 	for range ports {
 		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(begin+given.Add(1))%ports))
 		if err != nil {
-			continue // somebody is there
+			continue // the port is in use
 		}
 		defer lis.Close()
 		return lis.Addr().String()

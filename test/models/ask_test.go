@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// The model says the rest only once `troupe ask` has shown the first word: if tokens were held
-// back anywhere on the way, nobody would say anything more.
+// The model sends the rest only once `troupe ask` has shown the first word. If tokens were held back anywhere
+// on the way, the test would hang.
 //
 // Req: CO-9, CO-11
 func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {

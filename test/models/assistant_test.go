@@ -146,7 +146,7 @@ func TestAssistant_IsJudged(t *testing.T) {
 			require.Equal(t, tc.want, consult(t, c, uuid.NewString(), tc.question))
 		})
 	}
-	t.Run("whoever stays vague is asked twice at most", func(t *testing.T) {
+	t.Run("a vague user is asked twice at most", func(t *testing.T) {
 		session, row := uuid.NewString(), 0
 		for range 5 {
 			if s := consult(t, c, session, "Tell me about it"); s.outcome == "INPUT_REQUIRED" {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // that of the SDK of Gemini
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // started by the Gemini SDK
 	)
 }
 
@@ -29,7 +29,8 @@ type try func(t *testing.T, m *mesh) error
 // must go through: so a try cannot be refused for being wrong in itself.
 type trial struct{ try, without try }
 
-// refusals are the modes of who is refused. A session of somebody else is one that does not exist.
+// refusals are the failure modes of a rejected access. A session of another user looks like one that does not
+// exist.
 var refusals = []failure.Mode{
 	failure.StateViolation, failure.PolicySecurity, failure.Fenced, failure.UserUnauthenticated, failure.UserPermission, failure.NotFound,
 }
@@ -38,7 +39,7 @@ var refusals = []failure.Mode{
 // turn and may not is refused, told of on its trace, and changes nothing.
 //
 // Req: SO-8
-func TestMatrix_AsAWhole(t *testing.T) {
+func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 	m := newMesh(t, rig.Config{})
 	tried := map[ownership.Cell]bool{}
 	for _, cells := range []map[ownership.Cell][]try{inTurns, allowed} {
@@ -59,7 +60,7 @@ func TestMatrix_AsAWhole(t *testing.T) {
 		}
 	}
 	for cell, may := range ownership.Matrix {
-		require.True(t, !may || tried[cell], "nobody tries %v", cell)
+		require.True(t, !may || tried[cell], "no trial covers %v", cell)
 	}
 }
 
@@ -69,7 +70,7 @@ func TestMatrix_AsAWhole(t *testing.T) {
 // else. With the place out of the way the same goes through.
 //
 // Req: SO-8
-func TestMatrix_IsEnforcedAtEachPlaceAlone(t *testing.T) {
+func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	whole := newMesh(t, rig.Config{})
 	whole.openRedis, whole.openEtcd = redistest.Unguarded(t), etcdtest.Start(t)
 	places := map[ownership.Place]struct {

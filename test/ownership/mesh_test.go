@@ -70,7 +70,7 @@ func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	return m
 }
 
-// begin opens a turn for an agent, as the orchestrator does. Nobody takes its step.
+// begin opens a turn for an agent, as the orchestrator does. No worker gets its step.
 func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
 	t.Helper()
 	turn := turncred.Turn{

@@ -76,7 +76,7 @@ func runs(as ownership.Actor, pattern string, on commands) trial {
 					require.False(t, redistest.May(t, url, command...), "%s: %v", url, command)
 				}
 			}
-			return failure.New(failure.PolicySecurity, "test", "Redis lets nobody do that")
+			return failure.New(failure.PolicySecurity, "test", "Redis rejects that for every user")
 		},
 		without: func(t *testing.T, m *mesh) error {
 			t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// scribe is the owning agent: in a turn it does the one deed that it is told, and says what came
-// of it, "ok" or the mode of the failure.
+// scribe is the owning agent. In a turn it does the one action that it is asked for and reports the outcome:
+// "ok" or the failure mode.
 const scribe = "scribe"
 
 // deeds is what can be done in a turn.
@@ -61,8 +61,8 @@ func readTrace(_ context.Context, t *hook.Turn) error {
 	return nil
 }
 
-// newAgent is an agent that does as it is told. Only the scribe has a configuration; what else it
-// owns than by the rules is given.
+// newAgent is an agent that does the requested action. Only the scribe has a configuration; owns adds to the
+// default ownership rules.
 func newAgent(name string, owns map[string]ownership.Owner) (*agent.Agent, error) {
 	c := agent.Config{
 		Name: name, Model: scripted.New(), Owns: owns,

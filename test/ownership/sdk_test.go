@@ -44,7 +44,7 @@ func sets(who, deed, key string) trial {
 	}
 }
 
-// asks for a key of another tier to be stored. The store would take it.
+// asks tries to store a key of another tier. The store itself would accept it.
 func asks(who, deed, key string) trial {
 	return trial{
 		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
@@ -85,7 +85,7 @@ func alone(t *testing.T, who string, owns map[string]keys.Owner, deed string) er
 	return failure.New(failure.Mode(said), "test", said)
 }
 
-// heap is a store that takes every change of state, whoever owns it.
+// heap is a store that accepts every change of state, whatever its owner.
 type heap struct {
 	*inmem.Store
 

@@ -68,8 +68,8 @@ func update(ctx context.Context, memory troupev1.MemoryServiceClient, turn turnc
 	}))
 }
 
-// updates asks for changes of keys of other tiers in the actor's own turn, where keys of MEMORY may be
-// changed; who has no turn asks in that of the scribe.
+// updates requests changes of keys of other tiers in the actor's own turn, where keys of MEMORY may be changed.
+// An actor without a turn uses the turn of the scribe.
 func updates(as ownership.Actor, keys ...string) trial {
 	within := func(m *mesh) (ownership.Actor, turncred.Turn) {
 		if turn, ok := m.turns[as]; ok {
@@ -120,7 +120,7 @@ func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 	}))
 }
 
-// renewed is how a call is answered that keeps a turn open, which orchestrators do as well.
+// renewed is the outcome of a call that keeps a turn open, which orchestrators make as well.
 func renewed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
 	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Lease: durationpb.New(10 * time.Minute)}))
 }
@@ -139,8 +139,8 @@ func writesInTurn(t *testing.T, m *mesh) error {
 	return allow(append(written(ctx, memory, turn), renewed(ctx, memory, turn))...)
 }
 
-// ownerWrites writes as the agent of the turn, without a credential, under another epoch, into the
-// session of somebody else, and what no worker may.
+// ownerWrites writes as the agent of the turn: without a credential, under another epoch, into another user's
+// session, and data that no worker may write.
 func ownerWrites(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory, ctx, turn := m.memory(ownership.Owner), m.showing(t, ownership.Owner), m.turns[ownership.Owner]
@@ -154,8 +154,8 @@ func ownerWrites(t *testing.T, m *mesh) error {
 		errOf(memory.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: turn.Session})))...)
 }
 
-// writes into the session of the scribe, with no credential, with the actor's own and with the scribe's;
-// and as an agent of the same turn, with its own step there, into that of the scribe.
+// writes into the session of the scribe without a credential, with the actor's own and with the scribe's. It
+// also writes into the scribe's step as an agent of the same turn with a step of its own.
 func writes(as ownership.Actor) trial {
 	return trial{
 		try: func(t *testing.T, m *mesh) error {

@@ -75,8 +75,8 @@ func agreed(ctx context.Context, nodes []*redis.Client) bool {
 	return true
 }
 
-// freePort returns a port that is free right now: the default is that of the clients and
-// 10,000, which may be no port at all.
+// freePort returns a port that is currently free. The default bus port is the client port plus 10,000, which
+// may not be a valid port.
 func freePort(t testing.TB) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,7 +49,7 @@ func New(t testing.TB, flags ...string) *Server {
 	return s
 }
 
-// Reserve is New without the start: it finds a port at which nobody listens yet.
+// Reserve is New without the start: it finds a port without a listener.
 func Reserve(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	s := &Server{Addr: loopback.Address(t), t: t, dir: t.TempDir(), flags: flags}

@@ -17,9 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// Dialer makes connections to the orchestrator, and clients over them that show the token of the
-// test where one is wanted. Each trusts whom it is told to when it is made. The caller closes it;
-// it is for any goroutine.
+// Dialer makes connections to the orchestrator, and clients that send the token of the test if one is required.
+// Each trusts the CAs that were current when it was made. The caller closes it. It is safe for concurrent use.
 func (m *Mesh) Dialer() func() (*grpc.ClientConn, *client.Client, error) {
 	var trust identity.Trust
 	var shown bearer.Token
@@ -44,8 +43,8 @@ func (m *Mesh) Dialer() func() (*grpc.ClientConn, *client.Client, error) {
 	}
 }
 
-// DialAs is a connection to the memory service or a worker, by somebody who proves to be as: what
-// a process of the mesh could do that was taken over.
+// DialAs connects to the memory service or a worker with the identity as. It shows what a compromised process
+// of the mesh could do.
 func (m *Mesh) DialAs(as identity.ID, p Part, to identity.ID) *grpc.ClientConn {
 	m.t.Helper()
 	conn, err := rpc.DialWith(m.Identity(as).Client(to.Role, to.Name), m.grpcAddr(p), telemetry.Discard())

@@ -94,7 +94,7 @@ func (g *Gate) at(key string) *lock {
 	return g.locks[key]
 }
 
-// look notes the credential that somebody shows.
+// look records the credential of a caller.
 func (g *Gate) look(l *lock, who string, r *http.Request) {
 	actor, credential, _ := r.BasicAuth()
 	g.mu.Lock()
@@ -144,7 +144,7 @@ func (g *Gate) Await(t testing.TB, key string) (instance string) {
 	select {
 	case instance = <-g.at(key).came:
 	case <-timer.C:
-		require.FailNow(t, "nobody came to the gate", "with %s", key)
+		require.FailNow(t, "no call arrived at the gate", "with %s", key)
 	}
 	return instance
 }

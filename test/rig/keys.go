@@ -57,7 +57,7 @@ func (m *Mesh) TrustToo(devCA string) {
 	m.replace("ca.crt", m.keys.trusted)
 }
 
-// TrustLatest has nobody trust any CA but the latest.
+// TrustLatest makes all parts trust only the latest CA.
 func (m *Mesh) TrustLatest() {
 	m.t.Helper()
 	m.keys.trusted = inPEM("CERTIFICATE", m.keys.ca.Leaf.Raw)

@@ -50,11 +50,11 @@ func (m *Mesh) get(p Part, path string) string {
 	return string(text)
 }
 
-// Address is where a part serves gRPC.
+// Address is the gRPC address of a part.
 func (m *Mesh) Address(p Part) string { return m.grpcAddr(p) }
 
-// Reach is a connection to a part inside the mesh, which proves the role; agent is that of the
-// worker that is reached, and of the one who calls as a worker.
+// Reach is a connection to a part inside the mesh with the role as. For a worker, agent is its name, or the
+// name of the caller if that is a worker.
 func (m *Mesh) Reach(p Part, as identity.Role, agent string) *grpc.ClientConn {
 	m.t.Helper()
 	name := agent

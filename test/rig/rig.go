@@ -65,17 +65,17 @@ type Config struct {
 	Rates     string        // file with how often callers of the orchestrator may call, in this process; empty: the defaults
 	Office    bool          // the workflow of the orchestrator is office, and not research-assistant
 	// OpenStores has Redis and etcd refuse nothing: the services come to Redis as Admin, and etcd
-	// asks nobody who they are. What is refused then, is by the services.
+	// does not authenticate clients. Every rejection is then one of the services.
 	OpenStores bool
-	// Tokens has the orchestrator ask clients for a token; that of the mesh's own client is an
-	// admin's.
+	// Tokens makes the orchestrator require a token from clients. The mesh's own client has an
+	// admin token.
 	Tokens bool
 
 	// Keys is for how long the first certificate of a process is valid, which it has from files, as
 	// in production; then clients come over TLS and with a token. 0: a CA for development gives the
 	// certificates, and clients come in plain text.
 	Keys  time.Duration
-	Plain bool // nobody proves anything to anybody, the stores included
+	Plain bool // no authentication anywhere, the stores included
 }
 
 // Mesh is a running mesh. Its methods fail the test when they cannot do what they say, and
@@ -90,8 +90,8 @@ type Mesh struct {
 	etcd      *etcdtest.Etcd
 	client    *clientv3.Client // of etcd; nil until it is needed
 	redis     *redistest.Server
-	tokens    string // folder with the token of the test; empty: nobody is asked for one
-	devCA     string // folder; all services prove to each other who they are. Empty: nobody does
+	tokens    string // folder with the token of the test; empty without client tokens
+	devCA     string // folder of the CA for mutual TLS between services; empty without it
 	keys      *keys  // of processes that have theirs from files
 	launch    launcher
 	running   map[Part]service

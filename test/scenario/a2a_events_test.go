@@ -214,8 +214,8 @@ func inOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 	require.ElementsMatch(t, traces, listed)
 }
 
-// A call that lacks a credential waits in its task for one that is sealed. The task stays the
-// child of the one to which it refers, and nobody is told what was sealed.
+// A call that needs a credential is pending in its task until a sealed one arrives. The task stays a child of
+// the task that it references, and no event contains the sealed data.
 //
 // Req: LP-29
 func aCredentialIsGivenInItsTask(t *testing.T, s *a2aStage) {

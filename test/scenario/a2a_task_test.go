@@ -42,8 +42,8 @@ func aMessageIsATask(t *testing.T, s *a2aStage) {
 	require.ErrorIs(t, err, a2a.ErrInvalidParams, "the id of a message stands for what it says")
 }
 
-// A task is submitted, works, streams its answer, and ends; and each event of the mesh is told
-// once, in order, by which task and agent it is. A task that refers to another one is its child.
+// A task is submitted, works, streams its answer, and ends. Each event of the mesh is published once, in order,
+// with its task and agent. A task that references another one is its child.
 //
 // Req: AD-33, LP-38
 func aTaskIsToldAsItHappens(t *testing.T, s *a2aStage) {
@@ -127,7 +127,7 @@ func aCallThatWaitsIsAnsweredInItsTask(t *testing.T, s *a2aStage) {
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation)
 }
 
-// Who cancels a task ends its turn, and whoever follows it is told.
+// Cancelling a task ends its turn, and its subscribers receive the cancellation.
 //
 // Req: AD-33
 func aCancelledTaskIsCanceled(t *testing.T, s *a2aStage) {
@@ -228,13 +228,13 @@ func whatIsNotThereHasItsCode(t *testing.T, s *a2aStage) {
 		"an id that is none":         {"GetTask", `{"id":"../x"}`, -32001, "there is no task"},
 		"a message to no task":       {"SendMessage", message(`,"taskId":"0af7651916cd43dd8448eb211c80319c"`), -32001, "there is no task"},
 		"a task that has ended":      {"CancelTask", `{"id":"` + done + `"}`, -32002, "has ended"},
-		"somebody to be called":      {"GetTaskPushNotificationConfig", `{"taskId":"` + done + `","id":"1"}`, -32003, "GetTask"},
+		"a push notification":        {"GetTaskPushNotificationConfig", `{"taskId":"` + done + `","id":"1"}`, -32003, "GetTask"},
 		"a call back with a message": {"SendMessage", `{"configuration":{"taskPushNotificationConfig":{"url":"http://x"}},` + message("")[1:], -32003, "GetTask"},
 		"a list":                     {"ListTasks", `{}`, -32004, "by its id"},
 		"a message to what ended":    {"SendMessage", message(`,"taskId":"` + done + `"`), -32004, "contextId"},
 		"a file that is elsewhere":   {"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"url":"http://x"}]}}`, -32005, "send the bytes"},
 		"a file with a path":         {"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"raw":"eA==","filename":"a/b"}]}}`, -32602, "another name"},
-		"nobody to talk with":        {"SendMessage", message(`,"metadata":{"target":"nobody"}`), -32602, "nobody"},
+		"an unknown agent":           {"SendMessage", message(`,"metadata":{"target":"nowhere"}`), -32602, "nowhere"},
 		"a session that cannot be":   {"SendMessage", message(`,"contextId":"a b"`), -32602, "session_id"},
 		"another context":            {"SendMessage", message(`,"contextId":"other","taskId":"` + done + `"`), -32602, "another context"},
 		"a method that is none":      {"Frobnicate", `{}`, -32601, ""},

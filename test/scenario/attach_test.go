@@ -16,7 +16,7 @@ import (
 // A file is asked about, and the orchestrator goes away while the model looks at it. The client
 // gets its answer all the same, from a model that saw the file again, and the file is stored
 // once. The next turn knows of it, and is not shown it once more.
-func TestAttachment_IsStoredOnceWhateverHappens(t *testing.T) {
+func TestAttachment_IsStoredOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second, Drain: time.Second})
 	asked := make(chan struct{})

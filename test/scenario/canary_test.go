@@ -27,10 +27,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// Turns act in somebody's name, with a credential that is nowhere else: they answer, lose
-// their worker, fail, panic, are cancelled and refused. Then nothing that the mesh has written or
-// told holds either of them, nor a credential of a turn or the token of a client, not on any disk
-// and not in an answer, a log, an audit log, a span or a metric (guarantees S8, S19). That the search would find them is shown with what is there.
+// Turns run with a user's credential that exists nowhere else. They answer, lose their worker, fail, panic, are
+// cancelled and are rejected. Afterwards nothing that the mesh has written or published holds that credential,
+// a credential of a turn or the token of a client. The search covers all disks, answers, logs, audit logs,
+// spans and metrics (guarantees S8, S19). It finds planted data, which shows that it works.
 //
 // Req: LP-18, AD-34
 func TestCanary_Binaries(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCanary_Binaries(t *testing.T) {
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, finish(cancelled, wait()).GetOutcome())
 
 	for _, change := range []func(*troupev1.OrchestrateRequest){
-		func(r *troupev1.OrchestrateRequest) { r.Target = "nobody" },
+		func(r *troupev1.OrchestrateRequest) { r.Target = "nowhere" },
 		func(r *troupev1.OrchestrateRequest) {
 			r.SessionId, r.RequestId = lost.GetSessionId(), lost.GetRequestId()
 		},
@@ -177,7 +177,7 @@ func throng(t *testing.T, s *stage, told *record, canary string) {
 			req.Auth = &troupev1.Auth{Actor: own + "-actor", Credentials: map[string]string{"gate": own + "-token"}}
 			each.Go(func() error {
 				said[n], failed[n] = collect(t.Context(), s.Mesh, req)
-				return nil // what became of it is told
+				return nil // the outcome is published
 			})
 		}
 		return each.Wait()

@@ -41,7 +41,7 @@ var durables = []struct {
 	{"CredentialsAreOfTheirTurnOnly", credentialsAreOfTheirTurnOnly},
 	{"SessionsNeverSeeEachOthersCredentials", sessionsNeverSeeEachOthersCredentials},
 	{"AStepThatIsDispatchedAgainHasItsCredentials", aStepThatIsDispatchedAgainHasItsCredentials},
-	{"AFlowThatLosesItsWorkerAsksNobodyTwice", aFlowThatLosesItsWorkerAsksNobodyTwice},
+	{"AFlowThatLosesItsWorkerAsksNoAgentTwice", aFlowThatLosesItsWorkerAsksNoAgentTwice},
 	{"AStepThatIsLostThreeTimesFailsTheTurn", aStepThatIsLostThreeTimesFailsTheTurn},
 }
 
@@ -100,7 +100,7 @@ func slow(verb string) (req *troupev1.OrchestrateRequest, key string) {
 	return req, key
 }
 
-// begin carries a request to its end in the background; the events are there after wait.
+// begin runs a request to its end in the background; wait returns its events.
 func (s *stage) begin(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
 	t.Helper()
 	var events []*troupev1.Event
@@ -144,8 +144,8 @@ func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
 	return lost
 }
 
-// The worker is killed, in process drained, in the middle of a tool call: another goes on
-// where the journal ends, and the client's stream goes on with it.
+// The worker is killed (in process: drained) in the middle of a tool call. Another worker continues where the
+// journal ends, and so does the client's stream.
 func aStepThatLosesItsWorkerGoesOnElsewhere(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)

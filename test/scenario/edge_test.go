@@ -80,10 +80,10 @@ func (d *desk) make() (*agent.Agent, error) {
 	}}}})
 }
 
-// A session is made by its first turn, and one that is gone or somebody else's is not made
-// anew. The user's message is stored before a plugin sees it; files that came with it are
-// artifacts by then, and what else came in may be kept as one. A reply before the run ends it
-// early. Each event is stored before it is passed on. And however a turn goes, it has one result.
+// A session is created by its first turn. A deleted session or one of another user is not created again. The
+// user's message is stored before a plugin sees it; its files are artifacts by then, and other input may be
+// stored as an artifact. A reply before the run ends it early. Each event is stored before it is delivered.
+// However a turn ends, it has one result.
 //
 // Req: AD-25
 func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {

@@ -62,7 +62,7 @@ func TestErasure_InProcess(t *testing.T) {
 	deleted, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
 	require.NoError(t, err)
 	require.Less(t, time.Since(began), time.Minute)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(running()).GetOutcome(), "its client is told")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(running()).GetOutcome(), "its client gets the outcome")
 	counts := map[string]int64{}
 	for _, items := range deleted.GetReceipt().GetRemoved() {
 		counts[items.GetKind()] = items.GetCount()
@@ -97,8 +97,8 @@ func TestErasure_InProcess(t *testing.T) {
 	}
 }
 
-// butFailures are the places without the lines of turns that failed, which quote why somebody
-// cancelled: the receipt says so.
+// butFailures returns the places without the log lines of failed turns, which quote the reason of a
+// cancellation.
 func butFailures(places map[string]string) map[string]string {
 	kept := strings.Builder{}
 	for line := range strings.Lines(places["log"]) {

@@ -28,9 +28,9 @@ import (
 
 // Agents that run agents, in the mesh.
 
-// A flow loses its worker while an agent elsewhere works for it: its successor attaches to
-// what that does, and asks nobody again who has answered.
-func aFlowThatLosesItsWorkerAsksNobodyTwice(t *testing.T, s *stage) {
+// A flow loses its worker while a remote agent works for it. Its successor attaches to the running call and
+// repeats no finished one.
+func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	const teams = 2
 	for n := range teams {
 		id := "team-" + strconv.Itoa(n+1)
@@ -179,7 +179,7 @@ func everything() (*agent.Agent, error) {
 }
 
 // An author sees in a test what clients see of the mesh.
-func TestAlone_AnAgentTellsWhatItTellsInTheMesh(t *testing.T) {
+func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{})
 	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: everything})
@@ -214,7 +214,7 @@ func TestAlone_AnAgentTellsWhatItTellsInTheMesh(t *testing.T) {
 	require.NotEmpty(t, answer)
 }
 
-// bare is what happened without where and when it did.
+// bare is an event without its position and time.
 func bare(e *troupev1.Event) *troupev1.Event {
 	e = proto.CloneOf(e)
 	e.RootTraceId = ""

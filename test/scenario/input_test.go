@@ -30,7 +30,7 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		"session id":      {func(r *troupev1.OrchestrateRequest) { r.SessionId = "a:b{c}" }, failure.UserInvalidInput, "session_id"},
 		"long session id": {func(r *troupev1.OrchestrateRequest) { r.SessionId = strings.Repeat("s", 65) }, failure.UserInvalidInput, "{1,64}"},
 		"request id":      {func(r *troupev1.OrchestrateRequest) { r.RequestId = "a b" }, failure.UserInvalidInput, "request_id"},
-		"unknown target":  {func(r *troupev1.OrchestrateRequest) { r.Target = "nobody" }, failure.NotFound, `"nobody"`},
+		"unknown target":  {func(r *troupev1.OrchestrateRequest) { r.Target = "nowhere" }, failure.NotFound, `"nowhere"`},
 		"far too long": {func(r *troupev1.OrchestrateRequest) {
 			r.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Repeat("x", 5<<20)}
 		}, failure.ResourceQuota, "larger than may be"},
@@ -48,7 +48,7 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		})
 	}
 	t.Run("unknown session", func(t *testing.T) {
-		_, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: "nobody"})
+		_, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: "none"})
 		require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound))
 	})
 	t.Run("unknown trace", func(t *testing.T) {

@@ -116,8 +116,8 @@ func aCredentialOutlivesTheOrchestrator(t *testing.T, s *stage) {
 	s.shows(t, key, "hunter2")
 }
 
-// A worker that is killed takes its keys along: what is sealed to them opens nowhere, whoever
-// goes on asks with another key, and nothing is lost but the answer.
+// A worker that is killed loses its keys, so data sealed for them cannot be opened. The next worker asks with
+// another key, and only the answer is lost.
 //
 // Req: LP-37
 func aKeyThatIsLostIsMadeAnew(t *testing.T, s *stage) {
@@ -160,7 +160,7 @@ func aCredentialIsForOneSession(t *testing.T, s *stage) {
 	s.shows(t, key, "hunter2")
 }
 
-// It may run once, and nobody knows whether it did: then nobody is asked for anything.
+// The tool may run only once and its outcome is unknown, so the user is asked for nothing.
 func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
 	session, key, call := s.lacking(t)
 	wait := s.begin(t, given(t, session, call, "hunter2"))

@@ -75,8 +75,7 @@ func (s *stage) awaitClerks(t *testing.T) {
 	})
 }
 
-// waiting asks a clerk for something, and returns the session in which it waits for somebody,
-// the key of it, and the events.
+// waiting asks a clerk for something, and returns the session with the pending call, its key, and the events.
 func (s *stage) waiting(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
 	t.Helper()
 	key = uuid.NewString()
@@ -181,7 +180,7 @@ func aStopEndsTheTurn(t *testing.T, s *stage) {
 func anAnswerThatIsLateIsADenial(t *testing.T, s *stage) {
 	session, key, before := s.waiting(t, clerk.Hurried, "send")
 	until := result(before).GetPending()[0].GetUntil().AsTime()
-	s.Await("nobody has time any more", func() bool { return time.Now().After(until) })
+	s.Await("the deadline has passed", func() bool { return time.Now().After(until) })
 	events := ask(t, s.Mesh, answer(session, only(before), approved, ""))
 	require.Contains(t, result(events).GetText(), "nobody approved it")
 	require.True(t, events[0].GetTurnStarted().GetAnswers()[0].GetLate())
@@ -280,8 +279,8 @@ func anApprovalOutlivesEveryProcess(t *testing.T, s *stage) {
 	s.did(t, key, 1)
 }
 
-// Nobody knows whether it ran: that is said, and it does not run again. Nor is anybody asked
-// again, for it was approved.
+// The outcome of the tool is unknown: the answer says so, and the tool does not run again. The user is not
+// asked again either, because the call was approved.
 func anApprovedToolThatIsLostIsNotRunAgain(t *testing.T, s *stage) {
 	session, key, before := s.waiting(t, "", "send")
 	wait := s.begin(t, answer(session, only(before), approved, ""))

@@ -61,5 +61,5 @@ func TestPlan_InProcess(t *testing.T) {
 	}, lines))
 	plain, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: events[0].GetTraceId()})
 	require.NoError(t, err)
-	require.Empty(t, plain.GetTrace().GetPlan(), "nobody asked for it")
+	require.Empty(t, plain.GetTrace().GetPlan(), "no plan was requested")
 }

@@ -101,12 +101,11 @@ func (r *replicated) finish(t *testing.T) {
 	t.Logf("%d turns, %d failed, %d streams", tally.Turns, tally.Failed, tally.Streams)
 }
 
-// With -replicas.kills=36 one is killed every 5 seconds for three minutes. Then come those that
-// stand still for longer than they vouch for their traces, and go on where others have gone on
-// already; those that cannot reach Redis, lose their traces to others, and are told so when they
-// can again; and those that stop in order, and hand over what does not end in their time, so
-// that nobody waits for a lease, or until nobody vouches.
-func TestReplicas_KilledFrozenCutOffAndStopped(t *testing.T) {
+// With -replicas.kills=36 one replica is killed every 5 seconds for three minutes. Then some are frozen for
+// longer than the validity of their heartbeat, and wake after a takeover. Some cannot reach Redis, lose their
+// traces, and learn that when they can again. Others stop in order and hand over unfinished turns, so that no
+// client waits for a lease or a heartbeat to expire.
+func TestReplicas_SurviveKillsFreezesPartitionsAndStops(t *testing.T) {
 	r := startReplicated(t)
 	r.kills(t, *replicaKills)
 	for range *replicaRound {

@@ -24,10 +24,9 @@ const (
 	connLife  = firstLife / 4 * 11 / 10
 )
 
-// Every certificate of the mesh is replaced while clients ask for turns all the time, and then the
-// CA: of each service and worker, of those that they show to etcd, of etcd, and of the port for
-// clients. No turn fails, one that is in the middle of a step included, and at the end nobody
-// trusts what was first.
+// While clients run turns all the time, every certificate of the mesh is replaced, and then the CA. That covers
+// services and workers, their etcd client certificates, etcd itself, and the client port. No turn fails, not
+// even one in the middle of a step, and at the end no part trusts the first CA.
 func TestRotation_Binaries(t *testing.T) {
 	t.Parallel()
 	s := &stage{rig.Binaries(t, rig.Config{Keys: firstLife}), rig.NewGate(t)}
@@ -182,7 +181,7 @@ func whole(ctx context.Context, c *client.Client, n int) error {
 	return nil
 }
 
-// asks is whether somebody is served.
+// asks checks whether the server accepts a call.
 func asks(t *testing.T, conn *grpc.ClientConn) func() error {
 	health := healthpb.NewHealthClient(conn)
 	return func() error {
@@ -191,7 +190,7 @@ func asks(t *testing.T, conn *grpc.ClientConn) func() error {
 	}
 }
 
-// shown is the certificate that a server shows to somebody whom it takes.
+// shown is the certificate that a server presents to a client that it accepts.
 func shown(addr string, as *tls.Config) (*tls.ConnectionState, error) {
 	as = as.Clone()
 	as.NextProtos = []string{"h2"}

@@ -26,7 +26,7 @@ import (
 // takes, or have to be in time for something: TestReplicas, TestDrain and TestSession.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // that of the SDK of Gemini
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // started by the Gemini SDK
 		goleak.Cleanup(func(code int) {
 			rig.Clean()
 			os.Exit(code)

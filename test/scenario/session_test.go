@@ -61,7 +61,7 @@ func (p *process) say(line string) string {
 // turn, and on in a third place: with all of its history and the right count of turns.
 //
 // Req: LP-9, LP-10, LP-10a
-func TestSession_OutlivesItsProcesses(t *testing.T) {
+func TestSession_SurvivesItsProcesses(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "talker")
 	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./talker").CombinedOutput()
 	require.NoError(t, err, "%s", built)
@@ -91,7 +91,7 @@ func TestSession_OutlivesItsProcesses(t *testing.T) {
 	require.Positive(t, waited, "the lease of the process that was killed still ran")
 	require.Equal(t, 5, done.Turn)
 	require.Equal(t, "I know 10 messages.", done.Result.Text)
-	require.Zero(t, ran, "nobody knows whether the tool did its work, so it does not run again")
+	require.Zero(t, ran, "the tool's outcome is unknown, so it does not run again")
 	require.Equal(t, session.Ready, s.State())
 	require.Equal(t, 5, s.Info().Turns)
 

@@ -178,7 +178,7 @@ func watchesFromEverySequence(t *testing.T, m *rig.Mesh) {
 	require.Empty(t, cmp.Diff(result(all), record.GetTrace().GetResult(), protocmp.Transform()))
 }
 
-// The client leaves in the middle; somebody else sees the whole turn, live.
+// The client disconnects in the middle; another one watches the whole turn, live.
 func aTurnDoesNotNeedItsClient(t *testing.T, m *rig.Mesh) {
 	resume := hold(t, m, "research")
 	req := text(question)

@@ -36,7 +36,7 @@ func tries[T any](ctx context.Context, c *Contest, call func(context.Context, me
 // callTime is how long one try may take.
 const callTime = 5 * time.Second
 
-// begin begins the turn, or takes it over. What grants an epoch goes into the history.
+// begin begins the turn or takes it over, and adds a granted epoch to the history.
 func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	call := g.epochs.Now()
 	begun, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (memory.Begun, error) { return s.BeginTurn(ctx, b) })
@@ -63,8 +63,8 @@ func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) 
 	return begun, nil
 }
 
-// renewed reports whether a later epoch is of a later generation: the store began anew, and
-// grants nobody an epoch of before, not even its holder.
+// renewed reports whether a later epoch belongs to a later generation: the store restarted and grants no old
+// epoch again, not even to its holder.
 func renewed(before, after session.Turn) bool {
 	const bits = 32 // of an epoch, below its generation
 	return after.Epoch>>bits > before.Epoch>>bits && after.Attempt > before.Attempt
@@ -76,8 +76,8 @@ type attempt struct {
 	tries int
 }
 
-// commit commits, and says whether that was accepted. A refusal is no error: whoever
-// expects none says so.
+// commit commits and reports whether that was accepted. A rejection is not an error; callers that expect none
+// check for it.
 func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refusal error) {
 	call, key := g.epochs.Now(), keyOf(c)
 	last, n, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })

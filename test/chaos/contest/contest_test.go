@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// play runs a contest over a store until so many turns were committed, or all have given up.
+// play runs a contest over a store until the given number of turns is committed, or all players have given up.
 func play(t *testing.T, turns int, store memory.Store) *Contest {
 	t.Helper()
 	var c *Contest
@@ -52,7 +52,7 @@ func checks(c *Contest) map[string]bool {
 }
 
 // The oracle keeps every promise, and the contest gets to see all of its replies.
-func TestContest_FindsNothingWrongWithTheOracle(t *testing.T) {
+func TestContest_AcceptsTheOracle(t *testing.T) {
 	c := play(t, 300, slow{inmem.New(inmem.Config{})})
 	require.Empty(t, append(c.Found(), c.Histories()...))
 	for _, reply := range All {
@@ -61,14 +61,14 @@ func TestContest_FindsNothingWrongWithTheOracle(t *testing.T) {
 }
 
 // Neither does it when replies are lost.
-func TestContest_LostRepliesAreNoViolation(t *testing.T) {
+func TestContest_AcceptsLostReplies(t *testing.T) {
 	c := play(t, 300, &lossy{Store: slow{inmem.New(inmem.Config{})}})
 	require.Empty(t, append(c.Found(), c.Histories()...))
 }
 
-// The first epoch of a generation is that of many sessions: a grant is the same again only
-// when it is of the same turn.
-func TestContest_TellsGrantsOfTwoSessionsApart(t *testing.T) {
+// Many sessions share the first epoch of a generation. Two grants are equal only if they belong to the same
+// turn.
+func TestContest_SeparatesGrantsOfTwoSessions(t *testing.T) {
 	c := New(history.NewClock(), "s", 1, inmem.New(inmem.Config{}))
 	g := &game{Contest: c, first: "s", name: "s", unresolved: map[string]attempt{}}
 	for _, name := range []string{"s-1", "s-2"} {
@@ -85,7 +85,7 @@ func TestContest_TellsGrantsOfTwoSessionsApart(t *testing.T) {
 	require.Empty(t, append(c.Found(), c.Histories()...))
 }
 
-func TestContest_FindsWhatIsWrong(t *testing.T) {
+func TestContest_FindsViolations(t *testing.T) {
 	for name, b := range map[string]struct {
 		store func(memory.Store) memory.Store
 		by    string

@@ -39,8 +39,7 @@ type game struct {
 	unresolved map[string]attempt // refused writes, by key; guarded by mu of the contest
 }
 
-// play plays rounds until the contest finishes. Its error is something that nobody should
-// have been told.
+// play plays rounds until the contest finishes. Its error is a response that the store must never give.
 func (g *game) play(ctx context.Context) error {
 	moves := []func(context.Context, memory.Begin, memory.Begun) error{
 		g.plain, g.takeover, g.takeover, g.race, g.race, g.probes, g.released, g.late,
@@ -101,7 +100,7 @@ func told(answer error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", asked, answer)
 }
 
-// mustCommit commits a turn that nobody else has.
+// mustCommit commits a turn that no other player has.
 func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string) error {
 	if accepted, err := g.commit(ctx, g.commitOf(begun, author)); !accepted {
 		return told(err, "the holder of turn %s could not commit", begun.Turn.ID)

@@ -42,7 +42,7 @@ func (c *Crowd) until(ctx context.Context, req *troupev1.OrchestrateRequest) {
 // passing reports whether the same request may have an answer later.
 func passing(err error) bool { return failure.ModeOf(err).Retryable() }
 
-// again is a copy: the client may write into a request.
+// again returns a copy, because the client may modify a request.
 func again(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
 	return proto.CloneOf(req)
 }

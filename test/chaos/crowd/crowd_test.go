@@ -18,7 +18,7 @@ func message(sequence int64, role troupev1.Role, text string) *troupev1.Message 
 }
 
 // Turns that are open, or failed, are no part of what model M1 compares.
-func TestCrowd_FoldsWhatIsComplete(t *testing.T) {
+func TestCrowd_FoldsCompleteStreams(t *testing.T) {
 	user, agent := troupev1.Role_ROLE_USER, troupev1.Role_ROLE_ASSISTANT
 	c := &Crowd{asked: map[string]asked{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
 	partial := message(7, agent, "some")
@@ -63,7 +63,7 @@ func (s *wireStream) RecvMsg(m any) error {
 	return nil
 }
 
-func TestTap_KeepsWhatCameOverTheWire(t *testing.T) {
+func TestTap_RecordsReceivedEvents(t *testing.T) {
 	events := []*troupev1.Event{{Sequence: 1, TraceId: "t"}, {Sequence: 1, TraceId: "t"}}
 	seen, left := 0, 0
 	tap := newTap(&wire{events: events}, func(string, *troupev1.Event) { seen++ }, func(string) { left++ })
@@ -91,6 +91,6 @@ func TestTap_KeepsWhatCameOverTheWire(t *testing.T) {
 	open(other, &troupev1.OrchestrateResponse{}, 0)
 	open(other, &troupev1.OrchestrateResponse{}, 0)
 	for _, s := range tap.all()[3:] {
-		require.False(t, s.First, "nobody knows which of them got there first")
+		require.False(t, s.First, "their order is unknown")
 	}
 }

@@ -32,7 +32,7 @@ func (f Fault) ofOne() bool { return f == KillWorker || f == StopWorker }
 type Recovery struct {
 	mu      sync.Mutex
 	frozen  bool                 // a worker stands still
-	open    map[string]*affected // by mark: turns that somebody watches
+	open    map[string]*affected // by mark: turns with watchers
 	samples map[Fault][]time.Duration
 }
 
@@ -120,7 +120,7 @@ func (a *affected) progress(e *troupev1.Event) bool {
 	}
 }
 
-// left forgets a turn that nobody watches any more.
+// left removes a turn without watchers.
 func (r *Recovery) left(mark string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

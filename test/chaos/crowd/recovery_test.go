@@ -46,9 +46,9 @@ func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 	})
 }
 
-// A turn that has just lost its worker may be given to the one that is stopped next, and then waits as
-// long as that: nobody can tell for which of the two.
-func TestRecovery_MeasuresNoKillBesideAStop(t *testing.T) {
+// A turn that has just lost its worker may move to the worker that is stopped next and wait for that one too.
+// The cause of its delay is then unknown.
+func TestRecovery_IgnoresAKillDuringAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecovery()
 		r.saw("a", on("w1", &troupev1.ModelCall{}))

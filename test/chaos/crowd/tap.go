@@ -70,8 +70,8 @@ func (s *tapped) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// first reports whether no stream of the mark was opened before. One that was, and had
-// nothing yet, may not be the first either: nobody knows which of them got there first.
+// first reports whether no stream of the mark was opened before. If another stream was opened and has received
+// nothing yet, the order is unknown and the result is false.
 func (t *tap) first(mark string) bool {
 	first := true
 	for _, other := range t.streams {

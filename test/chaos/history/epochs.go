@@ -32,8 +32,7 @@ type Written struct{ Fenced bool }
 // only, and fenced only when there is a later one.
 func CheckEpochs(l *Log) []violation.Violation { return l.check(Epochs, epochs.ToModel()) }
 
-// fence is the latest epoch of a session. Lost means that a later one was granted which
-// nobody knows.
+// fence is the latest epoch of a session. Lost means that a later epoch was granted in a reply that was lost.
 type fence struct {
 	epoch int64
 	lost  bool

@@ -24,7 +24,7 @@ func log(ops []op) *Log {
 }
 
 // Each model takes a good history and finds what is wrong with a bad one.
-func TestModels_TellGoodHistoriesFromBad(t *testing.T) {
+func TestModels_SeparateGoodHistoriesFromBad(t *testing.T) {
 	chain := func(keys ...string) (c uint64) {
 		for i, key := range keys {
 			c = Chain(c, key, int64(2*i+2))
@@ -81,7 +81,7 @@ func TestModels_TellGoodHistoriesFromBad(t *testing.T) {
 			{70, 80, Write{"s", 1}, Written{Fenced: true}},
 			{70, 80, Write{"s", 2}, Written{}},
 		}, true},
-		"an epoch that nobody knows fences too": {CheckEpochs, []op{
+		"an epoch whose reply was lost fences": {CheckEpochs, []op{
 			{0, 10, Grant{"s"}, Granted{1}},
 			{20, Never, Grant{"s"}, Granted{}},
 			{30, 40, Write{"s", 1}, Written{Fenced: true}},
@@ -105,7 +105,7 @@ func TestModels_TellGoodHistoriesFromBad(t *testing.T) {
 }
 
 // Parts do not disturb each other, and a violation names its part.
-func TestLog_ChecksEachPartOnItsOwn(t *testing.T) {
+func TestLog_ChecksEachPartitionSeparately(t *testing.T) {
 	l := log([]op{
 		{0, 10, Append{"good", "a"}, Appended{2}},
 		{20, 30, Load{"good"}, Loaded{2, Chain(0, "a", 2)}},

@@ -20,8 +20,8 @@ type Told struct {
 	Conflict bool   // the key stands for another payload
 }
 
-// CheckTurnRegistry checks model M2: whoever asks with a key and its payload is told one
-// and the same result, and whoever asks with another payload is refused.
+// CheckTurnRegistry checks model M2: every call with a key and its payload gets the same result, and a call
+// with another payload is rejected.
 func CheckTurnRegistry(l *Log) []violation.Violation { return l.check(TurnRegistry, turnRegistry) }
 
 // registration is the turn of a key; its zero is none.

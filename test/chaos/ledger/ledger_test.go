@@ -24,7 +24,7 @@ func start(t *testing.T) (*ledger.Ledger, ledger.Client) {
 	return l, ledger.Client{URL: l.URL(), Worker: "w1"}
 }
 
-func TestLedger_NotesCallsInOrder(t *testing.T) {
+func TestLedger_RecordsCallsInOrder(t *testing.T) {
 	l, c := start(t)
 	first, err := c.Tell(t.Context(), ledger.Call{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "k"})
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestLedger_NotesCallsInOrder(t *testing.T) {
 }
 
 // A call that is held has happened, also when its caller dies meanwhile.
-func TestLedger_HoldsACallInTheMiddle(t *testing.T) {
+func TestLedger_CanPauseACall(t *testing.T) {
 	l, c := start(t)
 	hold := l.Hold(func(c ledger.Call) bool { return c.Kind == ledger.AtMostOnce })
 	ctx, die := context.WithCancel(t.Context())

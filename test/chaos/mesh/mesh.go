@@ -61,7 +61,7 @@ type Mesh struct {
 	Redis    *redistest.Server
 	Etcd     *etcdtest.Etcd
 	ToRedis  *proxy.Proxy // from the memory service
-	ToMemory *proxy.Proxy // from the workers, and whoever asks for it
+	ToMemory *proxy.Proxy // from the workers and test clients
 
 	t          testing.TB
 	cfg        Config
@@ -215,7 +215,7 @@ func (m *Mesh) Memory(lossy bool) *Caller {
 	}
 }
 
-// dial returns a connection that is up, so that a test does not begin with a back-off.
+// dial returns a connection that is ready, so that a test does not begin with a backoff.
 func (m *Mesh) dial(as credentials.TransportCredentials, addr string) *grpc.ClientConn {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
@@ -237,15 +237,15 @@ func (m *Mesh) dial(as credentials.TransportCredentials, addr string) *grpc.Clie
 	}
 }
 
-// Ports of services that are killed and started again. The system gives none of them away
-// by itself, so nobody else is there while a service is down: a step that is told by a
-// stranger that there is no such turn would look as if it had been lost.
+// Ports of services that are killed and started again. They are outside the system's
+// ephemeral range, so no other process uses one while its service is down. An answer of
+// another server, such as an unknown turn, would look like a lost turn.
 const (
 	firstPort = 20_000
 	ports     = 10_000
 )
 
-// free is a loopback address at which nobody listens.
+// free is a loopback address without a listener.
 func free(t testing.TB) string {
 	t.Helper()
 	for range ports {

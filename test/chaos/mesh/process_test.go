@@ -22,7 +22,7 @@ func shell(t *testing.T, script string) *Process {
 }
 
 // A kill that killed nothing would make a run that proves nothing.
-func TestProcess_AKillMustHaveKilled(t *testing.T) {
+func TestProcess_KillRequiresALiveProcess(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestProcess_AKillMustHaveKilled(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestProcess_WhatItSaysIsKept(t *testing.T) {
+func TestProcess_KeepsItsOutput(t *testing.T) {
 	p := shell(t, `echo "$WORD"`)
 	<-p.ended
 	said, err := os.ReadFile(p.log.Name())

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/planted"
 )
 
-func TestChange_NeedsItsSnippetOnce(t *testing.T) {
+func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 	c := planted.Change{File: "f.go", Find: "a", Put: "b"}
 	text, err := c.Apply("xay")
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func TestChange_NeedsItsSnippetOnce(t *testing.T) {
 }
 
 // Several changes of one file are made together.
-func TestChanged_MakesAllChangesOfAFile(t *testing.T) {
+func TestChanged_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/chaos/planted/planted_test.go"
 	texts, err := planted.Changed([]planted.Change{
 		{File: file, Find: "package planted" + "_test", Put: "package other"},
@@ -39,7 +39,7 @@ func TestChanged_MakesAllChangesOfAFile(t *testing.T) {
 }
 
 // The program has the change, and the source has not.
-func TestBuild_PlantsTheChange(t *testing.T) {
+func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
 	before, err := os.ReadFile(filepath.Join(planted.Root(), file))
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ func dial(t *testing.T, addr string) (ask func(string) (string, error)) {
 	}
 }
 
-func TestProxy_LosesTheReplyAndNotTheRequest(t *testing.T) {
+func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	server := serve(t)
 	p, err := proxy.New(server.Addr().String())
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestProxy_LosesTheReplyAndNotTheRequest(t *testing.T) {
 }
 
 // Behind a proxy a server that is down looks like one that is down.
-func TestProxy_WithoutAServerItEndsConnections(t *testing.T) {
+func TestProxy_ClosesConnectionsWithoutAServer(t *testing.T) {
 	p, err := proxy.New("127.0.0.1:1")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })

@@ -63,7 +63,7 @@ func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, aske
 		steps[at] = append(steps[at], c)
 		receipts[fmt.Sprintf("%s#%d", c.Kind, i+1)] = at
 		if !asked[c.Mark] {
-			found = append(found, violation.Newf(Unasked, "%s: a %s call for a request that nobody made, or that was refused", at, c.Kind))
+			found = append(found, violation.Newf(Unasked, "%s: a %s call for a request that was never made, or was rejected", at, c.Kind))
 		}
 	}
 	for at, calls := range steps {

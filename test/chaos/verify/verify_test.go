@@ -55,7 +55,7 @@ func stream() verify.Stream {
 	}}
 }
 
-func TestStreams_FindWhatIsWrongWithOne(t *testing.T) {
+func TestStreams_FindViolationsOfOneStream(t *testing.T) {
 	require.Empty(t, verify.Streams([]verify.Stream{stream()}))
 	for name, c := range map[string]struct {
 		spoil func(*verify.Stream)
@@ -81,7 +81,7 @@ func TestStreams_FindWhatIsWrongWithOne(t *testing.T) {
 }
 
 // Who comes later, or goes on behind a sequence, sees the rest and not the beginning.
-func TestStreams_OfOneTurnAreTheSame(t *testing.T) {
+func TestStreams_OfOneTurnAreEqual(t *testing.T) {
 	later := stream()
 	later.First = false
 	later.Events = slices.Delete(slices.Clone(later.Events), 5, 6)
@@ -92,7 +92,7 @@ func TestStreams_OfOneTurnAreTheSame(t *testing.T) {
 	require.Equal(t, []string{verify.SameTrace}, names(verify.Streams([]verify.Stream{stream(), later})))
 }
 
-func TestEffects_FindWhatIsWrongWithTheLedger(t *testing.T) {
+func TestEffects_FindViolationsInTheLedger(t *testing.T) {
 	call := func(kind ledger.Kind, number int, worker string) ledger.Call {
 		c := ledger.Call{Kind: kind, Mark: "s/r", Step: 1, Number: number, Worker: worker}
 		if kind != ledger.Model {
@@ -123,9 +123,9 @@ func TestEffects_FindWhatIsWrongWithTheLedger(t *testing.T) {
 		"a late call of a zombie":  {more: []ledger.Call{call(ledger.Read, 0, "w1")}},
 		"two keys":                 {more: []ledger.Call{{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "other", Worker: "w1"}}, want: []string{verify.OneKey}},
 		"no key":                   {spoil: func(c []ledger.Call) { c[3].Key = "" }, want: []string{verify.OneKey}},
-		"a result of nobody":       {said: "s/r step 1: read#2 | idempotent#4 | at_most_once#9", want: []string{verify.InTheLedger}},
+		"an unknown result":        {said: "s/r step 1: read#2 | idempotent#4 | at_most_once#9", want: []string{verify.InTheLedger}},
 		"a result of another call": {said: "s/r step 1: read#2 | idempotent#2 | at_most_once#6", want: []string{verify.InTheLedger}},
-		"a request of nobody":      {more: []ledger.Call{{Kind: ledger.Model, Mark: "s/x", Step: 1, Number: 1}}, want: []string{verify.Unasked}},
+		"an unknown request":       {more: []ledger.Call{{Kind: ledger.Model, Mark: "s/x", Step: 1, Number: 1}}, want: []string{verify.Unasked}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := append(slices.Clone(good), c.more...)
@@ -141,7 +141,7 @@ func TestEffects_FindWhatIsWrongWithTheLedger(t *testing.T) {
 	}
 }
 
-func TestHistory_FindsWhatIsMissing(t *testing.T) {
+func TestHistory_FindsViolations(t *testing.T) {
 	message := func(sequence int64, role troupev1.Role, text string) *troupev1.Message {
 		return &troupev1.Message{Sequence: sequence, Role: role, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
 	}
@@ -172,7 +172,7 @@ func TestKeys_BelongToATier(t *testing.T) {
 	require.Equal(t, []string{verify.Ownership}, names(verify.Keys([]string{"session:1"})))
 }
 
-func TestSeenBy_CountsWhatARunWentThrough(t *testing.T) {
+func TestSeenBy_CountsTheFaultsOfARun(t *testing.T) {
 	s := stream()
 	s.Events[7] = event(5, 2, []string{"s/r step 1: read#1 | idempotent#2 | UNKNOWN_OUTCOME: it is not known."})
 	calls := []ledger.Call{{Kind: ledger.Read, Worker: "w1"}, {Kind: ledger.Idempotent, Worker: "w2"}}

@@ -15,7 +15,7 @@ import (
 )
 
 // A step tells the ledger of its seven calls in order, and answers with the receipts.
-func TestWorker_TellsTheLedgerOfAllItDoes(t *testing.T) {
+func TestWorker_RecordsEveryCallInTheLedger(t *testing.T) {
 	l, err := ledger.New()
 	require.NoError(t, err)
 	t.Cleanup(func() {

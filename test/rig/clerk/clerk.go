@@ -1,5 +1,5 @@
-// Package clerk is an agent whose tools wait for somebody: one for an approval before it acts,
-// another for a client that runs it, a third for a credential.
+// Package clerk is an agent whose tools need external input: one needs an approval, another a
+// client that runs it, and a third a credential.
 package clerk
 
 import (

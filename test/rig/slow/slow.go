@@ -24,7 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Name is that of the agent.
+// Name is the name of the agent.
 const Name = "slow"
 
 // New returns the agent of an instance, which asks the gate at the URL.
@@ -98,7 +98,7 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	return err
 }
 
-// panics is how code fails that nobody thought of.
+// panics is code that fails with an unexpected panic.
 func panics(ctx context.Context) error {
 	auth, _ := execution.AuthFrom(ctx)
 	panic(auth) //nolint:forbidigo // to see what becomes of what it has
@@ -116,7 +116,7 @@ func (model) Name() string { return "test/slow" }
 // The text of "tell" is more than a client's stream holds that is not read.
 const (
 	pieces = 4000
-	piece  = "This is one of very many sentences that nobody reads in time. "
+	piece  = "This is one of very many sentences that come too late. "
 )
 
 // Generate implements llm.Model.

@@ -16,11 +16,11 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/slow"
 )
 
-// Name is that of the agent.
+// Name is the name of the agent.
 const Name = "team"
 
 // New returns the agent, which asks the slow agent by way of the mesh. Its opener tells the
-// gate at the URL that it was asked, with the key "opener-" and that of the request.
+// gate at the URL about each request, with the key "opener-" and the request's key.
 func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 	opener, err := agent.New(agent.Config{Name: "opener", Model: model(func(ctx context.Context, text string) (string, error) {
 		_, key, _ := strings.Cut(text, " ")

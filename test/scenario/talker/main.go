@@ -1,6 +1,6 @@
 // Command talker is a program with an agent and a conversation of its own: it says what it
 // reads, line by line, and prints what comes back. "/pause" pauses the conversation, and
-// "/goon" goes on without a word of the user.
+// "/goon" continues without input from the user.
 package main
 
 import (

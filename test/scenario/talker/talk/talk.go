@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// New returns the agent. Whoever says "work" makes it call a tool that may run once: work.
+// New returns the agent. The input "work" makes it call work, a tool that may run once.
 func New(work func(context.Context) error) (*agent.Agent, error) {
 	works, err := tool.Func("work", "Works.", func(ctx context.Context, _ struct{}) (string, error) { return "worked", work(ctx) })
 	if err != nil {
