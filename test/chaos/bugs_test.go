@@ -39,7 +39,8 @@ func TestPlantedBugs(t *testing.T) {
 			found, faults := hunt(t, b, programs)
 			took := time.Since(began)
 			i := slices.IndexFunc(found, func(v violation.Violation) bool { return v.Check == b.By })
-			require.GreaterOrEqual(t, i, 0, "%q has not noticed %s within %d faults and %s: %s\nwhat was noticed: %v", b.By, b.ID, faults, took.Round(time.Second), b.What, found)
+			require.GreaterOrEqual(t, i, 0, "%q has not noticed %s within %d faults and %s: %s\nwhat was noticed: %v", b.By, b.ID, faults,
+				took.Round(time.Second), b.What, found)
 			t.Logf("%s", found[i])
 			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", b.ID, strings.Join(checks(found), ", "), faults, took.Round(100*time.Millisecond), b.What)
 		})

@@ -150,7 +150,8 @@ func (m *mesh) state(t *testing.T) map[string]string {
 func owned(state map[string]string) map[string]string {
 	kept := maps.Clone(state)
 	maps.DeleteFunc(kept, func(key, _ string) bool {
-		return strings.HasPrefix(key, "o:") || strings.HasPrefix(key, "m:{default/"+session+"}") && !strings.HasSuffix(key, ":state") || strings.HasPrefix(key, "m:idx")
+		return strings.HasPrefix(key, "o:") || strings.HasPrefix(key, "m:idx") ||
+			strings.HasPrefix(key, "m:{default/"+session+"}") && !strings.HasSuffix(key, ":state")
 	})
 	return kept
 }

@@ -14,15 +14,18 @@ import (
 // byUser are tries on connections to Redis, with what each actor has to show there: the services a user
 // of their own, workers nothing.
 var byUser = map[ownership.Cell][]trial{
-	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}:      {runs(ownership.Owner, "m:{default/"+session+"}:state", setting("v:_kept"))},
+	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {runs(ownership.Owner, "m:{default/"+session+"}:state",
+		setting("v:_kept"))},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       rewrites(ownership.Owner),
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: retells(ownership.Owner),
 
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:        rewrites(ownership.Other),
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}:       {runs(ownership.Other, "m:{default/of-ann}:log", getting("XRANGE", "-", "+")), runs(ownership.Other, "m:{default/"+session+"}:state", getting("HGETALL"))},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:  retells(ownership.Other),
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {runs(ownership.Other, "o:{default/*}:rec", getting("HGETALL")), runs(ownership.Other, "o:{default/*}:ev", getting("XRANGE", "-", "+"))},
-	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:        {reconfigures(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: rewrites(ownership.Other),
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}: {runs(ownership.Other, "m:{default/of-ann}:log", getting("XRANGE", "-", "+")),
+		runs(ownership.Other, "m:{default/"+session+"}:state", getting("HGETALL"))},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: retells(ownership.Other),
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {runs(ownership.Other, "o:{default/*}:rec", getting("HGETALL")),
+		runs(ownership.Other, "o:{default/*}:ev", getting("XRANGE", "-", "+"))},
+	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {reconfigures(ownership.Other)},
 
 	{Actor: ownership.Memory, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: retells(ownership.Memory),
 
@@ -54,7 +57,8 @@ func getting(name string, args ...any) commands {
 }
 
 func rewrites(as ownership.Actor) []trial {
-	return []trial{runs(as, "m:{default/"+session+"}:state", setting("v:mood")), runs(as, "m:{default/of-ann}:meta", setting("epoch")), runs(as, "m:{default/of-ann}:log", adding)}
+	return []trial{runs(as, "m:{default/"+session+"}:state", setting("v:mood")), runs(as, "m:{default/of-ann}:meta", setting("epoch")),
+		runs(as, "m:{default/of-ann}:log", adding)}
 }
 
 func retells(as ownership.Actor) []trial {
@@ -95,5 +99,6 @@ func users(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
 		return []string{redistest.URL(ids[as].User(), addr)}
 	}
-	return []string{"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].User(), addr), "redis://memory@" + addr, "redis://orchestrator@" + addr}
+	return []string{"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].User(), addr), "redis://memory@" + addr,
+		"redis://orchestrator@" + addr}
 }

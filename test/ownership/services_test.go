@@ -23,9 +23,10 @@ import (
 // SDK, at the ports of the memory service, of the worker and of the orchestrator. Redis and etcd would
 // take everything.
 var byCertificate = map[ownership.Cell][]trial{
-	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}:      {updates(ownership.Owner, "_kept", "temp:kept")},
-	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {{ownerWrites, writesInTurn}},
-	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {updates(ownership.Owner, "trace_id", "routing", "routing_context", "parent_context", "context"), steers(ownership.Owner)},
+	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {updates(ownership.Owner, "_kept", "temp:kept")},
+	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {{ownerWrites, writesInTurn}},
+	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {updates(ownership.Owner, "trace_id", "routing",
+		"routing_context", "parent_context", "context"), steers(ownership.Owner)},
 
 	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:          {observes(ownership.Other)},
 	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:         {executes(ownership.Other)},
@@ -35,9 +36,11 @@ var byCertificate = map[ownership.Cell][]trial{
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {follows},
 	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:        {configures(ownership.Other), updates(ownership.Other, "config")},
 
-	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:         {observes(ownership.Memory)},
-	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}:        {executes(ownership.Memory)},
-	{Actor: ownership.Memory, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {steers(ownership.Memory), executes(ownership.Memory)}, // a step of a trace
+	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:  {observes(ownership.Memory)},
+	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}: {executes(ownership.Memory)},
+	{Actor: ownership.Memory, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
+		steers(ownership.Memory), executes(ownership.Memory),
+	}, // a step of a trace
 
 	{Actor: ownership.Orchestrator, Tier: ownership.AgentTier, Verb: ownership.Write}:  {updates(ownership.Orchestrator, "_kept")},
 	{Actor: ownership.Orchestrator, Tier: ownership.MemoryTier, Verb: ownership.Write}: {writes(ownership.Orchestrator)},
@@ -64,7 +67,8 @@ func (m *mesh) credited(t *testing.T, turn turncred.Turn) context.Context {
 // update asks for a change of state in a turn.
 func update(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn, key string) error {
 	return errOf(memory.UpdateState(ctx, &troupev1.UpdateStateRequest{
-		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, RequestId: fmt.Sprint("r-", key, time.Now().UnixNano()), Delta: map[string]string{key: `"theirs"`},
+		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, RequestId: fmt.Sprint("r-", key, time.Now().UnixNano()),
+		Delta: map[string]string{key: `"theirs"`},
 	}))
 }
 
@@ -108,9 +112,11 @@ func written(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 // journaled is how a call is answered that writes the journal of a turn's step, and committed how one
 // that makes its result.
 func journaled(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1, Entries: []*troupev1.JournalEntry{
-		{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: turn.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
-	}}))
+	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1,
+		Entries: []*troupev1.JournalEntry{
+			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT,
+				Author: turn.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
+		}}))
 }
 
 func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
@@ -122,7 +128,8 @@ func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 
 // renewed is the outcome of a call that keeps a turn open, which orchestrators make as well.
 func renewed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Lease: durationpb.New(10 * time.Minute)}))
+	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
+		Lease: durationpb.New(10 * time.Minute)}))
 }
 
 // ended is what calls that end a turn or remove a session are answered with.

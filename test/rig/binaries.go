@@ -119,7 +119,8 @@ func (m *Mesh) environment(p Part) []string {
 			env = append(env, "TROUPE_CLIENT_TOKENS="+clients.Tokens)
 		}
 		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.RedisURL("orchestrator"),
-			"TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true", "TROUPE_DRAIN="+m.cfg.Drain.String())
+			"TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true",
+			"TROUPE_DRAIN="+m.cfg.Drain.String())
 	default:
 		return append(append(env, stores...), "TROUPE_AGENT="+agent, "TROUPE_DOCS="+docs())
 	}

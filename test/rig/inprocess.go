@@ -75,7 +75,8 @@ func (m *Mesh) make(t *telemetry.Telemetry, p Part) (runnable, error) {
 		edge, clients := m.edge()
 		return orchestrator.New(t, orchestrator.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
-			Memory: m.grpcAddr(Memory), Redis: m.RedisURL("orchestrator"), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
+			Memory: m.grpcAddr(Memory), Redis: m.RedisURL("orchestrator"), Timeout: time.Minute, RouteWait: m.cfg.RouteWait,
+			MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
 			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true, Identity: m.identityOf(p), PeerConnections: rpc.MaxPeerConnections,
 			ClientTLS: edge, Clients: clients, Rates: m.cfg.Rates,
 		}, nil)

@@ -44,7 +44,8 @@ func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
 			require.GreaterOrEqual(t, session, 1+c.steps, "BeginTurn, and a commit per step")
 			require.LessOrEqual(t, session, 1+c.steps+journaled(events), "and at worst a write for each entry of a journal")
 			require.LessOrEqual(t, trace, len(durable(events)), "at worst a write an event")
-			t.Logf("%d commands for the session, of which at most %d could be for journals, %d for the %d events of the trace", session, journaled(events), trace, len(durable(events)))
+			t.Logf("%d commands for the session, of which at most %d could be for journals, %d for the %d events of the trace", session,
+				journaled(events), trace, len(durable(events)))
 		})
 	}
 }

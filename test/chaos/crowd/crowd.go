@@ -65,7 +65,8 @@ func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, see
 	last := make(chan struct{})
 	c := &Crowd{
 		Recovery: NewRecovery(), sessions: history.NewLog(clock), registry: history.NewLog(clock), prefix: prefix, seed: seed,
-		last: last, finish: sync.OnceFunc(func() { close(last) }), asked: map[string]asked{}, acknowledged: map[string][]verify.Acknowledged{}, failed: map[string]bool{},
+		last: last, finish: sync.OnceFunc(func() { close(last) }), asked: map[string]asked{},
+		acknowledged: map[string][]verify.Acknowledged{}, failed: map[string]bool{},
 	}
 	c.tap = newTap(conn, c.Recovery.saw, c.Recovery.left)
 	c.client = client.New(c.tap)

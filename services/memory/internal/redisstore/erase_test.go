@@ -55,7 +55,8 @@ func marked(t *testing.T, s *Store, id, user string) memory.Lease {
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: marker}}))
 	for _, name := range []string{marker, "user:" + marker} {
-		_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker}, section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
+		_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker},
+			section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
 		require.NoError(t, err)
 	}
 	return h
@@ -141,8 +142,10 @@ func TestStore_LeavesNothingOfAnErasedUser(t *testing.T) {
 	require.Empty(t, scan(t, s))
 	require.Empty(t, filesWith(t, s, server))
 	for name, late := range map[string]error{
-		"commit": only(s.CommitStep(t.Context(), memory.Commit{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted, Result: execution.Result{Step: 1}})),
-		"state":  only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")}})),
+		"commit": only(s.CommitStep(t.Context(), memory.Commit{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted,
+			Result: execution.Result{Step: 1}})),
+		"state": only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late",
+			Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")}})),
 	} {
 		require.Equal(t, failure.SessionDeleted, failure.ModeOf(late), name)
 	}
@@ -159,7 +162,8 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"state of a turn": func(s *Store, h memory.Lease) error {
-			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
+			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late",
+				Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"artifact": func(s *Store, h memory.Lease) error {
 			return only(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
@@ -248,7 +252,8 @@ func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	for n := range files {
-		_, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)}, section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
+		_, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)},
+			section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
 		require.NoError(t, err)
 	}
 	last := int64(1)

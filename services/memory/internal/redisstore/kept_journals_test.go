@@ -103,7 +103,8 @@ func TestStore_CostOfKeptJournals(t *testing.T) {
 		require.NoError(t, err)
 		costs("commit", 1, 1, func() error {
 			_, err := s.CommitStep(t.Context(), memory.Commit{
-				Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Outcome: session.OutcomeCompleted, Journal: said(),
+				Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1},
+				Outcome: session.OutcomeCompleted, Journal: said(),
 			})
 			return err
 		})

@@ -42,7 +42,8 @@ func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Conten
 func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
-	for _, script := range []*redis.Script{script("offer"), script("admit"), script("carry"), script("leave"), script("shelve"), script("discard"), script("settle"), script("unstage")} {
+	for _, script := range []*redis.Script{script("offer"), script("admit"), script("carry"), script("leave"), script("shelve"),
+		script("discard"), script("settle"), script("unstage")} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	s.db.AddHook(between(func(...redis.Cmder) error {
@@ -77,7 +78,8 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []memory.Artifact{put}, all, "after %d trips", trips)
 		require.Equal(t, 1, put.Version)
-		require.Zero(t, s.db.Exists(t.Context(), append(contents.Keys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"), db.Key(h.Ref, "out"), at("staged"))...).Val())
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.Keys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"),
+			db.Key(h.Ref, "out"), at("staged"))...).Val())
 		for _, k := range contents.Keys(at, a.Content) {
 			require.EqualValues(t, -1, s.db.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
 		}

@@ -71,7 +71,8 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 		"aggregate aggregate", "input_required turn_result",
 	}, story(events)[5:])
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
-	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{mail()}, resultOf(events).GetPending(), protocmp.Transform(), protocmp.IgnoreFields(&troupev1.PendingCall{}, "until")))
+	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{mail()}, resultOf(events).GetPending(), protocmp.Transform(),
+		protocmp.IgnoreFields(&troupev1.PendingCall{}, "until")))
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 
 	answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Deny, Text: "Not today: secret words.", By: "mallory", Late: true})
@@ -112,7 +113,8 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	lines := logs.FilterMessage("pending call answered").All()
 	require.Len(t, lines, 1)
 	fields := lines[0].ContextMap()
-	require.Equal(t, []any{"s1", "1-2-2", "send_mail", "deny", "alice", false}, []any{fields["session"], fields["call"], fields["tool"], fields["verdict"], fields["by"], fields["late"]})
+	require.Equal(t, []any{"s1", "1-2-2", "send_mail", "deny", "alice", false},
+		[]any{fields["session"], fields["call"], fields["tool"], fields["verdict"], fields["by"], fields["late"]})
 	require.NotContains(t, fmt.Sprint(fields), "secret")
 	require.NotContains(t, fmt.Sprint(fields), "bob@example.com")
 	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, answer)), protocmp.Transform()), "the same request is the same turn")
@@ -141,7 +143,8 @@ func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
 
 	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
-		again := collect(t, runner, []request.Request{reply("r2", approve("1-2-2")), reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"})}[n])
+		again := collect(t, runner, []request.Request{reply("r2", approve("1-2-2")),
+			reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"})}[n])
 		require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
 	}
 	require.Len(t, rig.asked(), 5)
@@ -159,8 +162,9 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 		mode   failure.Mode
 		says   string
 	}{
-		"a target":           {func(r *request.Request) { r.Target = "research" }, failure.UserInvalidInput, "target: "},
-		"another call":       {func(r *request.Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput, `answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
+		"a target": {func(r *request.Request) { r.Target = "research" }, failure.UserInvalidInput, "target: "},
+		"another call": {func(r *request.Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput,
+			`answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
 		"another verdict":    {func(r *request.Request) { r.Answers[0].Verdict = execution.Succeed }, failure.UserInvalidInput, "answers[0].verdict"},
 		"no session":         {func(r *request.Request) { r.Session = "s9" }, failure.NotFound, "s9"},
 		"another user's":     {func(r *request.Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},

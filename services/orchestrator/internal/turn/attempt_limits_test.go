@@ -118,7 +118,8 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 // Req: RA-25
 func TestTurn_LimitsStepsToTwentyByDefault(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, "    a: {agent: research, routes: [b], default: b}\n    b: {agent: synthesis, routes: [a, c], default: a}\n    c: {agent: clarification, end: true}\n")
+	rig.declares(t, "    a: {agent: research, routes: [b], default: b}\n"+
+		"    b: {agent: synthesis, routes: [a, c], default: a}\n    c: {agent: clarification, end: true}\n")
 	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode(), "%v", result)
 	require.Len(t, rig.asked(), 20)

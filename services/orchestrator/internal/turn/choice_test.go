@@ -207,7 +207,8 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 		}
 	}
 	require.Len(t, failures, 1)
-	require.True(t, strings.HasPrefix(failures[0], "agent_contract: step d may use none of the 3 tools of agent research: no tool can be chosen: clock has nothing"), failures[0])
+	require.True(t, strings.HasPrefix(failures[0],
+		"agent_contract: step d may use none of the 3 tools of agent research: no tool can be chosen: clock has nothing"), failures[0])
 }
 
 // A routing decision that a worker or its agent emits is ignored.
@@ -220,7 +221,8 @@ func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
     b: {agent: synthesis, end: true}
 `)
 	rig.on("research", func(s *scriptedStep) error {
-		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "clarification", Choice: 1}}}); err != nil {
+		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "clarification",
+			Choice: 1}}}); err != nil {
 			return err
 		}
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.NextAgent = "Ask clarification.", "clarification" })

@@ -44,7 +44,8 @@ func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 		given, err := memory.Verify(step.GetCredential())
 		require.NoError(t, err)
 		require.Equal(t, turncred.Turn{
-			Agent: step.GetAgent(), Tenant: req.Tenant, Session: "s1", ID: step.GetTurnId(), User: "ann", Trace: step.GetTraceId(), Epoch: step.GetEpoch(), Step: int(step.GetStep()),
+			Agent: step.GetAgent(), Tenant: req.Tenant, Session: "s1", ID: step.GetTurnId(), User: "ann",
+			Trace: step.GetTraceId(), Epoch: step.GetEpoch(), Step: int(step.GetStep()),
 			Root: step.GetTraceId(), Budget: wire.LimitsFromProto(step.GetBudget()),
 		}, given)
 		require.Equal(t, req.Tenant, step.GetTenant())

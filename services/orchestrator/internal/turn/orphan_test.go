@@ -220,7 +220,8 @@ func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
-	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"}, story(events)[len(events)-4:])
+	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"},
+		story(events)[len(events)-4:])
 	close(released)
 }
 

@@ -75,7 +75,8 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Len(t, stored, int(last.GetSequence()))
 	took := last.GetTurnResult().GetMetrics()
 	require.Equal(t, plan.GetDuration().AsDuration(), took.GetPlan().AsDuration())
-	require.Equal(t, routes[0].GetDuration().AsDuration()+routes[1].GetDuration().AsDuration()+routes[2].GetDuration().AsDuration(), took.GetRouting().AsDuration())
+	require.Equal(t, routes[0].GetDuration().AsDuration()+routes[1].GetDuration().AsDuration()+routes[2].GetDuration().AsDuration(),
+		took.GetRouting().AsDuration())
 	require.Equal(t, execute, took.GetExecute().AsDuration())
 	require.Equal(t, last.GetTurnResult().GetDuration().AsDuration(), took.GetTotal().AsDuration())
 	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())

@@ -115,7 +115,8 @@ func TestRun_RootNeverChanges(t *testing.T) {
 func TestRun_FailureNamesTheRun(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *scriptedStep) error {
-		why := failure.WithRun("execute", "44444444444444444444444444444444", failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
+		why := failure.WithRun("execute", "44444444444444444444444444444444",
+			failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 	})
 	events := collect(t, rig.runner(t, "one"), within(ask("s1", "r1"), rootTrace))

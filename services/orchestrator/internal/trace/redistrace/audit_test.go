@@ -129,7 +129,8 @@ func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{told(n, 1, agents)}})
 		require.NoError(t, err)
 		if n > 1 {
-			require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{{Sequence: 2}}, &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}))
+			require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{{Sequence: 2}},
+				&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}))
 		}
 	}
 	redis.FastForward(2 * time.Hour)

@@ -210,7 +210,8 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 		_, err := eraseAll(t.Context(), broken)
 		done = err == nil
 		if !done && trips > 0 {
-			require.NoError(t, client.ZAdd(t.Context(), "o:{erasing}:list", redis.Z{Score: float64(-time.Now().UnixMilli()), Member: "default/s/s"}).Err(), "a while later")
+			require.NoError(t, client.ZAdd(t.Context(), "o:{erasing}:list", redis.Z{Score: float64(-time.Now().UnixMilli()), Member: "default/s/s"}).Err(),
+				"a while later")
 			found, err := s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
 			require.Equal(t, []trace.Subject{erased}, found, "cut after %d trips", trips)
