@@ -168,7 +168,7 @@ func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	rig := limited(t, 0)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	tend(t, owner)
+	maintain(t, owner)
 	working, cancelled, release := rig.held()
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))

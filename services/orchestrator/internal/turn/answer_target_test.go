@@ -64,7 +64,7 @@ func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 			return
 		}
 	}()
-	awaitLine(t, runner, 1)
+	awaitQueue(t, runner, 1)
 	close(goOn)
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	require.ErrorContains(t, receive(t, second), "nothing waits in the session")

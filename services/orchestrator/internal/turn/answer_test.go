@@ -236,7 +236,7 @@ func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	patient := reply("r3", approve("1-2-2"))
 	patient.OnBusy = request.Enqueue
 	go func() { second <- refusal(t, two, patient) }()
-	awaitLine(t, two, 1)
+	awaitQueue(t, two, 1)
 	release()
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	err = receive(t, second)
@@ -313,7 +313,7 @@ func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))
 	settled(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &losesFirstBegin{Memory: runner.cfg.Memory} })
 	answer := reply("r2", approve("1-2-2"))
 	require.ErrorIs(t, refusal(t, runner, answer), context.DeadlineExceeded)
 	require.Equal(t, completed, resultOf(collect(t, runner, answer)).GetOutcome())

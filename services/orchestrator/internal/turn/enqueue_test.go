@@ -27,8 +27,8 @@ func wanting(requestID string, onBusy request.OnBusy) request.Request {
 	return req
 }
 
-// awaitLine returns once the queue of session s1 has the given length.
-func awaitLine(t *testing.T, r *Runner, length int) {
+// awaitQueue returns once the queue of session s1 has the given length.
+func awaitQueue(t *testing.T, r *Runner, length int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Waiting(session.Ref{Session: "s1"}) == length }, patience, time.Millisecond)
 }
@@ -60,7 +60,7 @@ func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 	var waiting []<-chan []*troupev1.Event
 	for n := range active.MaxWaiting {
 		waiting = append(waiting, start(t, runner, wanting(fmt.Sprint("r", n+1), request.Enqueue)))
-		awaitLine(t, runner, n+1)
+		awaitQueue(t, runner, n+1)
 	}
 	again := start(t, runner, wanting("r3", request.Enqueue)) // the same request has the same place
 
@@ -109,10 +109,10 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 			left <- err
 		}
 	}()
-	awaitLine(t, runner, 1)
+	awaitQueue(t, runner, 1)
 	leave()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
-	awaitLine(t, runner, 0)
+	awaitQueue(t, runner, 0)
 
 	for n, id := range []string{"next", "late"} { // the next may begin just before the runner closes
 		go func() {
@@ -122,7 +122,7 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 				}
 			}
 		}()
-		awaitLine(t, runner, n+1)
+		awaitQueue(t, runner, n+1)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -147,7 +147,7 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	first := start(t, runner, ask("s1", "r0"))
 	receive(t, working)
 	patient := start(t, runner, wanting("patient", request.Enqueue))
-	awaitLine(t, runner, 1)
+	awaitQueue(t, runner, 1)
 
 	events := collect(t, runner, wanting("urgent", request.Interrupt))
 	require.EqualValues(t, 2, events[0].GetTurn())
@@ -214,7 +214,7 @@ func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	var waiting []<-chan []*troupev1.Event
 	for n, id := range []string{"patient", "urgent"} {
 		waiting = append(waiting, start(t, runner, wanting(id, request.Enqueue)))
-		awaitLine(t, runner, n+1)
+		awaitQueue(t, runner, n+1)
 	}
 	require.EqualValues(t, 2, collect(t, runner, wanting("urgent", request.Interrupt))[0].GetTurn())
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, first)).GetOutcome())
@@ -230,7 +230,7 @@ func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	done := start(t, first, ask("s1", "r0"))
 	receive(t, working)
 	urgent := start(t, second, wanting("urgent", request.Interrupt))
-	awaitLine(t, second, 1)
+	awaitQueue(t, second, 1)
 	release()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 	require.EqualValues(t, 2, receive(t, urgent)[0].GetTurn())
@@ -244,7 +244,7 @@ func TestRunner_EnqueueReplacesAnAbandonedTurn(t *testing.T) {
 	_, err := rig.memory.BeginTurn(t.Context(), rig.begin(left))
 	require.NoError(t, err)
 	next := start(t, runner, wanting("r1", request.Enqueue))
-	awaitLine(t, runner, 1)
+	awaitQueue(t, runner, 1)
 	rig.leasesRunOut()
 	require.EqualValues(t, 2, receive(t, next)[0].GetTurn())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SYSTEM_TIMEOUT, resultOf(collect(t, runner, left)).GetFailure().GetMode())

@@ -20,14 +20,14 @@ const surviving = `
     b: {agent: synthesis, end: true}
 `
 
-// slowly is a trace store that delays the end of a step.
-type slowly struct {
+// slowTraces is a trace store that delays the end of a step.
+type slowTraces struct {
 	trace.Store
 	writes  chan struct{} // takes one for each such write
 	release chan struct{}
 }
 
-func (s *slowly) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+func (s *slowTraces) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
 	if len(only(events, (*troupev1.Event).GetStepFinished)) > 0 {
 		s.writes <- struct{}{}
 		<-s.release
@@ -43,7 +43,7 @@ func TestTurn_TakeoverKeepsAHandledFailure(t *testing.T) {
 	fail := make(chan struct{})
 	rig.on("research", func(s *scriptedStep) error { <-fail; return failing(failure.AgentLogic)(s) })
 	runner := rig.runner(t, "one")
-	store := &slowly{Store: runner.cfg.Traces.Store(), writes: make(chan struct{}, 8), release: make(chan struct{})}
+	store := &slowTraces{Store: runner.cfg.Traces.Store(), writes: make(chan struct{}, 8), release: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(store.release) })
 	defer release()
 	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(store, zap.NewNop()) })

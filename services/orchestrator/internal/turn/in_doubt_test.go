@@ -10,13 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
-// forgetful loses the first reply of a BeginTurn that begins a turn.
-type forgetful struct {
+// losesFirstBegin loses the first reply of a BeginTurn that begins a turn.
+type losesFirstBegin struct {
 	admit.Memory
 	lost bool
 }
 
-func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (f *losesFirstBegin) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := f.Memory.BeginTurn(ctx, b)
 	if !f.lost && !b.LookupOnly {
 		f.lost = true
@@ -29,7 +29,7 @@ func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 func TestRunner_ContinuesATurnWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &losesFirstBegin{Memory: runner.cfg.Memory} })
 
 	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)

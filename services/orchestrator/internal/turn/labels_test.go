@@ -106,7 +106,7 @@ func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	collect(t, runner, labelled(ask("s1", "r1"), blue))
 	before := len(rig.steps())
 	settled(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &forgetful{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &losesFirstBegin{Memory: runner.cfg.Memory} })
 	for _, err := range runner.Orchestrate(t.Context(), reply("r2", approve("1-2-2"))) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}

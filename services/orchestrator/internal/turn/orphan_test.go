@@ -46,8 +46,8 @@ func watched(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*tr
 	return events
 }
 
-// tend runs the maintenance of a runner until the test ends.
-func tend(t *testing.T, r *Runner) {
+// maintain runs the maintenance of a runner until the test ends.
+func maintain(t *testing.T, r *Runner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var tending sync.WaitGroup
@@ -119,11 +119,11 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	rig := newRig(t)
 	second := rig.runner(t, "two")
-	tend(t, second)
+	maintain(t, second)
 	_, orphan, _ := rig.lost(t, ask("s1", "r1"))
 
 	living := rig.runner(t, "three")
-	tend(t, living)
+	maintain(t, living)
 	working, released := make(chan struct{}), make(chan struct{})
 	rig.on("research", func(s *scriptedStep) error {
 		rig.on("research", nil)
@@ -323,7 +323,7 @@ func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	tend(t, owner)
+	maintain(t, owner)
 	working, cancelled, release := rig.held()
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))
@@ -340,7 +340,7 @@ func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	tend(t, owner)
+	maintain(t, owner)
 	working, cancelled, release := rig.held()
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))

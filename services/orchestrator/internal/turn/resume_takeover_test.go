@@ -77,7 +77,7 @@ func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	broken := collect(t, second, ask("s1", "r1"))
 	require.EqualValues(t, 2, resultOf(broken).GetPartial().GetFailurePoint())
 	rig.on("clarification", nil)
-	on := collect(t, second, goingOn(broken, "r2"))
+	on := collect(t, second, resuming(broken, "r2"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 }
 
@@ -113,7 +113,7 @@ func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig.on("research", nil)
 	rig.on("clarification", nil)
 	before := len(rig.asked())
-	on := collect(t, runner, goingOn(broken, "r3"))
+	on := collect(t, runner, resuming(broken, "r3"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[before:])
 }
@@ -142,7 +142,7 @@ func TestTurn_ResumesThePlanAndTheState(t *testing.T) {
 	})
 	broken := collect(t, runner, ask("s1", "r1"))
 	rig.on("synthesis", nil)
-	on := collect(t, runner, goingOn(broken, "r2"))
+	on := collect(t, runner, resuming(broken, "r2"))
 	whole := collect(t, runner, ask("s2", "r1"))
 	want, got := resultOf(whole).GetCoordination(), resultOf(on).GetCoordination()
 	require.EqualValues(t, 3, want.GetIteration())

@@ -31,8 +31,8 @@ func lineRig(t *testing.T) *rig {
 	return rig
 }
 
-// goingOn resumes the turn of a trace in session s1.
-func goingOn(events []*troupev1.Event, requestID string) request.Request {
+// resuming resumes the turn of a trace in session s1.
+func resuming(events []*troupev1.Event, requestID string) request.Request {
 	return request.Request{Session: "s1", RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
 
@@ -63,7 +63,7 @@ func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	require.Len(t, p.GetStepTimestamps(), 3)
 
 	rig.on("synthesis", nil)
-	req := goingOn(broken, "r2")
+	req := resuming(broken, "r2")
 	on := collect(t, runner, req)
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
@@ -117,17 +117,17 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 
 	rig.on("clarification", nil)
 	rig.on("research", failing(failure.ResourceAPI))
-	again := collect(t, runner, goingOn(broken, "r2"))
+	again := collect(t, runner, resuming(broken, "r2"))
 	require.Equal(t, []int32{2}, resultOf(again).GetPartial().GetCompletedSteps())
 	require.Equal(t, []int32{1, 3}, resultOf(again).GetPartial().GetFailedSteps())
 	require.EqualValues(t, 3, resultOf(again).GetPartial().GetFailurePoint())
-	gone := refusal(t, runner, goingOn(broken, "r9"))
+	gone := refusal(t, runner, resuming(broken, "r9"))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(gone))
 	require.Equal(t, "trace "+broken[0].GetTraceId()+" cannot be continued: its session has gone on since, or was cleared or compacted; "+
 		"fork it (troupe ask --from "+broken[0].GetTraceId()+" --step N), or resume its latest trace", failure.Plain(gone))
 
 	rig.on("research", nil)
-	on := collect(t, runner, goingOn(again, "r3"))
+	on := collect(t, runner, resuming(again, "r3"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.ElementsMatch(t, []string{"coordinator", "clarification", "research", "research", "research", "synthesis"}, rig.asked())
 	last := rig.steps()[5]
@@ -142,9 +142,9 @@ func TestTurn_ResumedTurnSurvivesTakeover(t *testing.T) {
 	runner := rig.runner(t, "zero")
 	rig.on("research", failing(failure.ResourceAPI))
 	broken := collect(t, runner, ask("s1", "r1"))
-	_, ref, _ := rig.lost(t, goingOn(broken, "r2"))
+	_, ref, _ := rig.lost(t, resuming(broken, "r2"))
 	second := rig.runner(t, "two")
-	tend(t, second)
+	maintain(t, second)
 	second.adopter.Adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
@@ -154,7 +154,7 @@ func TestTurn_ResumedTurnSurvivesTakeover(t *testing.T) {
 	require.EqualValues(t, 3, last.GetAttempt())
 	require.Equal(t, rig.steps()[0].GetTurnId(), last.GetOriginTurnId())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, only(events, (*troupev1.Event).GetAggregate)[0].GetAgents())
-	require.Empty(t, cmp.Diff(stored(events), stored(collect(t, second, goingOn(broken, "r2"))), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(stored(events), stored(collect(t, second, resuming(broken, "r2"))), protocmp.Transform()))
 }
 
 func TestRunner_RejectsAnInvalidResume(t *testing.T) {
@@ -188,7 +188,7 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 		"not known":       {done, func(r *request.Request) { r.From.Trace = "00000000000000000000000000000001" }, failure.NotFound, "no trace 0000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := goingOn(c.from, "r9")
+			req := resuming(c.from, "r9")
 			req.Session = ""
 			if c.change != nil {
 				c.change(&req)
@@ -208,7 +208,7 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
     c: {agent: synthesis, end: true}
 `)
 	other := rig.runner(t, "two")
-	req := goingOn(broken, "r5")
+	req := resuming(broken, "r5")
 	req.User, req.Session = "ann", "s2"
 	strayed := resultOf(collect(t, other, req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, strayed.GetFailure().GetMode(), "%v", strayed)
@@ -232,7 +232,7 @@ func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	rig.on("synthesis", nil)
 	rig.can("research", lifecycle.Paused, nil) // which no new choice would select
 
-	on := collect(t, runner, goingOn(broken, "r2"))
+	on := collect(t, runner, resuming(broken, "r2"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.asked())
 	require.Equal(t, broken[0].GetTraceId(), on[0].GetRootTraceId())
