@@ -108,8 +108,10 @@ func TestServices_StayOnLoopbackWithoutACertificate(t *testing.T) {
 		}, "--tls-cert"},
 		"orchestrator": {identity.Orchestrator, "", func(addr string, own identity.Config, clients identity.Edge) (io.Closer, error) {
 			return orchestrator.New(telemetry.Discard(), orchestrator.Config{
-				GRPCAddr: addr, HTTPAddr: here, Redis: redis, Etcd: etcd, Memory: "127.0.0.1:1", Identity: own, ClientTLS: clients,
-				Clients: bearer.Config{Anonymous: true},
+				HTTPAddr: here, Identity: own,
+				Port:      orchestrator.PortConfig{GRPCAddr: addr, ClientTLS: clients, Clients: bearer.Config{Anonymous: true}},
+				Stores:    orchestrator.StoresConfig{Redis: redis, Memory: "127.0.0.1:1"},
+				Discovery: orchestrator.DiscoveryConfig{Etcd: etcd},
 			}, researchassistant.FS)
 		}, "--client-tls-cert"},
 		"worker": {identity.Worker, "synthesis", func(addr string, own identity.Config, _ identity.Edge) (io.Closer, error) {

@@ -141,9 +141,16 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	m.add("agents", cfg.Drain+stopTime, crew)
 	own.InsecurePlaintext = cfg.InsecurePlaintext
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
-		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: redis.URL("orchestrator"),
-		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, MaxQueueTime: queueTime, TraceRetention: traceRetention,
-		Drain: cfg.Drain, Reflection: true, Identity: own, Clients: bearer.Config{Anonymous: cfg.InsecurePlaintext}, PeerConnections: rpc.MaxPeerConnections,
+		HTTPAddr: cfg.HTTPAddr, InstanceID: "standalone", Timeout: turnTimeout, Drain: cfg.Drain, Identity: own,
+		Port: orchestrator.PortConfig{
+			GRPCAddr: cfg.GRPCAddr, Reflection: true, PeerConnections: rpc.MaxPeerConnections,
+			Clients: bearer.Config{Anonymous: cfg.InsecurePlaintext},
+		},
+		Stores: orchestrator.StoresConfig{
+			Memory: m.endpoints.Memory, Redis: redis.URL("orchestrator"), TraceRetention: traceRetention,
+		},
+		Discovery: orchestrator.DiscoveryConfig{Etcd: m.endpoints.Etcd, RouteWait: routeWait},
+		Admission: orchestrator.AdmissionConfig{MaxQueueTime: queueTime},
 	}, cfg.Agents)
 	if err != nil {
 		return nil, err

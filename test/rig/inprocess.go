@@ -74,11 +74,14 @@ func (m *Mesh) make(t *telemetry.Telemetry, p Part) (runnable, error) {
 	case Orchestrator:
 		edge, clients := m.edge()
 		return orchestrator.New(t, orchestrator.Config{
-			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
-			Memory: m.grpcAddr(Memory), Redis: m.RedisURL("orchestrator"), Timeout: time.Minute, RouteWait: m.cfg.RouteWait,
-			MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
-			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true, Identity: m.identityOf(p), PeerConnections: rpc.MaxPeerConnections,
-			ClientTLS: edge, Clients: clients, Rates: m.cfg.Rates,
+			HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Timeout: time.Minute, Drain: m.cfg.Drain, Identity: m.identityOf(p),
+			Port: orchestrator.PortConfig{
+				GRPCAddr: m.grpcAddr(p), Reflection: true, Rates: m.cfg.Rates, PeerConnections: rpc.MaxPeerConnections,
+				ClientTLS: edge, Clients: clients,
+			},
+			Stores:    orchestrator.StoresConfig{Memory: m.grpcAddr(Memory), Redis: m.RedisURL("orchestrator"), TraceRetention: time.Hour},
+			Discovery: orchestrator.DiscoveryConfig{Etcd: m.etcd.Endpoints(), RouteWait: m.cfg.RouteWait},
+			Admission: orchestrator.AdmissionConfig{MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second},
 		}, nil)
 	default: // a worker
 	}

@@ -253,7 +253,7 @@ func TestNew_SaysWhatIsWrongWithItsFilesAndAddresses(t *testing.T) {
 		"no step":    {func(*Config) {}, strings.Replace(flow, "entry: one", "entry: two", 1), `flow.yaml:4: entry: unknown step "two"; want one of one`},
 		"workflow":   {func(c *Config) { c.Workflow = "other" }, flow, `no workflow is called "other"; there are: flow`},
 		"port":       {func(c *Config) { c.HTTPAddr = taken.Addr().String() }, flow, "--http-addr: cannot listen on " + taken.Addr().String()},
-		"redis":      {func(c *Config) { c.Redis = "localhost:hunter2" }, flow, "--redis: redis URL: "},
+		"redis":      {func(c *Config) { c.Stores.Redis = "localhost:hunter2" }, flow, "--redis: redis URL: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t)
@@ -300,7 +300,7 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 	}
 	cfg, err := parse(t)
 	require.NoError(t, err)
-	cfg.Etcd = nil
+	cfg.Discovery.Etcd = nil
 	require.ErrorContains(t, cfg.Validate(), "--etcd: at least one address is needed")
 }
 

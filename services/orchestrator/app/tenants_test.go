@@ -306,10 +306,10 @@ func TestApp_KnowsItsClients(t *testing.T) {
 	_, err := New(telemetry.Discard(), config(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), files(flow))
 	require.ErrorContains(t, err, "--client-tokens: ")
 	cfg := config(t, "--insecure-plaintext-beyond-loopback")
-	cfg.GRPCAddr = "0.0.0.0:0"
+	cfg.Port.GRPCAddr = "0.0.0.0:0"
 	_, err = New(telemetry.Discard(), cfg, files(flow))
 	require.ErrorContains(t, err, "give --client-tokens or --oidc-issuer, serve on 127.0.0.1, or add --insecure-anonymous-clients")
-	cfg.Clients.Anonymous = true
+	cfg.Port.Clients.Anonymous = true
 	a, err := New(telemetry.Discard(), cfg, files(flow))
 	require.NoError(t, err)
 	require.NoError(t, a.Close())

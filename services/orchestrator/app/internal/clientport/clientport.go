@@ -1,0 +1,91 @@
+// Package clientport opens the gRPC port of the orchestrator, which clients and workers call. It knows who calls,
+// how often they may call, and what a worker may touch.
+package clientport
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/bearer"
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/rate"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/scope"
+)
+
+// Config has the settings of the port. The tags are flags of the orchestrator.
+type Config struct {
+	GRPCAddr   string `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
+	Reflection bool   `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
+
+	Rates           string `help:"YAML file with call rates by class. Empty: the defaults." env:"TROUPE_RATES" type:"path" default:"" placeholder:"FILE"`
+	PeerConnections int    `help:"Connections per IPv4 address or IPv6 /64. 0: no limit, for a proxy." default:"32" env:"TROUPE_PEER_CONNECTIONS"`
+
+	ClientTLS identity.Edge `embed:""`
+	Clients   bearer.Config `embed:""`
+}
+
+// Check returns an error that names the first invalid setting.
+func (c *Config) Check() error {
+	if c.PeerConnections < 0 {
+		return fmt.Errorf("--peer-connections: %d is below zero; 0 is any number", c.PeerConnections)
+	}
+	return c.Clients.Check()
+}
+
+// Port is an open port. NewServer returns the server of its calls.
+type Port struct {
+	Listener net.Listener
+	// Certificate is what clients see. The caller watches its files.
+	Certificate *identity.Shown
+
+	cfg       Config
+	callers   *bearer.Clients
+	telemetry *telemetry.Telemetry
+}
+
+// Open reads the certificate and the tokens of clients, and listens. With plaintext the port may serve other machines
+// without TLS. The caller closes the Listener.
+func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
+	p := &Port{cfg: cfg, telemetry: t}
+	var err error
+	if p.Certificate, err = cfg.ClientTLS.Open(t.Log); err != nil {
+		return nil, err
+	}
+	if p.callers, err = bearer.Open(cfg.Clients, t.Log); err != nil {
+		return nil, err
+	}
+	meter := t.Metrics.Meter("troupe/identity")
+	if err := errors.Join(p.Certificate.Measure(meter), p.callers.Measure(meter)); err != nil {
+		return nil, err
+	}
+	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.Permit(plaintext), cfg.Clients.Permit)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Guard decides what an authenticated caller may do.
+type Guard struct {
+	Credentials *turncred.Authority // of the turns that workers call in (nil when the mesh has no identities)
+	Find        scope.FindTrace
+	Status      scope.TraceStatus
+	Barred      func(caller identity.Principal, method string) error
+}
+
+// NewServer returns the server of the port, which has no services yet.
+func (p *Port) NewServer(g Guard) (*rpc.Server, error) {
+	rates, err := rate.Load(p.cfg.Rates, rate.Defaults())
+	if err != nil {
+		return nil, fmt.Errorf("--rates: %w", err)
+	}
+	return rpc.NewServer(p.telemetry, rpc.Config{
+		Reflection: p.cfg.Reflection, TLS: p.Certificate.Credentials(), Rates: rate.New(rates), PeerConnections: p.cfg.PeerConnections,
+		Authenticate: turncred.Authenticate(g.Credentials, p.callers.Authenticate),
+		Scope:        scope.New(g.Credentials, g.Find, g.Status), Barred: g.Barred,
+	})
+}

@@ -1,0 +1,110 @@
+// Package discovery is how the orchestrator finds the instances of agents and reaches them: the registry in etcd, the
+// cache of its instances, the connections to them, and the operator that reconciles their desired state.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+)
+
+// Config has the settings of discovery. The tags are flags of the orchestrator.
+type Config struct {
+	Etcd      []string      `help:"Addresses of etcd: https://host:port, or host:port for plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
+	RouteWait time.Duration `help:"How long a step waits for a first instance of its agent." default:"5s" env:"TROUPE_ROUTE_WAIT"`
+	Snapshot  string        `help:"File of the last known instances, for starts without etcd." env:"TROUPE_SNAPSHOT" type:"path" default:"" placeholder:"FILE"`
+
+	EtcdSecurity etcdregistry.Security `embed:"" prefix:"etcd-"`
+}
+
+// Check returns an error that names the first invalid setting.
+func (c *Config) Check() error {
+	if c.RouteWait < 0 {
+		return fmt.Errorf("--route-wait: %s is below zero", c.RouteWait)
+	}
+	if len(c.Etcd) == 0 {
+		return fmt.Errorf("--etcd: at least one address is needed")
+	}
+	return nil
+}
+
+// Discovery finds and reaches instances.
+type Discovery struct {
+	Instances  *instances.Cache
+	Pool       *connection.Pool
+	Operator   *operate.Operator
+	Dispatcher *dispatch.Dispatcher
+
+	snapshot string
+	registry registry.Registry
+	closers  process.Closers
+}
+
+// Open returns a discovery that knows no instances until its Parts run. onChange is called after each change of the
+// instances, with whether any were ever listed; it must not use the Discovery. The caller closes it.
+func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(listed bool)) (*Discovery, error) {
+	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := etcdregistry.DialWith(creds, cfg.Etcd, t.Log)
+	if err != nil {
+		return nil, fmt.Errorf("--etcd: %w", err)
+	}
+	pool := connection.NewPool(t, rpc.Dial)
+	pool.UseIdentity(self)
+	cache := instances.New(t.Log, func(listed bool, addresses map[string]bool) {
+		pool.CloseExcept(addresses)
+		onChange(listed)
+	})
+	cache.VerifyWith(pool.CheckHealth)
+	cache.Desired().Await()
+	r := etcdregistry.New(etcd, t.Log, etcdregistry.Config{})
+	d := &Discovery{
+		Instances: cache, Pool: pool, Operator: operate.New(cache, r, pool, t.Log),
+		Dispatcher: dispatch.New(cache, pool, cfg.RouteWait), snapshot: cfg.Snapshot, registry: r,
+	}
+	d.closers.Add(etcd)
+	d.closers.Add(process.CloserFunc(pool.Close))
+	d.closers.Add(process.CloserFunc(d.Dispatcher.Close))
+	if err := measure(t, cache); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Parts keep the instances up to date while they run.
+func (d *Discovery) Parts() []process.Part {
+	parts := []process.Part{
+		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return d.Instances.Watch(ctx, d.registry)
+		}},
+		{Name: "desired state", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return d.Operator.Run(ctx)
+		}},
+	}
+	if d.snapshot == "" {
+		return parts
+	}
+	return append(parts, process.Part{Name: "snapshot", Grace: 5 * time.Second, Run: func(ctx context.Context, ready func()) error {
+		ready()
+		return instances.SnapshotFile{Path: d.snapshot, Confirm: d.Operator.Confirm}.Keep(ctx, d.Instances)
+	}})
+}
+
+// Close closes all connections.
+func (d *Discovery) Close() error { return d.closers.Close() }

@@ -1,0 +1,80 @@
+// Package stores opens what keeps the state of the orchestrator: the memory service and the Redis of its traces.
+package stores
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/redisconn"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+)
+
+// Config has the addresses of the stores. The tags are flags of the orchestrator.
+type Config struct {
+	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
+	Redis          string        `help:"URL of the Redis of traces. Use --redis-password-file for its password." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
+	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
+
+	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
+}
+
+// Check returns an error that names the first invalid setting.
+func (c *Config) Check() error {
+	if c.TraceRetention < time.Minute {
+		return fmt.Errorf("--trace-retention: %s is below a minute; clients resume from stored traces", c.TraceRetention)
+	}
+	if err := rpc.CheckTarget(c.Memory); err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	return nil
+}
+
+// Conditions of readiness that depend on the stores.
+const (
+	ConditionMemory = "memory"
+	ConditionTraces = "trace store"
+)
+
+// Stores are the stores of an orchestrator. They connect when they are first used.
+type Stores struct {
+	Memory *memoryrpc.Store
+	Traces *redistrace.Store
+	// Dependencies check whether the stores serve.
+	Dependencies []probe.Dependency
+
+	closers process.Closers
+}
+
+// Open returns the stores. The caller closes them.
+func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry) (*Stores, error) {
+	s := &Stores{}
+	var err error
+	link := redisconn.Config{URL: cfg.Redis, Security: cfg.RedisSecurity}
+	if s.Traces, err = redistrace.New(link, cfg.TraceRetention); err != nil {
+		return nil, err // it names the flag
+	}
+	s.closers.Add(s.Traces)
+	service := troupev1.MemoryService_ServiceDesc.ServiceName
+	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), cfg.Memory, t, service)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--memory: %w", err), s.Close())
+	}
+	s.closers.Add(conn)
+	s.Memory = memoryrpc.New(conn)
+	s.Dependencies = []probe.Dependency{
+		{Condition: ConditionMemory, Address: cfg.Memory, Check: rpc.Serving(conn, service)},
+		{Condition: ConditionTraces, Address: s.Traces.Addr(), Check: s.Traces.Ping},
+	}
+	return s, nil
+}
+
+// Close closes the connections.
+func (s *Stores) Close() error { return s.closers.Close() }
