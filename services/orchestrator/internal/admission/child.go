@@ -4,32 +4,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// AdmitChild lets a turn in that another one waits for, whatever there is: if it waited, so would that one,
-// and keep its place. Above names the other, within the tenant, and most is how many turns may run
-// below it at once. Beyond that it fails with overloaded, which names the limit. It counts as any other.
-func (g *Controller) AdmitChild(of, above string, most int64) (*Permit, error) {
+// AdmitChild returns a permit for a turn that a parent turn waits for. It never queues: the parent would wait as well,
+// and keep its own permit. parent is the trace of the parent within the tenant, and most limits its children that run
+// at once. AdmitChild fails with overloaded beyond that. The permit counts like any other.
+func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := g.tenant(of)
+	t := g.tenant(tenant)
 	defer g.forget(t)
-	if int64(t.children[above]) >= most {
+	if int64(t.children[parent]) >= most {
 		g.metrics.rejected(t.name, fanOut)
 		return nil, failure.Newf(failure.Overloaded, "admission",
-			"no more than %d turns may run here at once below that of trace %s, by the fanOut of its budget. Send the same request again when one of them has ended", most, above).
+			"no more than %d child turns of trace %s may run at once (fanOut of its budget). "+
+				"Send the same request again when one of them has ended", most, parent).
 			WithRetryAfter(defaultRetryDelay).With("full", string(fanOut))
 	}
 	if t.children == nil {
 		t.children = map[string]int{}
 	}
-	t.children[above]++
+	t.children[parent]++
 	g.metrics.admitted(t.name, forced, 0)
 	p := g.grant(t)
-	p.parent = above
+	p.parent = parent
 	return p, nil
 }
 
-// ReleaseChild says that the result of the turn is about to be told: from then on the turn above may ask for
-// another in its stead. End says so too.
+// ReleaseChild stops counting the turn as a child of its parent. Call it before the result is published, because the
+// parent may then start another child. Release includes it.
 func (p *Permit) ReleaseChild() {
 	p.controller.mu.Lock()
 	defer p.controller.mu.Unlock()

@@ -22,7 +22,7 @@ func TestGate_LetsInBelowATurnAsManyAsItMayAskFor(t *testing.T) {
 	}
 	_, err := g.AdmitChild("a", "x", 3)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
-	require.ErrorContains(t, err, "no more than 3 turns may run here at once below that of trace x")
+	require.ErrorContains(t, err, "no more than 3 child turns of trace x may run at once")
 	_, told := failure.RetryAfter(err)
 	require.True(t, told)
 

@@ -1,11 +1,10 @@
-// Package admission decides when a new turn may begin. It is a gate that lets through as many
-// turns at once as there is work for, has the next ones wait in a short, fair queue, and
-// refuses the rest at once: what was let through ends, however much is asked for. It knows
-// nothing of what a turn is.
+// Package admission decides when a new turn may begin. It admits as many turns at once as there is capacity for,
+// queues the next callers in a short, fair queue, and rejects the rest immediately. So admitted turns finish under any
+// load. It does not know what a turn does.
 //
-// Fair means: a place that becomes free goes to the tenant that has the fewest turns of those
-// who wait, and within a tenant to whoever came first. When the queue is full, room for a
-// tenant with few callers in it is made by the last caller of the tenant with the most.
+// The queue is fair between tenants: a free permit goes to the waiting tenant with the fewest turns, and within a
+// tenant to its first caller. When the queue is full, a caller of a tenant with a short queue displaces the last
+// caller of the tenant with the longest one.
 package admission
 
 import (
@@ -16,46 +15,46 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Config is what a gate works with.
+// Config has the limits of a Controller.
 type Config struct {
-	// Turns is how many turns there may be at once, asked whenever somebody may come in. It
-	// must not wait, nor use the gate. What gives less than 1 gives 1; nil: any number.
+	// Turns returns how many turns may run at once. It is called before each decision. It must not block or use the
+	// Controller. A result below 1 counts as 1 (nil means no limit).
 	Turns func() int
-	// PerTenant is how many of them one tenant may have. 0: all of them while it is alone,
-	// and half of them as soon as another has a turn or waits.
+	// PerTenant limits the turns of one tenant (0 means all of them while the tenant is alone, and half of them while
+	// another tenant has a turn or waits).
 	PerTenant int
-	Queue     int           // callers that may wait; 0: as many as there may be turns at once
-	QueueTime time.Duration // for how long one may wait at most; 0: nobody waits
-	Meter     metric.Meter  // nil: nothing is counted
+	Queue     int           // callers that may wait (0 means as many as turns may run)
+	QueueTime time.Duration // the longest wait of a caller (0 means no waiting)
+	Meter     metric.Meter  // (nil disables metrics)
 }
 
-// Controller lets turns begin. Safe for concurrent use.
+// Controller hands out the permits of turns. Safe for concurrent use.
 type Controller struct {
 	cfg     Config
 	metrics *metrics
 
 	mu          sync.Mutex
-	tenants     map[string]*tenant // that have turns, or callers that wait
-	turns       int                // at once, of all
+	tenants     map[string]*tenant // those with turns or waiting callers
+	turns       int                // running, of all tenants
 	waiting     int
 	grants      uint64
-	typicalTime time.Duration // that turns took of late, on average; 0: none has ended
-	closeErr    error         // why nobody is let in any more
+	typicalTime time.Duration // moving average of the duration of turns (0 until one has ended)
+	closeErr    error         // why the controller is closed (nil while it is open)
 }
 
-// tenant is who shares the gate with others.
+// tenant has the turns and the waiting callers of one tenant.
 type tenant struct {
 	name      string
 	turns     int
-	children  map[string]int // turns that others wait for, by those
+	children  map[string]int // number of running child turns, by parent trace
 	queue     []*caller
-	lastGrant uint64 // grant that it had last
+	lastGrant uint64 // number of its latest grant
 }
 
-// caller waits.
+// caller is one caller in the queue.
 type caller struct {
 	tenant  *tenant
-	verdict chan verdict // of 1
+	verdict chan verdict // has capacity 1
 }
 
 type verdict struct {
@@ -63,7 +62,7 @@ type verdict struct {
 	err    error
 }
 
-// New returns an open gate.
+// New returns an open Controller.
 func New(cfg Config) (*Controller, error) {
 	g := &Controller{cfg: cfg, tenants: map[string]*tenant{}}
 	var err error
@@ -71,15 +70,15 @@ func New(cfg Config) (*Controller, error) {
 	return g, err
 }
 
-// Permit is the place of one turn. It is ended once the turn has.
+// Permit lets one turn run. Release it when the turn has ended.
 type Permit struct {
 	controller *Controller
-	tenant     *tenant // nil once it was ended
-	parent     string  // what waits for the turn; empty: nothing, or its result was told
+	tenant     *tenant // nil after Release
+	parent     string  // trace that waits for this turn (empty for none, and after ReleaseChild)
 	began      time.Time
 }
 
-// TryAdmit lets a turn in if that can be done at once, and nobody waits who could come in before.
+// TryAdmit returns a permit if one is free and no queued caller could take it.
 func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,8 +94,8 @@ func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	return g.grant(t), true
 }
 
-// ForceAdmit lets a turn in whatever there is: one that goes on with what was begun before. It
-// counts as any other.
+// ForceAdmit returns a permit regardless of the limits, for a turn that continues work begun earlier. The permit
+// counts like any other.
 func (g *Controller) ForceAdmit(of string) *Permit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,10 +104,9 @@ func (g *Controller) ForceAdmit(of string) *Permit {
 	return g.grant(t)
 }
 
-// Admit lets a turn in as soon as that can be done, for a caller that has no longer than
-// until; the zero time is any time. Who would wait in vain is refused at once: fails with
-// overloaded, which says when to ask again, and with why ctx ended, or with what the gate was
-// closed with.
+// Admit waits for a permit until the given time (the zero time means no deadline of the caller). It rejects a caller
+// immediately when the expected wait is too long. It fails with overloaded and a retry delay, with the cause of ctx,
+// or with the error that the Controller was closed with.
 func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Permit, error) {
 	if p, ok := g.TryAdmit(of); ok {
 		return p, nil
@@ -127,7 +125,7 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 		v = g.abandon(c, func() error { return g.reject(c.tenant, tooSlow, within) })
 	case <-ctx.Done():
 		v = g.abandon(c, func() error { return context.Cause(ctx) })
-		if v.permit != nil { // it came in the same moment
+		if v.permit != nil { // it was admitted in the same moment
 			v.permit.Release(false)
 			v = verdict{err: context.Cause(ctx)}
 		}
@@ -138,7 +136,7 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 	return v.permit, v.err
 }
 
-// enqueue has a caller wait, and says for how long.
+// enqueue adds a caller to the queue, and returns how long it may wait.
 func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,15 +158,15 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 	c := &caller{tenant: t, verdict: make(chan verdict, 1)}
 	t.queue = append(t.queue, c)
 	g.waiting++
-	g.admitQueued() // a place became free since it was tried
+	g.admitQueued() // a permit may have become free since TryAdmit
 	return c, within, nil
 }
 
-// workFactor is how many times the typical turn a caller must have left when it comes in:
-// half of the turns take longer than that.
+// workFactor times the typical duration of a turn must be left when a caller is admitted, because many turns take
+// longer than the average.
 const workFactor = 2
 
-// abandon ends a caller's wait with an error, unless it has its verdict.
+// abandon removes a caller from the queue, unless its verdict has arrived.
 func (g *Controller) abandon(c *caller, why func() error) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,8 +180,8 @@ func (g *Controller) abandon(c *caller, why func() error) verdict {
 	return verdict{err: why()}
 }
 
-// Release gives the place back, once. Ran says whether there was a turn, which tells the gate how
-// long turns take.
+// Release returns the permit; later calls do nothing. ran reports whether a turn ran, so that its duration counts for
+// the expected wait.
 func (p *Permit) Release(ran bool) {
 	g := p.controller
 	g.mu.Lock()
@@ -202,22 +200,21 @@ func (p *Permit) Release(ran bool) {
 	g.admitQueued()
 }
 
-// AdmitWaiting lets in who can come in by now: call it when Turns gives more than before.
+// AdmitWaiting admits queued callers for which there is capacity. Call it when Config.Turns returns more than before.
 func (g *Controller) AdmitWaiting() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.admitQueued()
 }
 
-// Waiting is how many callers wait.
+// Waiting returns how many callers are queued.
 func (g *Controller) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.waiting
 }
 
-// Close refuses all who wait, and all who come, with the error. Those whom Force lets in come
-// in.
+// Close rejects all queued and all later callers with the error. ForceAdmit and AdmitChild still return permits.
 func (g *Controller) Close(why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

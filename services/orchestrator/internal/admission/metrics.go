@@ -11,22 +11,22 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// route a turn came in, as metrics name it.
+// route is how a turn was admitted, as metrics name it.
 type route string
 
 const (
 	atOnce route = "at_once"
 	queued route = "queued"
-	forced route = "continued" // with what was begun before
+	forced route = "continued" // continues work begun earlier
 )
 
-// maxTenantLabels is how many tenants metrics name; the others are told together. Whoever may make up
-// tenants must not be able to fill the memory of those who count.
+// maxTenantLabels is how many tenants metrics name; the others share one label. So a caller
+// that makes up tenants cannot exhaust the memory of the metrics backend.
 const maxTenantLabels = 32
 
 const otherTenants = "other"
 
-// metrics is what is told about a gate. Safe for concurrent use.
+// metrics are the metrics of a Controller. Safe for concurrent use.
 type metrics struct {
 	in, out metric.Int64Counter
 	wait    metric.Float64Histogram
@@ -54,7 +54,7 @@ func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
 		errors.Join(admitted, refused, waited, running, limit, waiting)
 }
 
-// observe reads what the lock of the gate guards.
+// observe returns a callback that reads a value under the lock of the Controller.
 func (g *Controller) observe(read func() int) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		g.mu.Lock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// All functions of this file are called with the lock held.
+// The caller of each function in this file holds the lock.
 
-// tenant is made when it is not known; forget drops it when it has nothing here.
+// tenant returns a tenant, and creates it if needed. forget drops one without turns and callers.
 func (g *Controller) tenant(name string) *tenant {
 	t, ok := g.tenants[name]
 	if !ok {
@@ -25,7 +25,7 @@ func (g *Controller) forget(t *tenant) {
 	}
 }
 
-// limit is how many turns there may be at once.
+// limit returns how many turns may run at once.
 func (g *Controller) limit() int {
 	if g.cfg.Turns == nil {
 		return math.MaxInt
@@ -33,7 +33,7 @@ func (g *Controller) limit() int {
 	return max(1, g.cfg.Turns())
 }
 
-// tenantLimit is how many of them one tenant may have.
+// tenantLimit returns how many of them one tenant may have.
 func (g *Controller) tenantLimit() int {
 	limit := g.limit()
 	switch {
@@ -46,10 +46,10 @@ func (g *Controller) tenantLimit() int {
 	}
 }
 
-// queueLimit is how many callers may wait.
+// queueLimit returns how many callers may wait.
 func (g *Controller) queueLimit() int { return cmp.Or(g.cfg.Queue, g.limit()) }
 
-// nextTenant is the tenant whose turn it is; nil when nobody can come in.
+// nextTenant returns the tenant whose first caller is next, or nil when no caller can be admitted.
 func (g *Controller) nextTenant() (first *tenant) {
 	if g.turns >= g.limit() {
 		return nil
@@ -63,13 +63,13 @@ func (g *Controller) nextTenant() (first *tenant) {
 	return first
 }
 
-// precedes reports whether a tenant comes first: who has less, and of those with the same, who
-// has had nothing for longer.
+// precedes reports whether a tenant is served first: the one with fewer turns, or else the one that was served longer
+// ago.
 func (t *tenant) precedes(other *tenant) bool {
 	return cmp.Or(cmp.Compare(t.turns, other.turns), cmp.Compare(t.lastGrant, other.lastGrant), cmp.Compare(t.name, other.name)) < 0
 }
 
-// admitQueued lets in who can come in.
+// admitQueued admits queued callers while there is capacity.
 func (g *Controller) admitQueued() {
 	for g.waiting > 0 {
 		t := g.nextTenant()
@@ -96,8 +96,8 @@ func (g *Controller) remove(c *caller) {
 	g.waiting--
 }
 
-// displace refuses the last caller of the tenant that has the most, for one of a tenant that
-// has at least two less.
+// displace rejects the last caller of the tenant with the longest queue, to make room for a tenant whose queue is
+// shorter by at least two. It reports whether it did.
 func (g *Controller) displace(newcomer *tenant) bool {
 	var longest *tenant
 	for _, t := range g.tenants {
@@ -114,7 +114,7 @@ func (g *Controller) displace(newcomer *tenant) bool {
 	return true
 }
 
-// recordDuration takes the time of one more turn into account.
+// recordDuration updates the average with the duration of one more turn.
 func (g *Controller) recordDuration(took time.Duration) {
 	if g.typicalTime == 0 {
 		g.typicalTime = took
@@ -123,11 +123,11 @@ func (g *Controller) recordDuration(took time.Duration) {
 	g.typicalTime += (took - g.typicalTime) / averagedTurns
 }
 
-// averagedTurns is how many turns the typical one is made of, about.
+// averagedTurns is about how many turns the average covers.
 const averagedTurns = 16
 
-// expectedWait is how long one more caller of a tenant would wait, as far as is known: those who
-// come in before it, a turn's time for as many at once as there may be.
+// expectedWait estimates how long one more caller of a tenant would wait: the callers before it, divided by the
+// turns that run at once, times the typical duration.
 func (g *Controller) expectedWait(t *tenant) time.Duration {
 	mine, before := len(t.queue)+1, 1
 	for _, other := range g.tenants {

@@ -6,25 +6,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// reason a caller was refused, as metrics name it.
+// reason is why a caller was rejected, as metrics name it.
 type reason string
 
 const (
-	queueFull reason = "queue_full"    // as many wait as may
-	displaced reason = "displaced"     // it had to make room for a tenant with fewer callers
-	tooLong   reason = "expected_wait" // it would wait for longer than it may
-	tooSlow   reason = "queue_time"    // it did
-	fanOut    reason = "fan_out"       // as many turns run below the one that waits for it as may
+	queueFull reason = "queue_full"    // the queue is full
+	displaced reason = "displaced"     // it made room for a tenant with a shorter queue
+	tooLong   reason = "expected_wait" // the expected wait exceeds the allowed wait
+	tooSlow   reason = "queue_time"    // the allowed wait has passed
+	fanOut    reason = "fan_out"       // the parent has as many running children as allowed
 )
 
-// Bounds of when a caller is told to ask again.
+// Bounds of the retry delay of a rejected caller.
 const (
 	minRetryDelay     = 200 * time.Millisecond
 	maxRetryDelay     = 30 * time.Second
-	defaultRetryDelay = time.Second // when no turn has ended yet
+	defaultRetryDelay = time.Second // until a turn has ended
 )
 
-// reject is called with the lock held. The message says what was full, and what to do.
+// reject returns the error of a rejected caller: which limit was reached, and when to retry. The caller holds the lock.
 func (g *Controller) reject(t *tenant, reason reason, within time.Duration) error {
 	g.metrics.rejected(t.name, reason)
 	limit, share := g.limit(), g.tenantLimit()

@@ -55,7 +55,7 @@ type Turn struct {
 	Number    int                    // in the session
 	Entry     string                 // the agent with which it begins; empty: the one that its plan names
 	Messages  []conversation.Message // that it can see, those of its own included
-	Inherited []execution.Result     // steps of the turn that it goes on with
+	Inherited []execution.Result     // steps of the earlier turn that it continues
 }
 
 // Start is the state with which a turn begins (RA-3). Of the turns before, it knows who spoke last;

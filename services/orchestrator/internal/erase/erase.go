@@ -41,15 +41,15 @@ func New(cfg Config) *Eraser { return &Eraser{cfg} }
 
 // Bounds of the work.
 const (
-	concurrency = 4 // sessions of a user that are erased beside each other
-	resumeBatch = 8 // erasures of others that one look takes
+	concurrency = 4 // sessions of a user that are erased concurrently
+	resumeBatch = 8 // abandoned erasures that one Resume takes
 )
 
-// resumeInterval is between two looks for erasures that nobody goes on with.
+// resumeInterval is the time between two searches for abandoned erasures.
 const resumeInterval = 10 * time.Second
 
-// Session erases a session in somebody's name, and returns what was removed and what remains.
-// When it fails behind its mark, some orchestrator ends it. Modes: not_found when there never was
+// Session erases a session on behalf of by, and returns what was removed and what remains. If it fails after the
+// session was marked, some orchestrator finishes the erasure later. Modes: not_found when there never was
 // such a session.
 func (e *Eraser) Session(ctx context.Context, ref session.Ref, by string) (memory.Erasure, error) {
 	if err := e.cancel(ctx, ref); err != nil {
@@ -67,13 +67,13 @@ func (e *Eraser) User(ctx context.Context, tenant, user, by string) (memory.Eras
 	return e.eraseUser(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
 }
 
-// Maintain ends erasures that nobody goes on with, until ctx ends.
+// Maintain finishes abandoned erasures until ctx ends.
 func (e *Eraser) Maintain(ctx context.Context) {
 	look := time.NewTicker(resumeInterval)
 	defer look.Stop()
 	for {
 		if err := e.Resume(ctx); err != nil && ctx.Err() == nil {
-			e.cfg.Log.Warn("erasures not gone on with; some orchestrator tries again", zap.Error(err))
+			e.cfg.Log.Warn("could not finish abandoned erasures; an orchestrator retries in "+resumeInterval.String(), zap.Error(err))
 		}
 		select {
 		case <-look.C:
@@ -83,8 +83,7 @@ func (e *Eraser) Maintain(ctx context.Context) {
 	}
 }
 
-// Resume ends some erasures that nobody has gone on with for a while. One that fails is in no
-// other's way.
+// Resume finishes some abandoned erasures. One that fails does not stop the others.
 func (e *Eraser) Resume(ctx context.Context) error {
 	left, err := e.cfg.Traces.UnfinishedErasures(ctx, resumeBatch)
 	if err != nil {
@@ -92,7 +91,7 @@ func (e *Eraser) Resume(ctx context.Context) error {
 	}
 	var failed error
 	for _, subject := range left {
-		e.cfg.Log.Info("going on with an erasure", zap.String("tenant", subject.Tenant), zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
+		e.cfg.Log.Info("resuming an erasure", zap.String("tenant", subject.Tenant), zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
 		if subject.User != "" {
 			_, err = e.eraseUser(ctx, subject, "", false)
 		} else {
@@ -176,8 +175,8 @@ func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string
 	return memory.Erasure{}, err
 }
 
-// eraseBatch erases some of a user's sessions, and says that somebody is still at it. Those below them are
-// the user's too, so that each counts once.
+// eraseBatch erases some of a user's sessions, and renews the mark, so that no other orchestrator resumes the erasure.
+// Child sessions belong to the same user, so they are listed themselves and count once.
 func (e *Eraser) eraseBatch(ctx context.Context, user trace.Subject, by string, ids []string) error {
 	if err := e.eraseSessions(ctx, user, by, ids, false); err != nil {
 		return err
@@ -236,7 +235,7 @@ func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Eras
 func commonRemainders(ended time.Time) []memory.Remainder {
 	return []memory.Remainder{
 		{What: "the ids of its traces, and how many events they had", Why: "they keep late writers out", Until: ended.Add(memory.Retention)},
-		{What: "lines with ids in the logs and in the audit log", Why: "they say who erased it, and may quote what a failure said and why somebody cancelled; they go when the logs go"},
+		{What: "lines with ids in the logs and in the audit log", Why: "they say who erased it, and may quote failures and the reasons of cancellations; they go when the logs go"},
 		{What: "the beginnings of questions and answers in logs at level debug, if that was on", Why: "they are for who looks for a fault; remove these logs"},
 		{What: "bytes in the append-only file and in backups of Redis", Why: "Redis leaves them until it rewrites the file (BGREWRITEAOF), and backups are not the mesh's"},
 		{What: "what agents, tools and model providers keep themselves", Why: "the mesh does not know of it"},

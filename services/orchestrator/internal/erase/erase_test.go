@@ -100,7 +100,7 @@ func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.E
 
 func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: zap.NewNop()}) }
 
-// store is that of the traces.
+// store returns the store of the traces.
 func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // it was made so
 
 // talk opens a turn in both tiers, and returns who holds it.

@@ -87,8 +87,8 @@ func (p *plan) create(name string, at time.Time) *Step {
 	return s
 }
 
-// advance has a step come to a stage, if that can follow: what is told again, by an owner behind the
-// first, changes nothing.
+// advance moves a step to its next stage, if the transition is allowed. A repeated event, as after a takeover, changes
+// nothing.
 func (*plan) advance(s *Step, next Stage, at time.Time) {
 	_ = s.Advance(next, at)
 }

@@ -106,8 +106,8 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	return s.checkOwned(ctx, turn, r.GetFrom().GetTraceId())
 }
 
-// exceeded reports in what a budget is more than that of the step that asks. How many turns the one
-// below may begin is its own; and a step that is only warned bounds nothing but depth.
+// exceeded reports in which kind a budget exceeds the budget of the calling step. The fan-out of a child is its own,
+// and a step with the policy warn limits only depth.
 func exceeded(asked, above budget.Limits) (budget.Kind, bool) {
 	kinds := []budget.Kind{budget.Depth}
 	if above.Policy != budget.Warn {
@@ -129,7 +129,7 @@ func (s scope) currentStatus(ctx context.Context, turn turncred.Turn) (trace.Sta
 	case err != nil:
 		return standing, err
 	case standing.TurnEpoch > turn.Epoch:
-		return standing, failure.Newf(failure.Fenced, "call", "epoch %d of the turn is over: it is at epoch %d, somebody else goes on with it; stop this work", turn.Epoch, standing.TurnEpoch).
+		return standing, failure.Newf(failure.Fenced, "call", "epoch %d of the turn has ended: another worker has it at epoch %d; stop this work", turn.Epoch, standing.TurnEpoch).
 			With("epoch", strconv.FormatInt(turn.Epoch, 10)).With("current_epoch", strconv.FormatInt(standing.TurnEpoch, 10))
 	case standing.StepEnded:
 		return standing, failure.Newf(failure.TurnNotOpen, "call", "step %d of the turn has ended, and asks for nothing more; stop this work", turn.Step).

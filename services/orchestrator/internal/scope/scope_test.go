@@ -148,7 +148,7 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 }
 
 // A worker whose turn another has by now, or whose step has ended, asks for nothing and sees nothing,
-// although its credential has not ended; also when that is told by the trace alone (guarantees S6).
+// although its credential has not ended; also when only the trace says so (guarantees S6).
 func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
 	c := newCalling(t)
 	turn := turncred.Turn{
