@@ -121,7 +121,7 @@ end`,
 		ID: "B9", What: "a turn ends with the stream of the client that began it", By: crowd.Outcome,
 		Program: planted.Orchestrator,
 		Changes: []planted.Change{{
-			File: "services/orchestrator/internal/turn/admit.go",
+			File: "services/orchestrator/internal/turn/admit/once.go",
 			Find: "return do(context.WithoutCancel(ctx))",
 			Put:  "return do(ctx)",
 		}},
