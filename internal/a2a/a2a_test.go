@@ -93,8 +93,10 @@ func TestInput_NamesFiles(t *testing.T) {
 
 // What is sealed goes to the mesh, and is not said again (LP-37).
 func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
-	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{"id": "1-1",
-		"verdict": "approve", "sealed": "AQID"}}}))
+	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{
+		"id":      "1-1",
+		"verdict": "approve", "sealed": "AQID",
+	}}}))
 	var turn troupev1.OrchestrateRequest
 	require.NoError(t, addInput(&turn, said))
 	require.Equal(t, []byte{1, 2, 3}, turn.GetAnswers().GetAnswers()[0].GetSealed())

@@ -46,8 +46,10 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 		"auth": fields{"authId": "k@clerk-1", "name": "mailbox", "prompt": "Log in.", "url": "https://x", "publicKey": "AQID", "expires": noon},
 	}
 	model := func(finish troupev1.FinishReason) *troupev1.Event {
-		return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, ToolCalls: 1,
-			Finish: finish, Usage: used}}}
+		return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
+			Model: "m", Iteration: 1, ToolCalls: 1,
+			Finish: finish, Usage: used,
+		}}}
 	}
 	subtasked := func(call string) *troupev1.Event {
 		return &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
@@ -71,8 +73,10 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 		},
 		"a task goes on": {
 			&troupev1.Event{TraceId: "another", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
-				RequestId: "r2", TurnId: "t2", Target: "flow", Answers: []*troupev1.CallAnswer{{Id: "1-1",
-					Verdict: troupev1.CallVerdict_CALL_VERDICT_SUCCEED, Text: "private"}},
+				RequestId: "r2", TurnId: "t2", Target: "flow", Answers: []*troupev1.CallAnswer{{
+					Id:      "1-1",
+					Verdict: troupev1.CallVerdict_CALL_VERDICT_SUCCEED, Text: "private",
+				}},
 			}}},
 			items{
 				{"input-received", fields{"requestId": "r2", "turnId": "t2", "target": "flow", "answers": []fields{{"id": "1-1", "verdict": "succeed"}}}},
@@ -96,8 +100,10 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 		},
 		"a task begins with files": {
 			&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Attachments: []*troupev1.Blob{
-				{Name: "map.png", Artifact: &troupev1.ArtifactRef{Name: "map.png", Version: 1}}, {Name: "rows.csv",
-					Artifact: &troupev1.ArtifactRef{Name: "rows.csv", Version: 2}},
+				{Name: "map.png", Artifact: &troupev1.ArtifactRef{Name: "map.png", Version: 1}}, {
+					Name:     "rows.csv",
+					Artifact: &troupev1.ArtifactRef{Name: "rows.csv", Version: 2},
+				},
 			}}}},
 			items{
 				{"task-created", fields{"requestId": "", "turnId": "", "target": ""}},
@@ -110,8 +116,10 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 			items{{"task-status", fields{"state": "working", "stage": "plan", "workflow": "flow", "steps": []string{"a", "b"}}}},
 		},
 		"a routing decision": {
-			&troupev1.Event{Stage: troupev1.Stage_STAGE_ROUTE,
-				Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "a", Reason: "because"}}},
+			&troupev1.Event{
+				Stage:   troupev1.Stage_STAGE_ROUTE,
+				Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "a", Reason: "because"}},
+			},
 			items{{"task-status", fields{"state": "working", "stage": "route", "agent": "a", "reason": "because"}}},
 		},
 		"a step begins": {
@@ -155,8 +163,10 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 			items{{"content-complete", fields{"finishReason": "tool_calls"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(1)})}},
 		},
 		"a tool is half done": {
-			&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "c1", Tool: "look",
-				Message: "half", Fraction: new(0.5)}}},
+			&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
+				CallId: "c1", Tool: "look",
+				Message: "half", Fraction: new(0.5),
+			}}},
 			items{{"tool-progress", fields{"callId": "c1", "tool": "look", "message": "half", "fraction": 0.5}}},
 		},
 		"a tool does not know how far it is": {
@@ -220,8 +230,10 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 			items{{"task-status", fields{"state": "working", "stage": "execute", "warning": "MAX_ITERATIONS", "message": "It was the last."}}},
 		},
 		"a sum": {
-			&troupev1.Event{Stage: troupev1.Stage_STAGE_AGGREGATE,
-				Payload: &troupev1.Event_Aggregate{Aggregate: &troupev1.Aggregate{Agents: []string{"a"}, Usage: used}}},
+			&troupev1.Event{
+				Stage:   troupev1.Stage_STAGE_AGGREGATE,
+				Payload: &troupev1.Event_Aggregate{Aggregate: &troupev1.Aggregate{Agents: []string{"a"}, Usage: used}},
+			},
 			items{{"task-status", usedData(fields{"state": "working", "stage": "aggregate", "agents": []string{"a"}})}},
 		},
 		"an answer": {

@@ -80,14 +80,18 @@ func (r *run) lack(w *work, p *execution.Pending) error {
 	}
 	again := "It is asked for again: " + failure.Plain(w.unread) + "."
 	p.Reason = strings.Join(append(reasons, again), " ")
-	return r.Events.Emit(event.Warning{Reason: ReasonAuthAskedAgain,
-		Message: fmt.Sprintf("the tool %s lacks a credential once more: %s", w.asked.Name, failure.Plain(w.unread))})
+	return r.Events.Emit(event.Warning{
+		Reason:  ReasonAuthAskedAgain,
+		Message: fmt.Sprintf("the tool %s lacks a credential once more: %s", w.asked.Name, failure.Plain(w.unread)),
+	})
 }
 
 // noLogin skips a call that nobody brought a credential for in time.
 func (r *run) noLogin(w *work) error {
 	w.call.Skip("Not run: nobody gave it the credential that it lacks in time. Ask for it again, if it is still wanted.")
 	w.settled()
-	return r.Events.Emit(event.Warning{Reason: ReasonAuthTimeout,
-		Message: fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time", w.asked.Name)})
+	return r.Events.Emit(event.Warning{
+		Reason:  ReasonAuthTimeout,
+		Message: fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time", w.asked.Name),
+	})
 }

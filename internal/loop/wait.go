@@ -93,8 +93,10 @@ func (w *work) shown() string {
 func (r *run) outdated(w *work) error {
 	w.call.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
 	w.settled()
-	return r.Events.Emit(event.Warning{Reason: ReasonApprovalOutdated,
-		Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name)})
+	return r.Events.Emit(event.Warning{
+		Reason:  ReasonApprovalOutdated,
+		Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name),
+	})
 }
 
 // settled notes that an answer decided a call: a successor finds that in the journal, for its
@@ -109,8 +111,10 @@ func (r *run) tooLate(w *work) error {
 	}
 	w.call.Skip("Not run: nobody approved it " + within + ".")
 	w.settled()
-	return r.Events.Emit(event.Warning{Reason: ReasonApprovalTimeout,
-		Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within)})
+	return r.Events.Emit(event.Warning{
+		Reason:  ReasonApprovalTimeout,
+		Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within),
+	})
 }
 
 // hold lets a call wait, if it has to: for its handlers, for a credential, or for the client

@@ -183,7 +183,8 @@ func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name s
 // open opens a stream of an artifact from the offset on, which the caller's context ends,
 // and returns what it is.
 func (s *artifacts) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact,
-	troupev1.MemoryService_GetArtifactClient, error) {
+	troupev1.MemoryService_GetArtifactClient, error,
+) {
 	get, err := s.service.GetArtifact(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetArtifactRequest{
 		SessionId: ref.Session, Name: name, Version: int32(version), Offset: offset,
 	})

@@ -139,8 +139,10 @@ func turnEnded(p *troupev1.TurnResult) []structured.Event {
 	data["mode"], data["reason"] = string(mode), p.GetFailure().GetMessage()
 	events := one(structured.ExecutionError, "a turn has ended without an answer", data)
 	if mode == failure.PolicyBudget {
-		events = append(events, structured.Event{Name: structured.BudgetExceeded, Message: "a turn has used up what it had",
-			Data: map[string]any{"reason": p.GetFailure().GetMessage()}})
+		events = append(events, structured.Event{
+			Name: structured.BudgetExceeded, Message: "a turn has used up what it had",
+			Data: map[string]any{"reason": p.GetFailure().GetMessage()},
+		})
 	}
 	return events
 }

@@ -76,8 +76,10 @@ const (
 // AnswersToProto are answers to calls that wait, as they are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return convert.All(all, func(a execution.Answer) *troupev1.CallAnswer {
-		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent,
-			Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID}
+		return &troupev1.CallAnswer{
+			Id: a.ID, Verdict: verdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent,
+			Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID,
+		}
 	})
 }
 

@@ -129,8 +129,10 @@ func (t *turn) outcome(err error) event.TurnResult {
 		}
 		return done
 	}
-	done.Result = execution.Result{Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage,
-		Untrusted: t.result.Untrusted}
+	done.Result = execution.Result{
+		Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage,
+		Untrusted: t.result.Untrusted,
+	}
 	done.ErrorType = string(failure.ModeOf(err))
 	done.Reason = event.Failed
 	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {

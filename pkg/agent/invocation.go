@@ -138,8 +138,10 @@ func (inv Invocation) under(ctx context.Context) context.Context {
 		above = s.Context
 	}
 	if above.IsZero() {
-		made, err := execution.NewContext(execution.Origin{TraceID: s.TraceID, RootTraceID: s.RootTraceID, UserID: s.User,
-			ConversationID: s.SessionID, SessionID: s.SessionID})
+		made, err := execution.NewContext(execution.Origin{
+			TraceID: s.TraceID, RootTraceID: s.RootTraceID, UserID: s.User,
+			ConversationID: s.SessionID, SessionID: s.SessionID,
+		})
 		if err != nil { // an agent that is run by hand may have no trace
 			return ctx
 		}

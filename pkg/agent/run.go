@@ -307,8 +307,10 @@ func (t *turn) pass(e event.Event) error {
 // loop is the loop of the agent.
 func (t *turn) loop() loop.Loop {
 	c := t.agent.config
-	l := loop.Loop{Model: c.Model, Tools: t.agent.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel,
-		Guard: c.Guard.Stricter(t.inv.guard)}
+	l := loop.Loop{
+		Model: c.Model, Tools: t.agent.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel,
+		Guard: c.Guard.Stricter(t.inv.guard),
+	}
 	if t.inv.MaxIterations > 0 {
 		l.MaxIterations = t.inv.MaxIterations
 	}

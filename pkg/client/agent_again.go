@@ -39,10 +39,13 @@ func maxTurns(inv agent.Invocation) int {
 // same request id for the nth remote turn, so that a successor attaches to it. A parent turn that is resumed again
 // uses other ids.
 func (r *remote) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest,
-	was *troupev1.TurnResult, n int) (*troupev1.TurnResult, error) {
+	was *troupev1.TurnResult, n int,
+) (*troupev1.TurnResult, error) {
 	reason := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
-	warning := event.Warning{Reason: ReasonBegunAgain,
-		Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void"}
+	warning := event.Warning{
+		Reason:  ReasonBegunAgain,
+		Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void",
+	}
 	if r.readerGone = !r.yield(event.Event{Payload: warning}, nil); r.readerGone {
 		return nil, nil
 	}

@@ -188,7 +188,8 @@ func (c *Client) watch(ctx context.Context, traceID string, after uint64) (strea
 // forwardStream yields the events of one stream. Done means that the turn result was yielded, or that the consumer
 // stopped. Without an error the stream ended by itself.
 func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64,
-	yield func(*troupev1.Event, error) bool) (progress, done bool, _ error) {
+	yield func(*troupev1.Event, error) bool,
+) (progress, done bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	recv, err := connect(ctx)

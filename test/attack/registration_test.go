@@ -53,8 +53,10 @@ func TestRegistration_OfAnIntruderIsHarmless(t *testing.T) {
 	require.Len(t, instances, 2, "%v", instances)
 
 	var end *troupev1.Event
-	for e, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), Target: "synthesis",
-		Input: &troupev1.OrchestrateRequest_Text{Text: "What is a fence?"}}) {
+	for e, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{
+		RequestId: uuid.NewString(), Target: "synthesis",
+		Input: &troupev1.OrchestrateRequest_Text{Text: "What is a fence?"},
+	}) {
 		require.NoError(t, err)
 		end = e
 	}

@@ -76,8 +76,10 @@ func held() uint64 {
 // A method whose path lacks the slash is no method, also for those that interceptors compare
 // (CVE-2026-33186).
 func missingSlash(t *testing.T, m *rig.Mesh) {
-	for _, path := range []string{"troupe.v1.SessionService/DeleteSession", "//troupe.v1.SessionService/DeleteSession",
-		"troupe.v1.OrchestratorService/ListAgents", "", "/", "*"} {
+	for _, path := range []string{
+		"troupe.v1.SessionService/DeleteSession", "//troupe.v1.SessionService/DeleteSession",
+		"troupe.v1.OrchestratorService/ListAgents", "", "/", "*",
+	} {
 		p := connect(t, m.Address(rig.Orchestrator))
 		require.NoError(t, p.open(1, path))
 		require.NoError(t, p.WriteData(1, true, message(nil)))

@@ -149,8 +149,10 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			r := &troupev1.StepResult{Step: 1, Agent: "research", Text: "hi", Usage: &troupev1.Usage{InputTokens: -1 << 40}}
 			_, err := memory.CommitStep(metadata.AppendToOutgoingContext(s.Context(), turnctx.CredentialKey, req.GetCredential()), &troupev1.CommitStepRequest{
 				SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Epoch: req.GetEpoch(), BaseSequence: req.GetBaseSequence(),
-				Messages: []*troupev1.Message{{Role: troupev1.Role_ROLE_ASSISTANT, Author: "research",
-					Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
+				Messages: []*troupev1.Message{{
+					Role: troupev1.Role_ROLE_ASSISTANT, Author: "research",
+					Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}},
+				}},
 				Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Result: r,
 			})
 			refused <- err

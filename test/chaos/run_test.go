@@ -216,8 +216,10 @@ func (r *run) keys() []string {
 func (r *run) redis(command ...string) string {
 	r.t.Helper()
 	host, port, _ := strings.Cut(r.Redis.Addr, ":")
-	out, err := exec.CommandContext(r.ctx, "redis-cli", slices.Concat([]string{"-h", host, "-p", port, "--no-auth-warning", "--user",
-		redistest.Admin, "--pass", redistest.Admin}, command)...).Output()
+	out, err := exec.CommandContext(r.ctx, "redis-cli", slices.Concat([]string{
+		"-h", host, "-p", port, "--no-auth-warning", "--user",
+		redistest.Admin, "--pass", redistest.Admin,
+	}, command)...).Output()
 	require.NoError(r.t, err)
 	return string(out)
 }

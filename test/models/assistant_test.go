@@ -140,8 +140,10 @@ func TestAssistant_IsJudged(t *testing.T) {
 		"a vague question is asked back, and no tool runs": {"Tell me about it", asks},
 		"what the papers say is looked up there":           {"What does the paper say of attention?", said{found, []string{"pdf_retrieval"}, "COMPLETED", 0.6}},
 		"what is new is looked up on the web":              {"What came out this week?", said{found, []string{"web_search"}, "COMPLETED", 0.6}},
-		"what is both is looked up in both": {"Is the paper still right this week?",
-			said{found, []string{"pdf_retrieval", "web_search"}, "COMPLETED", 0.8}},
+		"what is both is looked up in both": {
+			"Is the paper still right this week?",
+			said{found, []string{"pdf_retrieval", "web_search"}, "COMPLETED", 0.8},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, consult(t, c, uuid.NewString(), tc.question))

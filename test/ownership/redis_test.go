@@ -20,11 +20,15 @@ var byUser = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: retells(ownership.Owner),
 
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: rewrites(ownership.Other),
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}: {runs(ownership.Other, "m:{default/of-ann}:log", getting("XRANGE", "-", "+")),
-		runs(ownership.Other, "m:{default/"+session+"}:state", getting("HGETALL"))},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}: {
+		runs(ownership.Other, "m:{default/of-ann}:log", getting("XRANGE", "-", "+")),
+		runs(ownership.Other, "m:{default/"+session+"}:state", getting("HGETALL")),
+	},
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: retells(ownership.Other),
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {runs(ownership.Other, "o:{default/*}:rec", getting("HGETALL")),
-		runs(ownership.Other, "o:{default/*}:ev", getting("XRANGE", "-", "+"))},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {
+		runs(ownership.Other, "o:{default/*}:rec", getting("HGETALL")),
+		runs(ownership.Other, "o:{default/*}:ev", getting("XRANGE", "-", "+")),
+	},
 	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {reconfigures(ownership.Other)},
 
 	{Actor: ownership.Memory, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: retells(ownership.Memory),
@@ -57,8 +61,10 @@ func getting(name string, args ...any) commands {
 }
 
 func rewrites(as ownership.Actor) []trial {
-	return []trial{runs(as, "m:{default/"+session+"}:state", setting("v:mood")), runs(as, "m:{default/of-ann}:meta", setting("epoch")),
-		runs(as, "m:{default/of-ann}:log", adding)}
+	return []trial{
+		runs(as, "m:{default/"+session+"}:state", setting("v:mood")), runs(as, "m:{default/of-ann}:meta", setting("epoch")),
+		runs(as, "m:{default/of-ann}:log", adding),
+	}
 }
 
 func retells(as ownership.Actor) []trial {
@@ -99,6 +105,8 @@ func users(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
 		return []string{redistest.URL(ids[as].User(), addr)}
 	}
-	return []string{"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].User(), addr), "redis://memory@" + addr,
-		"redis://orchestrator@" + addr}
+	return []string{
+		"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].User(), addr), "redis://memory@" + addr,
+		"redis://orchestrator@" + addr,
+	}
 }

@@ -23,12 +23,16 @@ import (
 var inProcess = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {asks(scribe, "agent.persist", "_kept")},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {sets(scribe, "memory.write", "history")},
-	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {sets(scribe, "orchestrator.write", "trace_id"),
-		asks(scribe, "orchestrator.ask", "routing")},
+	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
+		sets(scribe, "orchestrator.write", "trace_id"),
+		asks(scribe, "orchestrator.ask", "routing"),
+	},
 
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: {sets("research", "memory.write", "history")},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {sets("research", "orchestrator.write", "trace_id"),
-		asks("research", "orchestrator.ask", "routing")},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
+		sets("research", "orchestrator.write", "trace_id"),
+		asks("research", "orchestrator.ask", "routing"),
+	},
 	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {{
 		try:     func(t *testing.T, _ *mesh) error { return alone(t, "research", nil, "shared.set") },
 		without: func(t *testing.T, _ *mesh) error { return alone(t, scribe, nil, "shared.set") }, // it is his
@@ -51,8 +55,10 @@ func asks(who, deed, key string) trial {
 	return trial{
 		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
 		without: func(t *testing.T, _ *mesh) error {
-			_, err := newHeap().UpdateState(t.Context(), memory.StateUpdate{Ref: domain.Ref{Session: "any"},
-				Delta: map[string]json.RawMessage{key: json.RawMessage(`"mine"`)}})
+			_, err := newHeap().UpdateState(t.Context(), memory.StateUpdate{
+				Ref:   domain.Ref{Session: "any"},
+				Delta: map[string]json.RawMessage{key: json.RawMessage(`"mine"`)},
+			})
 			return err
 		},
 	}

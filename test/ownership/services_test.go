@@ -112,11 +112,15 @@ func written(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 // journaled is how a call is answered that writes the journal of a turn's step, and committed how one
 // that makes its result.
 func journaled(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1,
+	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{
+		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1,
 		Entries: []*troupev1.JournalEntry{
-			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT,
-				Author: turn.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
-		}}))
+			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{
+				Role:   troupev1.Role_ROLE_ASSISTANT,
+				Author: turn.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}},
+			}},
+		},
+	}))
 }
 
 func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
@@ -128,8 +132,10 @@ func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 
 // renewed is the outcome of a call that keeps a turn open, which orchestrators make as well.
 func renewed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
-		Lease: durationpb.New(10 * time.Minute)}))
+	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{
+		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
+		Lease: durationpb.New(10 * time.Minute),
+	}))
 }
 
 // ended is what calls that end a turn or remove a session are answered with.

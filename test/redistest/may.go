@@ -22,8 +22,10 @@ func May(t testing.TB, url string, command ...any) bool {
 	if err == nil || err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
 		return true
 	}
-	for _, refusal := range []string{"NOPERM", "NOAUTH", "WRONGPASS", "can't run this command", "can't access at least one of the keys",
-		"command not allowed", "not allowed from script"} {
+	for _, refusal := range []string{
+		"NOPERM", "NOAUTH", "WRONGPASS", "can't run this command", "can't access at least one of the keys",
+		"command not allowed", "not allowed from script",
+	} {
 		if strings.Contains(err.Error(), refusal) {
 			return false
 		}

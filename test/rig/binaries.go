@@ -85,8 +85,10 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 // environment configures a part the way a cluster does.
 func (m *Mesh) environment(p Part) []string {
 	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
-	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p),
-		"TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir()}
+	env := []string{
+		"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p),
+		"TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir(),
+	}
 	if m.keys != nil {
 		self := m.identityOf(p)
 		env = append(env, "TROUPE_TLS_CERT="+self.Cert, "TROUPE_TLS_KEY="+self.Key, "TROUPE_TLS_CA="+self.CA)

@@ -67,8 +67,10 @@ func aTaskIsToldAsItHappens(t *testing.T, s *a2aStage) {
 		}
 	}
 	kinds := got.kinds()
-	for _, kind := range []string{"task-created", "task-status", "content-delta", "content-complete", "llm-usage", "tool-call", "tool-start",
-		"tool-complete", "task-complete"} {
+	for _, kind := range []string{
+		"task-created", "task-status", "content-delta", "content-complete", "llm-usage", "tool-call", "tool-start",
+		"tool-complete", "task-complete",
+	} {
 		require.Positive(t, kinds[kind], kind)
 	}
 	require.Equal(t, kinds["tool-start"], kinds["tool-complete"])
@@ -234,8 +236,10 @@ func whatIsNotThereHasItsCode(t *testing.T, s *a2aStage) {
 		"a list":                     {"ListTasks", `{}`, -32004, "by its id"},
 		"a message to what ended":    {"SendMessage", message(`,"taskId":"` + done + `"`), -32004, "contextId"},
 		"a file that is elsewhere":   {"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"url":"http://x"}]}}`, -32005, "send the bytes"},
-		"a file with a path": {"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"raw":"eA==","filename":"a/b"}]}}`,
-			-32602, "another name"},
+		"a file with a path": {
+			"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"raw":"eA==","filename":"a/b"}]}}`,
+			-32602, "another name",
+		},
 		"an unknown agent":         {"SendMessage", message(`,"metadata":{"target":"nowhere"}`), -32602, "nowhere"},
 		"a session that cannot be": {"SendMessage", message(`,"contextId":"a b"`), -32602, "session_id"},
 		"another context":          {"SendMessage", message(`,"contextId":"other","taskId":"` + done + `"`), -32602, "another context"},

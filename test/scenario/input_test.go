@@ -22,10 +22,14 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		says   string
 	}{
 		"no input": {func(r *troupev1.OrchestrateRequest) { r.Input = nil }, failure.UserInvalidInput, "input"},
-		"empty text": {func(r *troupev1.OrchestrateRequest) { r.Input = &troupev1.OrchestrateRequest_Text{} }, failure.UserInvalidInput,
-			"text: must hold more than white space"},
-		"blank text": {func(r *troupev1.OrchestrateRequest) { r.Input = &troupev1.OrchestrateRequest_Text{Text: " \n\t"} },
-			failure.UserInvalidInput, "text: must hold more than white space"},
+		"empty text": {
+			func(r *troupev1.OrchestrateRequest) { r.Input = &troupev1.OrchestrateRequest_Text{} }, failure.UserInvalidInput,
+			"text: must hold more than white space",
+		},
+		"blank text": {
+			func(r *troupev1.OrchestrateRequest) { r.Input = &troupev1.OrchestrateRequest_Text{Text: " \n\t"} },
+			failure.UserInvalidInput, "text: must hold more than white space",
+		},
 		"long text": {func(r *troupev1.OrchestrateRequest) {
 			r.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Repeat("x", 256<<10+1)}
 		}, failure.UserInvalidInput, "262144 bytes"},

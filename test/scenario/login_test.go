@@ -151,8 +151,10 @@ func aCredentialIsForOneSession(t *testing.T, s *stage) {
 	session, key, call := s.lacking(t)
 	mine := given(t, session, call, "hunter2")
 	other, otherKey, otherCall := s.lacking(t)
-	stolen := &troupev1.CallAnswer{Id: otherCall.GetId(), Verdict: approved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(),
-		AuthId: call.GetAuth().GetAuthId()}
+	stolen := &troupev1.CallAnswer{
+		Id: otherCall.GetId(), Verdict: approved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(),
+		AuthId: call.GetAuth().GetAuthId(),
+	}
 	again := lacks(t, ask(t, s.Mesh, replying(other, stolen)))
 	require.Contains(t, again.GetReason(), "It is asked for again: it was not sealed to the key of this call")
 	s.shows(t, otherKey)

@@ -119,8 +119,10 @@ func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	if c == nil {
 		return nil
 	}
-	return &memory.Copy{History: wire.MessagesFromProto(c.GetHistory()), StepMessages: wire.MessagesFromProto(c.GetStepMessages()),
-		State: valuesFromProto(c.GetState())}
+	return &memory.Copy{
+		History: wire.MessagesFromProto(c.GetHistory()), StepMessages: wire.MessagesFromProto(c.GetStepMessages()),
+		State: valuesFromProto(c.GetState()),
+	}
 }
 
 // BegunToProto is the answer b.

@@ -47,7 +47,8 @@ func RefOf(req *troupev1.ExecuteStepRequest) session.Ref {
 // Run runs the agent and commits what it led to. A step that failed has used of its budget, too:
 // then the result says that alone.
 func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder,
-	emit func(event.Event) error) (made *troupev1.StepResult, err error) {
+	emit func(event.Event) error,
+) (made *troupev1.StepResult, err error) {
 	step := wire.StepFromProto(req)
 	defer func() {
 		if err != nil && step.Budget != nil {
@@ -148,7 +149,8 @@ const commitTime = 3 * time.Second
 // commit makes the step's messages visible. From here on a cancelled call no longer takes
 // the work back: the answer may be durable already.
 func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
-	left []execution.Entry) (int64, error) {
+	left []execution.Entry,
+) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
 	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()

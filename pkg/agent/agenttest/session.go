@@ -212,8 +212,10 @@ func (s *Session) finish(ctx context.Context, hold memory.Lease, base int64, tur
 		if !ok {
 			failed = failure.New(failure.Unknown, "agenttest", turn.Err.Error())
 		}
-		if _, err := s.Store.FailTurn(ctx, memory.Fail{Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Outcome: session.OutcomeFailed,
-			Failure: failed}); err != nil {
+		if _, err := s.Store.FailTurn(ctx, memory.Fail{
+			Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Outcome: session.OutcomeFailed,
+			Failure: failed,
+		}); err != nil {
 			return err
 		}
 	} else {

@@ -59,8 +59,10 @@ func hasTheMessages(rig *testbed) {
 func hasTheTools(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
 	tools := []llm.ToolSpec{
-		{Name: "search_documents", Description: "Searches.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what to find"},"limit":{"type":"integer"}},"required":["query"]}`)},
+		{
+			Name: "search_documents", Description: "Searches.",
+			Schema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what to find"},"limit":{"type":"integer"}},"required":["query"]}`),
+		},
 		{Name: "current_time", Description: "Tells the time.", Schema: json.RawMessage(`{"type":"object","properties":{}}`)},
 	}
 	req := hello

@@ -57,8 +57,10 @@ func New(c Config) (hook.Plugin, error) {
 		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New", "Timeout %v: use a duration of at most %v, or 0 for %v",
 			c.Timeout, MaxTimeout, DefaultTimeout)
 	}
-	p := &plugin{asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always),
-		decided: keep.New[map[string]Answer]("_approval")}
+	p := &plugin{
+		asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always),
+		decided: keep.New[map[string]Answer]("_approval"),
+	}
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.ready), hook.BeforeEachTool(p.before)}}, nil
 }
 

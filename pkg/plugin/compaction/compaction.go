@@ -89,8 +89,10 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	case err != nil:
 		return err
 	}
-	kept := []conversation.Message{{Role: conversation.RoleSummary, Text: conversation.Cut(summary, MaxSummary),
-		Untrusted: conversation.Untrusted(messages[:cut])}}
+	kept := []conversation.Message{{
+		Role: conversation.RoleSummary, Text: conversation.Cut(summary, MaxSummary),
+		Untrusted: conversation.Untrusted(messages[:cut]),
+	}}
 	if i := lastRequest(messages); i >= 0 && i < cut {
 		request := messages[i]
 		request.Text = conversation.Cut(request.Text, MaxSummary)

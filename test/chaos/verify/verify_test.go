@@ -61,15 +61,19 @@ func TestStreams_FindViolationsOfOneStream(t *testing.T) {
 		spoil func(*verify.Stream)
 		want  []string
 	}{
-		"a missing event": {func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 3, 4) },
-			[]string{verify.AttemptsGrow, verify.Contiguous, verify.TextIsCommit}},
+		"a missing event": {
+			func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 3, 4) },
+			[]string{verify.AttemptsGrow, verify.Contiguous, verify.TextIsCommit},
+		},
 		"an event twice":           {func(s *verify.Stream) { s.Events = slices.Insert(s.Events, 1, s.Events[0]) }, []string{verify.Contiguous}},
 		"numbers that begin anew":  {func(s *verify.Stream) { s.Events[4] = event(1, 2, &troupev1.StepStarted{}) }, []string{verify.Contiguous, verify.SameTrace}},
 		"two ends":                 {func(s *verify.Stream) { s.Events = append(s.Events, event(7, 0, &troupev1.TurnResult{})) }, []string{verify.TerminalOnce}},
 		"no end":                   {func(s *verify.Stream) { s.Events = s.Events[:8] }, []string{verify.TerminalOnce}},
 		"something behind the end": {func(s *verify.Stream) { s.Events = append(s.Events, event(0, 2, "late")) }, []string{verify.TerminalOnce}},
-		"no reset": {func(s *verify.Stream) { s.Events[3] = event(3, 1, &troupev1.TurnStarted{}) },
-			[]string{verify.AttemptsGrow, verify.TextIsCommit}},
+		"no reset": {
+			func(s *verify.Stream) { s.Events[3] = event(3, 1, &troupev1.TurnStarted{}) },
+			[]string{verify.AttemptsGrow, verify.TextIsCommit},
+		},
 		"the same attempt again": {func(s *verify.Stream) { s.Events[4] = event(4, 1, &troupev1.StepStarted{}) }, []string{verify.AttemptsGrow}},
 		"other text":             {func(s *verify.Stream) { s.Events[6] = event(0, 2, "wers") }, []string{verify.TextIsCommit}},
 		"text lost":              {func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 5, 6) }, []string{verify.TextIsCommit}},

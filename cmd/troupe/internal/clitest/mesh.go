@@ -54,8 +54,10 @@ type Mesh struct {
 
 func NewMesh(t *testing.T, execute func(context.Context, []string, console.Terminal) int) *Mesh {
 	t.Helper()
-	d := &Mesh{execute: execute, Slow: make(chan struct{}), keys: broker.New("clerk-1"), Sessions: map[string]*troupev1.Session{},
-		Turns: map[string][]*troupev1.Event{}}
+	d := &Mesh{
+		execute: execute, Slow: make(chan struct{}), keys: broker.New("clerk-1"), Sessions: map[string]*troupev1.Session{},
+		Turns: map[string][]*troupev1.Event{},
+	}
 	d.Addr = Serve(t, func(s grpc.ServiceRegistrar) {
 		troupev1.RegisterOrchestratorServiceServer(s, d)
 		troupev1.RegisterSessionServiceServer(s, d)
@@ -159,8 +161,10 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 	ends := func(result *troupev1.TurnResult) []*troupev1.Event {
 		result.Agent, result.Duration = "clerk", durationpb.New(time.Millisecond)
 		for _, p := range result.GetPending() {
-			events = append(events, &troupev1.Event{Step: 1, Agent: "clerk",
-				Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: p}}})
+			events = append(events, &troupev1.Event{
+				Step: 1, Agent: "clerk",
+				Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: p}},
+			})
 			result.Outcome, result.Text = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, "A call waits."
 			if p.GetAuth() != nil {
 				result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
@@ -182,12 +186,16 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 	case text == "what?":
 		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
 	case text == "fail":
-		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED,
-			Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "desk", "the printer burns"))})
+		return ends(&troupev1.TurnResult{
+			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED,
+			Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "desk", "the printer burns")),
+		})
 	case req.GetAnswers() == nil:
 		events = append(events,
-			&troupev1.Event{Step: 1, Agent: "clerk",
-				Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: `{"at":"it"}`}}},
+			&troupev1.Event{
+				Step: 1, Agent: "clerk",
+				Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: `{"at":"it"}`}},
+			},
 			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "seen\x1b[2J", Duration: durationpb.New(2 * time.Millisecond),
 			}}},

@@ -78,8 +78,10 @@ func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	require.Contains(t, string(readme), "```sh\ngo get github.com/troupe-dev/troupe@latest\ngo test .")
 
 	var told bytes.Buffer
-	code := run(t.Context(), []string{"new", "agent", "rain", "--go", "--dir", filepath.Join(module, "rain"), "--replace",
-		repositoryRoot(t)}, console.Terminal{Out: &told, Err: &told})
+	code := run(t.Context(), []string{
+		"new", "agent", "rain", "--go", "--dir", filepath.Join(module, "rain"), "--replace",
+		repositoryRoot(t),
+	}, console.Terminal{Out: &told, Err: &told})
 	require.Equal(t, process.ExitUsage, code)
 	require.Contains(t, told.String(), "is within the Go module of "+filepath.Join(module, "go.mod"))
 }

@@ -17,10 +17,14 @@ import (
 func TestDrawWorkflow_ShowsHowAStepChooses(t *testing.T) {
 	var out strings.Builder
 	printWorkflow(&out, &troupev1.Workflow{Name: "w", Entry: "desk", MaxSteps: 20, Steps: []*troupev1.WorkflowStep{
-		{Name: "desk", Choose: &troupev1.ChoicePolicy{Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY,
-			Priorities: map[string]int32{"tax": 1, "law": 10}}},
-		{Name: "law", Agent: "law", End: true, Tools: &troupev1.ChoicePolicy{Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
-			Needs: []string{"docs", "web"}}},
+		{Name: "desk", Choose: &troupev1.ChoicePolicy{
+			Strategy:   troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY,
+			Priorities: map[string]int32{"tax": 1, "law": 10},
+		}},
+		{Name: "law", Agent: "law", End: true, Tools: &troupev1.ChoicePolicy{
+			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
+			Needs:    []string{"docs", "web"},
+		}},
 		{Name: "tax", Agent: "tax", End: true, Tools: &troupev1.ChoicePolicy{Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL, Names: []string{"clock"}}},
 	}})
 	require.Contains(t, out.String(), "\ndesk: chooses by priority (law 10; tax 1)\n")

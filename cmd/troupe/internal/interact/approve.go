@@ -87,7 +87,8 @@ func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session
 
 // reply sends the answers that choose returns for the pending calls, and shows the rest of the turn.
 func (r *answerFlags) reply(ctx context.Context, term console.Terminal, session string,
-	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error)) error {
+	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error),
+) error {
 	return r.send(ctx, term, func(ctx context.Context, c *client.Client) (*troupev1.OrchestrateRequest, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 		defer cancel()

@@ -90,8 +90,10 @@ const (
 )
 
 func (t *chatSession) history(ctx context.Context, last int64) error {
-	resp, err := t.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: t.Session,
-		AfterSequence: max(0, last-historyMessages), PageSize: historyMessages})
+	resp, err := t.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{
+		SessionId:     t.Session,
+		AfterSequence: max(0, last-historyMessages), PageSize: historyMessages,
+	})
 	if err != nil {
 		return err
 	}

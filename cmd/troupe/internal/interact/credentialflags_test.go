@@ -15,8 +15,10 @@ func TestInName_ReadsCredentialsWhole(t *testing.T) {
 	t.Setenv("TOKEN", " as it is;=:\n")
 	long := strings.Repeat("x", maxCredential)
 	dir := t.TempDir()
-	for name, content := range map[string]string{"unix": "token\n", "windows": "token\r\n", "lines": "a\nb\n\n", "long": long + "\r\n",
-		"longer": long + "x", "bytes": "\xff"} {
+	for name, content := range map[string]string{
+		"unix": "token\n", "windows": "token\r\n", "lines": "a\nb\n\n", "long": long + "\r\n",
+		"longer": long + "x", "bytes": "\xff",
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	from := func(flag string) (string, error) {

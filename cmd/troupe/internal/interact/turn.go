@@ -28,7 +28,8 @@ type turnFlags struct {
 // send sends the request that begin returns, shows the events, and returns an exit code for how the turn ended.
 // Begin also returns how the user can send the same request again.
 func (s *turnFlags) send(ctx context.Context, term console.Terminal,
-	begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error)) error {
+	begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error),
+) error {
 	auth, err := s.auth()
 	if err != nil {
 		return err

@@ -24,13 +24,15 @@ const Timeout = 10 * time.Second
 
 // Show asks and prints the answer as JSON or as the given table.
 func (q Query) Show(ctx context.Context, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error),
-	table func(w *tabwriter.Writer)) error {
+	table func(w *tabwriter.Writer),
+) error {
 	return q.ShowWithin(ctx, Timeout, term, ask, table)
 }
 
 // ShowWithin does the same as Show within the given time.
 func (q Query) ShowWithin(ctx context.Context, most time.Duration, term console.Terminal,
-	ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
+	ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer),
+) error {
 	c, conn, err := q.Dial()
 	if err != nil {
 		return err

@@ -40,13 +40,17 @@ func startupHookChecks() []check.Check {
 			Title: "A startup hook that throws has failed.",
 		},
 		{
-			ID: "startup/hanging-hook-is-given-up", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{Startup: check.HookHangs,
-				StartupTimeout: 300 * time.Millisecond}, failure.AgentTimeout),
+			ID: "startup/hanging-hook-is-given-up", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{
+				Startup:        check.HookHangs,
+				StartupTimeout: 300 * time.Millisecond,
+			}, failure.AgentTimeout),
 			Title: "A startup hook that does not return is given up after startup_timeout, with AGENT_TIMEOUT.",
 		},
 		{
-			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{Startup: check.HookSlow,
-				StartupTimeout: 100 * time.Millisecond}, failure.AgentTimeout),
+			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{
+				Startup:        check.HookSlow,
+				StartupTimeout: 100 * time.Millisecond,
+			}, failure.AgentTimeout),
 			Title: "A start that takes longer than startup_timeout fails with AGENT_TIMEOUT.",
 		},
 		{
@@ -58,13 +62,17 @@ func startupHookChecks() []check.Check {
 			Title: "With max_retries 2 a startup hook that fails twice ends in READY.",
 		},
 		{
-			ID: "startup/retries-no-more-than-told", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFailsTwice,
-				MaxRetries: 1}, hookFailed...),
+			ID: "startup/retries-no-more-than-told", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{
+				Startup:    check.HookFailsTwice,
+				MaxRetries: 1,
+			}, hookFailed...),
 			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
 		},
 		{
-			ID: "startup/frees-what-a-try-took", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFailsOnce,
-				Shutdown: check.HookFails, MaxRetries: 1}, hookFailed...),
+			ID: "startup/frees-what-a-try-took", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{
+				Startup:  check.HookFailsOnce,
+				Shutdown: check.HookFails, MaxRetries: 1,
+			}, hookFailed...),
 			Title: "After a try that failed the shutdown hook runs; when that fails too there is no other try.",
 		},
 		{
@@ -76,8 +84,10 @@ func startupHookChecks() []check.Check {
 			Title: "After max_retries more tries the start has failed, and the instance is TERMINATED.",
 		},
 		{
-			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{Startup: check.HookHangs,
-				MaxRetries: 10, StartupTimeout: 300 * time.Millisecond}, failure.AgentTimeout),
+			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{
+				Startup:    check.HookHangs,
+				MaxRetries: 10, StartupTimeout: 300 * time.Millisecond,
+			}, failure.AgentTimeout),
 			Title: "startup_timeout bounds all tries together.",
 		},
 	}

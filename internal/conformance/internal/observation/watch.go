@@ -76,8 +76,10 @@ func whole(t *check.T, before func(in *check.Instance)) *check.Instance {
 }
 
 // life is what whole goes through.
-var life = []troupev1.InstanceState{check.Initializing, check.Ready, check.Busy, check.Ready, check.Busy, check.Paused, check.Ready,
-	check.Paused, check.Ready, check.ShuttingDown, check.Terminated}
+var life = []troupev1.InstanceState{
+	check.Initializing, check.Ready, check.Busy, check.Ready, check.Busy, check.Paused, check.Ready,
+	check.Paused, check.Ready, check.ShuttingDown, check.Terminated,
+}
 
 // tells demands that the transitions are those of whole above a version.
 func tells(t *check.T, w *check.Watched, after uint64) {

@@ -193,13 +193,17 @@ func BenchmarkJournal(b *testing.B) {
 func round(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{
-		{Number: 2*n + 1, Phase: execution.Done, Reply: conversation.Assistant("echo", text),
-			Usage: execution.Usage{InputTokens: 1000, OutputTokens: 250, ModelCalls: 1}},
+		{
+			Number: 2*n + 1, Phase: execution.Done, Reply: conversation.Assistant("echo", text),
+			Usage: execution.Usage{InputTokens: 1000, OutputTokens: 250, ModelCalls: 1},
+		},
 		{Number: 2*n + 2, Phase: execution.Intent, Digest: stepjournal.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce},
 	}
 	if n == 0 {
 		return entries
 	}
-	return append([]execution.Entry{{Number: 2 * n, Phase: execution.Done, Digest: stepjournal.CallDigest("search", "{}"), Tool: "search",
-		Effect: execution.AtMostOnce, Status: "success", Text: text}}, entries...)
+	return append([]execution.Entry{{
+		Number: 2 * n, Phase: execution.Done, Digest: stepjournal.CallDigest("search", "{}"), Tool: "search",
+		Effect: execution.AtMostOnce, Status: "success", Text: text,
+	}}, entries...)
 }

@@ -145,8 +145,10 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 		b := ask("s1", fmt.Sprint(day))
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
-		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeCancelled,
-			Failure: failure.New(failure.NoWorker, "test", "no worker")})
+		_, err = s.FailTurn(t.Context(), memory.Fail{
+			Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeCancelled,
+			Failure: failure.New(failure.NoWorker, "test", "no worker"),
+		})
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, known(), min(day+1, 14), "each as long as it may be asked for, and longer")
 		require.Less(t, known(), 14+16)

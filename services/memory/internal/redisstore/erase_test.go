@@ -142,10 +142,14 @@ func TestStore_LeavesNothingOfAnErasedUser(t *testing.T) {
 	require.Empty(t, scan(t, s))
 	require.Empty(t, filesWith(t, s, server))
 	for name, late := range map[string]error{
-		"commit": only(s.CommitStep(t.Context(), memory.Commit{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted,
-			Result: execution.Result{Step: 1}})),
-		"state": only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late",
-			Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")}})),
+		"commit": only(s.CommitStep(t.Context(), memory.Commit{
+			Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted,
+			Result: execution.Result{Step: 1},
+		})),
+		"state": only(s.UpdateState(t.Context(), memory.StateUpdate{
+			Ref: h.Ref, RequestID: "late",
+			Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")},
+		})),
 	} {
 		require.Equal(t, failure.SessionDeleted, failure.ModeOf(late), name)
 	}
@@ -162,8 +166,10 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"state of a turn": func(s *Store, h memory.Lease) error {
-			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late",
-				Delta: map[string]json.RawMessage{"user:late": value}}))
+			return only(s.UpdateState(t.Context(), memory.StateUpdate{
+				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late",
+				Delta: map[string]json.RawMessage{"user:late": value},
+			}))
 		},
 		"artifact": func(s *Store, h memory.Lease) error {
 			return only(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))

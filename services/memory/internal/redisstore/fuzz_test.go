@@ -23,8 +23,10 @@ import (
 
 // Stored data and the page tokens of clients can be read whatever they contain.
 func FuzzStored(f *testing.F) {
-	for _, text := range []string{"", "1 1700000000000 \x0a\x01a", "1700000000000/s", "-1/", "9223372036854775807/s", "abc-1",
-		"1-18446744073709551615", "\x08\x01\x12\x02hi"} {
+	for _, text := range []string{
+		"", "1 1700000000000 \x0a\x01a", "1700000000000/s", "-1/", "9223372036854775807/s", "abc-1",
+		"1-18446744073709551615", "\x08\x01\x12\x02hi",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -88,8 +90,10 @@ func FuzzScripts(f *testing.F) {
 		fine(nil, s.RenewTurn(t.Context(), hold, time.Duration(n)))
 		_, after, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "t", User: text, Limit: 10, After: key})
 		fine(after, err)
-		fine(s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
-			Failure: failure.New(failure.AgentLogic, key, text)}))
+		fine(s.FailTurn(t.Context(), memory.Fail{
+			Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
+			Failure: failure.New(failure.AgentLogic, key, text),
+		}))
 		require.NoError(t, errors.Join(t.Context().Err(), s.db.Ping(t.Context()).Err()))
 	})
 }

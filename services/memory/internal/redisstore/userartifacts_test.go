@@ -42,8 +42,10 @@ func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Conten
 func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
-	for _, script := range []*redis.Script{script("offer"), script("admit"), script("carry"), script("leave"), script("shelve"),
-		script("discard"), script("settle"), script("unstage")} {
+	for _, script := range []*redis.Script{
+		script("offer"), script("admit"), script("carry"), script("leave"), script("shelve"),
+		script("discard"), script("settle"), script("unstage"),
+	} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	s.db.AddHook(between(func(...redis.Cmder) error {

@@ -143,8 +143,10 @@ func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
 
 	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
-		again := collect(t, runner, []request.Request{reply("r2", approve("1-2-2")),
-			reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"})}[n])
+		again := collect(t, runner, []request.Request{
+			reply("r2", approve("1-2-2")),
+			reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}),
+		}[n])
 		require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
 	}
 	require.Len(t, rig.asked(), 5)
@@ -163,8 +165,10 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 		says   string
 	}{
 		"a target": {func(r *request.Request) { r.Target = "research" }, failure.UserInvalidInput, "target: "},
-		"another call": {func(r *request.Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput,
-			`answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
+		"another call": {
+			func(r *request.Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput,
+			`answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`,
+		},
 		"another verdict":    {func(r *request.Request) { r.Answers[0].Verdict = execution.Succeed }, failure.UserInvalidInput, "answers[0].verdict"},
 		"no session":         {func(r *request.Request) { r.Session = "s9" }, failure.NotFound, "s9"},
 		"another user's":     {func(r *request.Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},

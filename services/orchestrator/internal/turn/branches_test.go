@@ -189,8 +189,11 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 		"continue, as it says":     {"next: b, onError: {continue: true}, then: [{when: {failed: true}, next: c}]", 1, []string{"research", "clarification"}, false},
 		"retry":                    {"next: b, onError: {retry: {attempts: 2, backoff: 1ms}}", 2, []string{"research", "research", "research", "synthesis"}, false},
 		"retry, then fail":         {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}}", 2, []string{"research", "research"}, true},
-		"retry, then fall back": {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}, fallback: c}", 2,
-			[]string{"research", "research", "clarification"}, false},
+		"retry, then fall back": {
+			"next: b, onError: {retry: {attempts: 1, backoff: 1ms}, fallback: c}", 2,
+			[]string{"research", "research", "clarification"},
+			false,
+		},
 		"fallback": {"next: b, onError: {fallback: c}", 1, []string{"research", "clarification"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -221,8 +221,10 @@ func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
     b: {agent: synthesis, end: true}
 `)
 	rig.on("research", func(s *scriptedStep) error {
-		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "clarification",
-			Choice: 1}}}); err != nil {
+		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
+			Target: "clarification",
+			Choice: 1,
+		}}}); err != nil {
 			return err
 		}
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.NextAgent = "Ask clarification.", "clarification" })

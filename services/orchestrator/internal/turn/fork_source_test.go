@@ -147,10 +147,14 @@ func TestRunner_RejectsInvalidForks(t *testing.T) {
 		"a step beyond":      {forking(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
 		"beyond the failure": {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
 		"files left behind":  {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
-		"another user's": {request.Request{Session: "s9", RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
-			failure.NotFound, "no trace"},
-		"with another target": {request.Request{Session: "s9", RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
-			failure.UserInvalidInput, "target"},
+		"another user's": {
+			request.Request{Session: "s9", RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
+			failure.NotFound, "no trace",
+		},
+		"with another target": {
+			request.Request{Session: "s9", RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
+			failure.UserInvalidInput, "target",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := refusal(t, runner, c.req)

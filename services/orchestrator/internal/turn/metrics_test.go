@@ -55,8 +55,10 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 		for i, status := range []troupev1.ToolStatus{troupev1.ToolStatus_TOOL_STATUS_SUCCESS, troupev1.ToolStatus_TOOL_STATUS_ERROR} {
 			id := string(rune('a' + i))
 			started := &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: id, Tool: "search"}}
-			ended := &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{CallId: id, Tool: "search", Status: status,
-				Duration: durationpb.New(time.Millisecond)}}
+			ended := &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+				CallId: id, Tool: "search", Status: status,
+				Duration: durationpb.New(time.Millisecond),
+			}}
 			if err := s.event(&troupev1.Event{Payload: started}); err != nil {
 				return err
 			}

@@ -208,8 +208,10 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
-		_, _, err := first.cfg.Traces.Store().Claim(ctx, trace.Claim{Record: &troupev1.Trace{TraceId: s.req.GetTraceId()},
-			Terms: trace.Terms{TurnEpoch: s.req.GetEpoch()}})
+		_, _, err := first.cfg.Traces.Store().Claim(ctx, trace.Claim{
+			Record: &troupev1.Trace{TraceId: s.req.GetTraceId()},
+			Terms:  trace.Terms{TurnEpoch: s.req.GetEpoch()},
+		})
 		return errors.Join(err, s.vanish())
 	})
 	left := make(chan *troupev1.Event, 1)

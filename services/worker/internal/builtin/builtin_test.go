@@ -120,8 +120,10 @@ func TestSearch_BoundsHowMuchItReturns(t *testing.T) {
 }
 
 func TestSearch_ReadsSeveralFoldersAndFiles(t *testing.T) {
-	folder := write(t, map[string]string{"README.md": "The readme tells of agents.", "docs/a.md": "The docs tell of agents.",
-		"other/b.md": "Others tell of agents."})
+	folder := write(t, map[string]string{
+		"README.md": "The readme tells of agents.", "docs/a.md": "The docs tell of agents.",
+		"other/b.md": "Others tell of agents.",
+	})
 	found := find(t, start(t, filepath.Join(folder, "README.md"), filepath.Join(folder, "docs")), `{"query": "agents"}`)
 	require.Contains(t, found, "/README.md:1\n")
 	require.Contains(t, found, "/docs/a.md:1\n")

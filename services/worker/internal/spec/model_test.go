@@ -59,14 +59,26 @@ func TestBuild_AModelMayBeAChain(t *testing.T) {
 		"one in a list":      {"[test/up]", map[string]llm.Model{"up": spoken()}, "scripted/model"},
 		"one with a timeout": {"{name: test/up, timeout: 1m}", map[string]llm.Model{"up": spoken()}, "scripted/model"},
 		"the next one":       {"[test/down, test/up]", map[string]llm.Model{"down": down(), "up": spoken()}, "chain/one"},
-		"the last one": {"\n    - {name: test/silent, timeout: 10ms}\n    - test/down\n    - name: test/up",
-			map[string]llm.Model{"silent": silent(), "down": down(), "up": spoken()}, "chain/one"},
-		"the hedge": {"{name: test/silent, hedge: {after: 10ms, model: test/up}}",
-			map[string]llm.Model{"silent": silent(), "up": spoken()}, "scripted/model"},
-		"the hedge of a link": {"[test/down, {name: test/silent, timeout: 1m, hedge: {after: 10ms, model: test/up}}]",
-			map[string]llm.Model{"down": down(), "silent": silent(), "up": spoken()}, "chain/one"},
-		"itself once more": {"{name: test/slow, hedge: {after: 10ms}}",
-			map[string]llm.Model{"slow": scripted.New(scripted.Reply{Wait: make(chan struct{})}, scripted.Say("here"))}, "scripted/model"},
+		"the last one": {
+			"\n    - {name: test/silent, timeout: 10ms}\n    - test/down\n    - name: test/up",
+			map[string]llm.Model{"silent": silent(), "down": down(), "up": spoken()},
+			"chain/one",
+		},
+		"the hedge": {
+			"{name: test/silent, hedge: {after: 10ms, model: test/up}}",
+			map[string]llm.Model{"silent": silent(), "up": spoken()},
+			"scripted/model",
+		},
+		"the hedge of a link": {
+			"[test/down, {name: test/silent, timeout: 1m, hedge: {after: 10ms, model: test/up}}]",
+			map[string]llm.Model{"down": down(), "silent": silent(), "up": spoken()},
+			"chain/one",
+		},
+		"itself once more": {
+			"{name: test/slow, hedge: {after: 10ms}}",
+			map[string]llm.Model{"slow": scripted.New(scripted.Reply{Wait: make(chan struct{})}, scripted.Say("here"))},
+			"scripted/model",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, name := says(t, c.declared, c.models)

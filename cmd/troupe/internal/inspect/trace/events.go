@@ -182,8 +182,10 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 		}
 		a.begun = e.GetTime().AsTime().Add(-took)
 		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), took: took, sums: true})
-		a.iteration.add(&node{text: "model " + p.ModelCall.GetModel() + finishNote(p.ModelCall.GetFinish()), took: took, sums: true,
-			own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+		a.iteration.add(&node{
+			text: "model " + p.ModelCall.GetModel() + finishNote(p.ModelCall.GetFinish()), took: took, sums: true,
+			own: wire.UsageFromProto(p.ModelCall.GetUsage()),
+		})
 	case *troupev1.Event_ToolCallStarted:
 		if a.iteration == nil { // its model call was in an attempt before
 			a.begun = e.GetTime().AsTime()

@@ -113,8 +113,10 @@ func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
 }
 
 func toolStarted(id string) *troupev1.Event {
-	return &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: id, Tool: "search",
-		Arguments: `{"query": "tiers"}`}}}
+	return &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
+		CallId: id, Tool: "search",
+		Arguments: `{"query": "tiers"}`,
+	}}}
 }
 
 func toolFinished(id string, status troupev1.ToolStatus, summary string) *troupev1.Event {
@@ -155,13 +157,17 @@ func lostOnce() []*troupev1.Event {
 func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 	broken := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "the provider is away"}
 	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: broken, Duration: durationpb.New(1600 * time.Millisecond)}
-	out := describeTrace(t, &troupev1.Trace{Result: result, Text: "What are the tiers?", Target: "assistant",
-		State: troupev1.TraceState_TRACE_STATE_ENDED}, append(lostOnce(),
+	out := describeTrace(t, &troupev1.Trace{
+		Result: result, Text: "What are the tiers?", Target: "assistant",
+		State: troupev1.TraceState_TRACE_STATE_ENDED,
+	}, append(lostOnce(),
 		at(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 			Result: &troupev1.StepResult{Failure: broken}, Duration: durationpb.New(1200 * time.Millisecond),
 		}}}),
-		routingDecision(&troupev1.RoutingDecision{Target: "synthesis", Reason: "synthesis always follows research", Confidence: 1,
-			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED}),
+		routingDecision(&troupev1.RoutingDecision{
+			Target: "synthesis", Reason: "synthesis always follows research", Confidence: 1,
+			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED,
+		}),
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	))
 	require.Regexp(t, `^trace +`+clitest.TraceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
@@ -221,8 +227,10 @@ TIME    IN  OUT      COST
 }
 
 func TestDescribeTrace_OfATurnThatWaits(t *testing.T) {
-	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.",
-		Agent: "research", Pending: []*troupev1.PendingCall{clitest.MailCall("1-1-2")}}
+	result := &troupev1.TurnResult{
+		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.",
+		Agent: "research", Pending: []*troupev1.PendingCall{clitest.MailCall("1-1-2")},
+	}
 	out := describeTrace(t, &troupev1.Trace{Result: result}, []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Answers: []*troupev1.CallAnswer{
 			{Id: "1-1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, By: "alice", Late: true},
@@ -277,8 +285,10 @@ func TestDescribeTree_NamesTheRunAndTheState(t *testing.T) {
 		Outcome:      troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
 		Coordination: &troupev1.Coordination{Iteration: 3, LastAgent: "synthesis", NextAgent: "END"},
 	}}
-	below := &troupev1.Trace{TraceId: child, RootTraceId: clitest.TraceID, Target: "finder", Quarantined: true,
-		Result: &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED}}
+	below := &troupev1.Trace{
+		TraceId: child, RootTraceId: clitest.TraceID, Target: "finder", Quarantined: true,
+		Result: &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED},
+	}
 	head := func(trace *troupev1.Trace, run ...*troupev1.Trace) string {
 		var out bytes.Buffer
 		printTree(console.Terminal{Out: &out}, trace, run, nil)

@@ -97,8 +97,10 @@ func loadHistory(d *differ, s *subject) call {
 }
 
 func updateSession(d *differ, s *subject) call {
-	u := memory.SessionUpdate{Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close),
-		Metadata: map[string]string{}, Create: d.once(3)}
+	u := memory.SessionUpdate{
+		Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close),
+		Metadata: map[string]string{}, Create: d.once(3),
+	}
 	for range d.rand.IntN(3) {
 		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = oneOf(d, "", "x", "y")
 	}

@@ -73,8 +73,10 @@ func configIsReadAndVersioned(t *testing.T, store memory.Store) {
 	require.Empty(t, none.Values)
 	first := configure(t, store, configuring(agent, 0, ownership.Reject, "tone", `"kind"`, "odd \x01key: ", `{"a":[1]}`))
 	require.Positive(t, first.Version)
-	require.Equal(t, memory.Configuration{Version: first.Version, Protocol: ownership.Reject,
-		Values: fixture.Delta("tone", `"kind"`, "odd \x01key: ", `{"a":[1]}`)}, first)
+	require.Equal(t, memory.Configuration{
+		Version: first.Version, Protocol: ownership.Reject,
+		Values: fixture.Delta("tone", `"kind"`, "odd \x01key: ", `{"a":[1]}`),
+	}, first)
 	require.Equal(t, first, configured(t, store, agent))
 	second := configure(t, store, configuring(agent, first.Version, ownership.Reject, "tone", "", "limit", "3"))
 	require.Greater(t, second.Version, first.Version)

@@ -2,12 +2,11 @@ package outbox
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"strconv"
 	"strings"
 
-	"encoding/json"
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
-
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )

@@ -13,8 +13,10 @@ import (
 
 // The record of a turn, without its trace, also says which calls are pending.
 func TestTurnResult_SaysWhatIsPending(t *testing.T) {
-	closed := session.Turn{Outcome: session.OutcomeInputRequired,
-		Steps: []execution.Result{{InputRequired: true, Pending: wire.PendingFromProto([]*troupev1.PendingCall{{CallId: "1-2-2", Tool: "send_mail"}})}}}
+	closed := session.Turn{
+		Outcome: session.OutcomeInputRequired,
+		Steps:   []execution.Result{{InputRequired: true, Pending: wire.PendingFromProto([]*troupev1.PendingCall{{CallId: "1-2-2", Tool: "send_mail"}})}},
+	}
 	require.Len(t, turnResult(closed).GetPending(), 1)
 	closed.Outcome = session.OutcomeFailed
 	require.Empty(t, turnResult(closed).GetPending())
