@@ -109,7 +109,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 			if done || err == nil && open == nil && after == from {
 				return // the trace has no events above after
 			}
-			_, stopped := errors.AsType[notOpened](err)
+			_, stopped := errors.AsType[notOpenedError](err)
 			if unsent = unsent && stopped; unsent && isCertificateRejected(err) {
 				yield(nil, failure.New(failure.PolicySecurity, "client", "the mesh is not trusted, or does not trust who calls; nothing was sent").Because(err))
 				return
@@ -144,11 +144,11 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 	}
 }
 
-// notOpened is the error of a stream that could not be opened, so the server has not seen the request.
-type notOpened struct{ error }
+// notOpenedError is the error of a stream that could not be opened, so the server has not seen the request.
+type notOpenedError struct{ error }
 
 // Unwrap returns the error of gRPC.
-func (u notOpened) Unwrap() error { return u.error }
+func (u notOpenedError) Unwrap() error { return u.error }
 
 // isCertificateRejected reports whether no connection was made because one side rejected the certificate of the other.
 func isCertificateRejected(err error) bool {
@@ -194,7 +194,7 @@ func forwardStream(ctx context.Context, connect func(context.Context) (stream, e
 	defer cancel()
 	recv, err := connect(ctx)
 	if err != nil {
-		return false, false, grpcfailure.FromStatus("client", notOpened{err})
+		return false, false, grpcfailure.FromStatus("client", notOpenedError{err})
 	}
 	for err == nil {
 		var e *troupev1.Event

@@ -130,7 +130,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 func entryOf(payload Payload) any {
 	switch p := payload.(type) {
 	case UserInput:
-		return userInputEntry{Turn: p.Turn, Prompt: p.Prompt}
+		return userInputEntry(p)
 	case TextDelta:
 		return textEntry{Text: p.Text}
 	case ModelCall:
@@ -160,7 +160,7 @@ func entryOf(payload Payload) any {
 	case Warning:
 		return warningEntry{Reason: p.Reason, Message: p.Message}
 	case OwnershipViolation:
-		return violationEntry{Key: p.Key, Owner: p.Owner, Actor: p.Actor, Operation: p.Operation}
+		return violationEntry(p)
 	case Answer:
 		return answerEntry{Iteration: p.Iterations, Text: p.Text, Reason: string(p.Reason)}
 	case TurnResult:

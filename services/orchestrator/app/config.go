@@ -32,8 +32,11 @@ type Config struct {
 
 // The settings of the parts, for programs that start an orchestrator without flags.
 type (
-	PortConfig      = clientport.Config
-	StoresConfig    = stores.Config
+	// PortConfig is the port for clients.
+	PortConfig = clientport.Config
+	// StoresConfig says where traces and sessions are.
+	StoresConfig = stores.Config
+	// DiscoveryConfig says how instances and workflows are found.
 	DiscoveryConfig = discovery.Config
 )
 

@@ -52,6 +52,7 @@ type Mesh struct {
 	Turns    map[string][]*troupev1.Event // by session and request
 }
 
+// NewMesh returns a fake mesh that answers as its fields say.
 func NewMesh(t *testing.T, execute func(context.Context, []string, console.Terminal) int) *Mesh {
 	t.Helper()
 	d := &Mesh{
@@ -65,6 +66,7 @@ func NewMesh(t *testing.T, execute func(context.Context, []string, console.Termi
 	return d
 }
 
+// MailCall is a pending call that needs an approval.
 func MailCall(id string) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: id, CallId: "c" + id, Tool: "send_mail", Needs: troupev1.CallNeed_CALL_NEED_APPROVAL, Risk: "at_most_once",
@@ -72,6 +74,7 @@ func MailCall(id string) *troupev1.PendingCall {
 	}
 }
 
+// NumberCall is a pending call that the client runs.
 func NumberCall(id string) *troupev1.PendingCall {
 	return &troupev1.PendingCall{Id: id, Tool: "ask_number", Needs: troupev1.CallNeed_CALL_NEED_RESULT, Risk: "read", Arguments: "{}"}
 }
@@ -80,7 +83,7 @@ func NumberCall(id string) *troupev1.PendingCall {
 func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
 	key, err := d.keys.Ask(session, "mailbox")
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // a fake for tests, and a key is always made
 	}
 	return &troupev1.PendingCall{
 		Id: id, CallId: "c" + id, Tool: "fetch", Needs: troupev1.CallNeed_CALL_NEED_AUTH, Risk: "read", Arguments: "{}", Until: timestamppb.New(key.Expires),
@@ -91,6 +94,7 @@ func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
 	}
 }
 
+// Orchestrate implements the RPC by the turns of the mesh.
 func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
 	events, err := d.beginTurn(req)
 	if err != nil {
@@ -228,10 +232,12 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 	return ends(&troupev1.TurnResult{Outcome: done, Text: "Heard " + strings.Join(texts, "; "), Pending: left})
 }
 
+// ListAgents implements the RPC.
 func (d *Mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{}, nil
 }
 
+// GetSession implements the RPC.
 func (d *Mesh) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -241,6 +247,7 @@ func (d *Mesh) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*
 	return nil, grpcfailure.ToStatus(failure.Newf(failure.NotFound, "desk", "there is no session %s", req.GetSessionId()))
 }
 
+// ListSessions implements the RPC.
 func (d *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -258,6 +265,7 @@ func (d *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest
 	return resp, nil
 }
 
+// ListMessages implements the RPC.
 func (d *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
 	said := func(role troupev1.Role, author, text string) *troupev1.Message {
 		return &troupev1.Message{Role: role, Author: author, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
@@ -267,14 +275,17 @@ func (d *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*tr
 	}}, nil
 }
 
+// GetSessionState implements the RPC.
 func (d *Mesh) GetSessionState(context.Context, *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
 	return &troupev1.GetSessionStateResponse{}, nil
 }
 
+// ListArtifacts implements the RPC.
 func (d *Mesh) ListArtifacts(context.Context, *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
 	return &troupev1.ListArtifactsResponse{}, nil
 }
 
+// GetTrace implements the RPC.
 func (d *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
 	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
 }

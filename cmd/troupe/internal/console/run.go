@@ -15,7 +15,7 @@ import (
 const ExitInputRequired = 3
 
 // ExitCode is an error that needs no message, or has printed its message already.
-type ExitCode int
+type ExitCode int //nolint:errname // a code first, and an error only to get to Run
 
 func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 

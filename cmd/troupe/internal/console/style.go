@@ -1,5 +1,6 @@
 package console
 
+// The styles that Paint takes.
 const (
 	Bold = "\x1b[1m"
 	Dim  = "\x1b[2m"

@@ -30,6 +30,7 @@ func Brief(text string, characters int) string {
 	return EscapeLine(conversation.Brief(text, characters))
 }
 
+// EscapeExcept escapes characters that could move a cursor or break a line, except those given.
 func EscapeExcept(text, but string) string {
 	seen := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(but, r) }
 	if !strings.ContainsFunc(text, func(r rune) bool { return !seen(r) }) {

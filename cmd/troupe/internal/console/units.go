@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
+// Age formats the time since a moment, such as 5m or 3d.
 func Age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -15,6 +16,7 @@ func Age(t *timestamppb.Timestamp) string {
 	return time.Since(t.AsTime()).Round(time.Second).String()
 }
 
+// OrDash returns the text, or a dash if it is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"

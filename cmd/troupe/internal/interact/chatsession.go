@@ -190,7 +190,7 @@ func (t *chatSession) resumeCommand() string {
 		return " --" + flag + " " + console.ShellWord(value)
 	}
 	return "troupe chat" + t.Flags() + set("session", t.Session) + set("target", t.Target) + set("user", t.User) + set("actor",
-		t.Actor) + t.credentialFlags.repeatHint()
+		t.Actor) + t.repeatHint()
 }
 
 // printResumeHint prints how to resume the session, if it has any turn.

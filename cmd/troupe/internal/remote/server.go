@@ -28,6 +28,7 @@ type Server struct {
 // defaultAddr is where troupe dev serves.
 const defaultAddr = "127.0.0.1:7400"
 
+// Dial connects to the orchestrator. The caller closes the connection.
 func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
 	if err := CheckAddress("addr", s.Addr); err != nil {
 		return nil, nil, err

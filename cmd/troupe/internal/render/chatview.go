@@ -14,10 +14,12 @@ type ChatView struct {
 	tools   map[string]string // arguments of the tools that run, by step and call id
 }
 
+// NewChatView returns a view of one turn of a chat.
 func NewChatView(term console.Terminal) *ChatView {
 	return &ChatView{View: View{Terminal: term}, tools: map[string]string{}}
 }
 
+// Event prints what an event means to a person in a chat.
 func (r *ChatView) Event(e *troupev1.Event) {
 	call := func(id string) string { return fmt.Sprint(e.GetStep(), " ", id) }
 	switch p := e.GetPayload().(type) {

@@ -21,6 +21,7 @@ func Attachment(b *troupev1.Blob) string {
 	return fmt.Sprintf("%s, %s, %d bytes%s", console.EscapeLine(b.GetName()), console.EscapeLine(b.GetMediaType()), b.GetSize(), stored)
 }
 
+// TraceState is the state of a trace in lower case.
 func TraceState(t *troupev1.Trace) string {
 	if t.GetResult() == nil {
 		return "running"
@@ -71,6 +72,7 @@ func AgentMessage(m *troupev1.AgentMessage) string {
 	return strings.Join(parts, "; ")
 }
 
+// Topic is the topic of a thought in lower case.
 func Topic(t *troupev1.Thinking) string {
 	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
@@ -123,6 +125,7 @@ func toolFinished(t *troupev1.ToolCallFinished) string {
 		console.EscapeLine(summary))
 }
 
+// ToolStatus is the status of a tool call in lower case.
 func ToolStatus(s troupev1.ToolStatus) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "TOOL_STATUS_"))
 }

@@ -56,6 +56,7 @@ func (v *View) line(format string, args ...any) {
 	fmt.Fprintf(v.Terminal.Out, format+"\n", args...)
 }
 
+// Event prints an event of a turn.
 func (v *View) Event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
@@ -138,6 +139,7 @@ func (v *View) text(s string) {
 	fmt.Fprint(v.Terminal.Out, strings.ReplaceAll(console.Escape(s), "\n", "\n  │ "))
 }
 
+// EndText ends the line of streamed text, if there is one.
 func (v *View) EndText() {
 	if v.inText {
 		fmt.Fprintln(v.Terminal.Out)

@@ -294,6 +294,7 @@ func Show(v any) string {
 	}
 }
 
+// StateName is the state without its prefix, such as READY.
 func StateName(s troupev1.InstanceState) string {
 	return strings.TrimPrefix(s.String(), "INSTANCE_STATE_")
 }

@@ -33,6 +33,7 @@ const (
 )
 
 type (
+	// Status is what an instance reports of itself.
 	Status  = troupev1.InstanceStatus
 	metrics = troupev1.GetMetricsResponse
 )
@@ -89,21 +90,25 @@ func (t *T) StartInstance(s InstanceSpec) *Instance {
 	return in
 }
 
+// Startup calls the verb and returns its status.
 func (in *Instance) Startup(ctx context.Context) (*Status, error) {
 	r, err := in.Lifecycle.Startup(ctx, &troupev1.StartupRequest{})
 	return r.GetStatus(), err
 }
 
+// Pause calls the verb and returns its status.
 func (in *Instance) Pause(ctx context.Context, reason string) (*Status, error) {
 	r, err := in.Lifecycle.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
 	return r.GetStatus(), err
 }
 
+// Resume calls the verb and returns its status.
 func (in *Instance) Resume(ctx context.Context, reason string) (*Status, error) {
 	r, err := in.Lifecycle.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
 	return r.GetStatus(), err
 }
 
+// Shutdown calls the verb and returns its status.
 func (in *Instance) Shutdown(ctx context.Context, drain time.Duration, reason string) (*troupev1.ShutdownResponse, error) {
 	return in.Lifecycle.Shutdown(ctx, &troupev1.ShutdownRequest{Drain: durationpb.New(drain), Reason: reason})
 }
@@ -174,6 +179,7 @@ func (in *Instance) RequireUnchanged(verb string, before *Status) {
 	in.t.True(proto.Equal(before, after), verb+" changes nothing, so the status", FormatStatus(before), FormatStatus(after))
 }
 
+// FormatStatus formats a status for a report.
 func FormatStatus(s *Status) string {
 	c := proto.CloneOf(s)
 	c.InstanceId, c.Agent, c.Version = "", "", ""
@@ -231,6 +237,7 @@ func (in *Instance) Transitions() []*troupev1.Transition {
 	return w.Transitions
 }
 
+// OwnsState asks who owns a key.
 func (in *Instance) OwnsState(key string) *troupev1.OwnsStateResponse {
 	r, err := in.Lifecycle.OwnsState(in.t.Ctx, &troupev1.OwnsStateRequest{Key: key})
 	in.t.NoError("OwnsState of "+key, err)

@@ -93,6 +93,7 @@ type StepOutcome struct {
 // Text is what the first result says.
 func (o StepOutcome) Text() string { return o.Result().GetText() }
 
+// Result is the result of the step, nil if there was none.
 func (o StepOutcome) Result() *troupev1.StepResult {
 	if len(o.results) == 0 {
 		return nil

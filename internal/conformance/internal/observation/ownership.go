@@ -8,6 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
+// The owners of state.
 const (
 	OfAgent        = troupev1.Owner_OWNER_AGENT
 	OfMemory       = troupev1.Owner_OWNER_MEMORY

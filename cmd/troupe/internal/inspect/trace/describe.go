@@ -13,6 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
+// Describe is the command that prints a trace as a tree.
 type Describe struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them." type:"trace"`

@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
+// RecordingTests are the tests of stores that keep journals.
 func RecordingTests() fixture.Tests {
 	return fixture.Tests{
 		"Recording_OutlivesTheCommit":          recordingOutlivesTheCommit,

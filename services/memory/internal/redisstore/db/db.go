@@ -33,7 +33,7 @@ var scripts = map[string]*redis.Script{}
 // initialization, once for each name.
 func Register(name string, sources ...string) *redis.Script {
 	if scripts[name] != nil {
-		panic(fmt.Sprintf("db: two scripts are named %q", name))
+		panic(fmt.Sprintf("db: two scripts are named %q", name)) //nolint:forbidigo // package initialization has no caller for an error
 	}
 	constants := "local schema, party = '" + Schema + "', '" + conversation.PartyPrefix + "'\n"
 	scripts[name] = redis.NewScript(constants + prelude + strings.Join(sources, ""))

@@ -80,8 +80,9 @@ func (a *Admitter) find(ctx context.Context, req request.Request) (_ memory.Begu
 		return memory.Begun{}, false, decided.TargetErr
 	case decide.Abandoned:
 		return memory.Begun{}, true, decided.TargetErr
+	default:
+		return begun, false, err
 	}
-	return begun, false, err
 }
 
 // waitsForOther reports whether a request waits for an open turn of another orchestrator. To ask for its

@@ -6,6 +6,7 @@ package decide
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,10 +137,8 @@ func CaseOf(kind Kind, found Found, pending bool) Case {
 		if row.kind != kind || kind == Answers && found == Absent && row.pending != pending {
 			continue
 		}
-		for _, f := range row.found {
-			if f == found {
-				return row.then
-			}
+		if slices.Contains(row.found, found) {
+			return row.then
 		}
 	}
 	return ""

@@ -50,7 +50,7 @@ func (s state) works() bool { return slices.Contains(specs[s].next, stopping) }
 // the work.
 func (t *Turn) drive(work, ctx context.Context) {
 	for at := opened; at != ended; {
-		next, err := t.enter(at, work, ctx)
+		next, err := t.enter(work, ctx, at)
 		if err == nil && !slices.Contains(specs[at].next, next) {
 			err = failure.Newf(failure.AgentLogic, "turn", "the turn cannot go from %s to %s; this is a fault of the orchestrator", at, next)
 		}
@@ -66,7 +66,7 @@ func (t *Turn) drive(work, ctx context.Context) {
 	}
 }
 
-func (t *Turn) enter(at state, work, ctx context.Context) (_ state, err error) {
+func (t *Turn) enter(work, ctx context.Context, at state) (_ state, err error) {
 	if at.works() {
 		defer panics.Recover("turn", &err)
 	}
