@@ -182,7 +182,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 					switch {
 					case err == nil:
 						begun.Add(1)
-					case strings.Contains(err.Error(), "no more than 16 turns may run here at once below"):
+					case strings.Contains(err.Error(), "no more than 16 child turns of trace"):
 						full.Add(1)
 					}
 					asked.Done()

@@ -27,12 +27,12 @@ func TestChanged_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/chaos/planted/planted_test.go"
 	texts, err := planted.Changed([]planted.Change{
 		{File: file, Find: "package planted" + "_test", Put: "package other"},
-		{File: file, Find: "func TestChange_" + "Needs", Put: "func TestOther"},
+		{File: file, Find: "func TestChange_" + "Rejects", Put: "func TestOther"},
 	})
 	require.NoError(t, err)
 	require.Len(t, texts, 1)
 	require.Contains(t, texts[file], "package other\n")
-	require.Contains(t, texts[file], "func TestOtherItsSnippetOnce")
+	require.Contains(t, texts[file], "func TestOtherAMissingOrRepeatedSnippet")
 
 	_, err = planted.Changed([]planted.Change{{File: "absent.go", Find: "a"}})
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -217,7 +217,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 		for n := width; n < 5; n++ {
 			err := refusal(t, r, below(n))
 			require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
-			require.ErrorContains(t, err, "no more than 2 turns may run here at once below")
+			require.ErrorContains(t, err, "no more than 2 child turns of trace")
 			require.False(t, rig.known(t, below(n)))
 		}
 		again := start(t, r, below(0))
