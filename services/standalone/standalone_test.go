@@ -22,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/standalone"
+	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
 func TestMain(m *testing.M) {
@@ -150,9 +151,7 @@ func TestRun_AnswersAsSoonAsItIsReadyAndKeepsItsDataOverARestart(t *testing.T) {
 // Req: LC-23
 func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hello-agent")
-	build := exec.Command("go", "build", "-race", "-o", program, "../../examples/hello-agent")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, gobuild.Build("", program, "../../examples/hello-agent"))
 	m := run(t, config(t))
 	require.Zero(t, m.ready(t, "hello"))
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
 // The model sends the rest only once `troupe ask` has shown the first word. If tokens were held back anywhere
@@ -34,9 +35,7 @@ func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	folder := agents(t, "  model: openai/test-large\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n")
 
 	troupe := filepath.Join(t.TempDir(), "troupe")
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", troupe, "github.com/troupe-dev/troupe/cmd/troupe")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, gobuild.Build("", troupe, "github.com/troupe-dev/troupe/cmd/troupe"))
 	dev := run(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
 	address := dev.until(regexp.MustCompile(`gRPC +(\S+)\s`))
 

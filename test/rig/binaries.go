@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
 // Binaries runs the three services as the binaries that are shipped, each a process.
@@ -25,21 +27,14 @@ func Binaries(t testing.TB, cfg Config) *Mesh {
 	return start(t, cfg, func(m *Mesh, p Part) service { return launchProcess(m, dir, p) })
 }
 
-// build makes the binaries, with those of Programs, once for all tests of a process and with
-// the race detector in them: that is also what the packages of the tests are built with, so
-// little is left to do.
+// build builds the binaries and those of Programs once for all tests of a process.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "troupe-bin")
 	if err != nil {
 		return "", err
 	}
 	built = dir
-	cmd := exec.Command("go", "build", "-race", "-o", dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
-	cmd.Dir = root()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, errors.New(string(out))
-	}
-	return dir, nil
+	return dir, gobuild.Build(root(), dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 })
 
 var built string
