@@ -39,13 +39,20 @@ func (g *registration) keepAlive(ctx context.Context) {
 		g.log.Warn("the lease is not kept alive", zap.Error(err))
 		return
 	}
-	deleted := g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.enrolled+1))
+	// Watch returns only when etcd has confirmed the watch: an etcd that is gone by now would
+	// hide here that the lease has ended.
+	watching := make(chan clientv3.WatchChan, 1)
+	go func() {
+		watching <- g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.enrolled+1))
+	}()
+	var deleted clientv3.WatchChan
 	for {
 		select {
 		case _, alive := <-answers: // must be drained
 			if !alive {
 				return
 			}
+		case deleted = <-watching:
 		case <-deleted:
 			return
 		case <-g.doubt:
