@@ -51,6 +51,7 @@ var exceptions = []exception{
 	{"fields of a struct", "services/orchestrator/internal/workflow.stepDeclaration", 20, "mirrors the keys of a step in YAML"},
 	{"fields of a struct", "test/chaos/crowd.Crowd", 18, "the parts of a mesh under test"},
 	{"fields of a struct", "test/rig.Mesh", 17, "the parts of a mesh under test"},
+	{"imports of ours", "test/rig", 21, "it composes every service of a mesh, with the servers and programs that they need"},
 	{"imports of ours", "pkg/agent", 22, "to be split: see docs/adr/0038"},
 	{"line over 160 columns", "cmd/troupe/internal/create/agent.go", 1, "struct tags and messages that cannot be broken; to be shortened"},
 	{"line over 160 columns", "cmd/troupe/internal/inspect/decisions.go", 1, "struct tags and messages that cannot be broken; to be shortened"},

@@ -323,6 +323,9 @@ func (s *spans) oneTree(t *testing.T) {
 				above += names[at] + " < "
 			}
 			require.Contains(t, above, "AgentService/ExecuteStep < ", "in the worker")
+			if strings.HasSuffix(above, "AgentService/ExecuteStep < ") {
+				continue // maintenance took the turn over: no call of a client is above its steps
+			}
 			require.Contains(t, above, "OrchestratorService/Orchestrate < ", "in the orchestrator")
 		case name == "iteration":
 			require.Contains(t, names[parents[id]], "invoke_agent ", name)
