@@ -1,6 +1,12 @@
 // Package decide says what a request is: a new turn, a repeated one, answers to pending calls, a resume,
-// a fork, or a takeover. The table of cases stands in this file. The other files build what follows from
-// the cases that continue an earlier turn.
+// a fork, or a takeover. A request goes down through it once:
+//
+//	decide.go    Decide, and the table of cases
+//	lookup.go    what the stores have: the session, the turn, the trace that is continued
+//	continue.go  a turn in doubt, a repeated turn, answers
+//	earlier.go   a failed turn that is resumed, from its trace
+//	fork.go      a new session from an earlier trace
+//	target.go    the workflow or agent that handles the turn
 package decide
 
 import (
@@ -11,12 +17,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
@@ -24,16 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// op names the operation in failures.
 const op = "turn.Orchestrate"
-
-// Memory is what decisions need of the memory service.
-type Memory interface {
-	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
-	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
-	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
-	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
-}
 
 // Decider looks up what the stores have about requests. Safe for concurrent use.
 type Decider struct {
@@ -42,6 +37,67 @@ type Decider struct {
 	Roster    *instances.Cache
 	Workflows *workflow.Set
 	InDoubt   *InDoubt
+}
+
+// Decide looks up what the stores have about a request, and decides what follows.
+func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, error) {
+	kind := KindOf(req)
+	begin := newBegin(req, kind)
+	if kind == Text {
+		return d.withTarget(CaseOf(kind, NotAsked, false), begin, req.Target), nil
+	}
+	if req.Target != "" {
+		return Admission{}, errTarget(kind)
+	}
+	stored, err := d.lookup(ctx, req, kind, begin)
+	if err != nil {
+		return Admission{}, err
+	}
+	switch c := CaseOf(kind, stored.found, len(stored.session.Pending) > 0); c {
+	case RetryBegin:
+		return d.retryBegin(ctx, req, begin, stored.tried), nil
+	case Repeated:
+		return d.repeat(ctx, req, begin, stored.turn.Trace)
+	case ContinueTurn:
+		return d.continueTurn(ctx, req, begin, stored.session)
+	case ResumeTurn:
+		return d.resume(ctx, req, begin)
+	case ForkSession:
+		return d.fork(ctx, req, begin)
+	default: // NothingPending: the memory service is asked all the same, because a turn may be in the way by now
+		return Admission{Case: c, Begin: begin, Flow: workflow.Single("")}, nil
+	}
+}
+
+func errTarget(kind Kind) error {
+	if kind == Answers {
+		return failure.New(failure.UserInvalidInput, op, "target: answers go to the agents that wait for them; leave it empty")
+	}
+	return failure.New(failure.UserInvalidInput, op,
+		"target: what continues from a trace is handled as that was; leave it empty").With("fields", "target")
+}
+
+// newBegin is what the memory service is asked for a request, before its target is known.
+func newBegin(req request.Request, kind Kind) memory.Begin {
+	begin := memory.Begin{
+		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: workflow.Single("").Window,
+	}
+	switch kind {
+	case Text:
+		begin.Message = conversation.User(req.Text)
+		begin.Message.Attachments = req.Files
+		begin.Message.Untrusted = req.Parent.GetUntrusted()
+	case Answers:
+		begin.Continues = begin.TurnID // until it is known which turn waits for them
+	}
+	return begin
+}
+
+// NewTraceID returns a new W3C trace id.
+func NewTraceID() string {
+	id := uuid.New()
+	return hex.EncodeToString(id[:])
 }
 
 // Kind is how a turn is asked for.
@@ -157,145 +213,4 @@ type Admission struct {
 	Since   time.Time           // when they began to wait
 	Text    string              // that a fork begins with
 	Rerun   map[int]string      // agents of the steps that failed and run again, by number
-}
-
-// Decide looks up what the stores have about a request, and decides what follows.
-func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, error) {
-	kind := KindOf(req)
-	if kind != Text && req.Target != "" {
-		return Admission{}, errTarget(kind)
-	}
-	if kind == Text {
-		return d.newTurn(req), nil
-	}
-	begin := d.newBegin(req, workflow.Single(""))
-	if kind == Answers {
-		return d.decideAnswers(ctx, req, begin)
-	}
-	known, found, err := d.Known(ctx, begin)
-	if err != nil && found != Absent {
-		return Admission{}, err
-	}
-	switch c := CaseOf(kind, d.orInDoubt(found, begin.TurnID, known.Turn.Trace), false); c {
-	case RetryBegin, Repeated:
-		decided, err := d.asBefore(ctx, req, begin, known.Turn.Trace, c)
-		decided.Rerun = d.FailedSteps(ctx, req)
-		return decided, err
-	default:
-		decided, err := d.fromEarlier(ctx, req, begin)
-		decided.Case = c
-		return decided, err
-	}
-}
-
-func errTarget(kind Kind) error {
-	if kind == Answers {
-		return failure.New(failure.UserInvalidInput, op, "target: answers go to the agents that wait for them; leave it empty")
-	}
-	return failure.New(failure.UserInvalidInput, op,
-		"target: what continues from a trace is handled as that was; leave it empty").With("fields", "target")
-}
-
-// newTurn is the admission of a text.
-func (d *Decider) newTurn(req request.Request) Admission {
-	flow, target, targetErr := d.Resolve(req.Target)
-	return Admission{Case: CaseOf(Text, NotAsked, false), Begin: d.newBegin(req, flow), Flow: flow, Target: target, TargetErr: targetErr}
-}
-
-// asBefore is the admission of a request whose turn is known: handled as its trace says. The trace of a
-// turn in doubt may not be stored; the first try is remembered instead.
-func (d *Decider) asBefore(ctx context.Context, req request.Request, begin memory.Begin, traceID string, c Case) (Admission, error) {
-	if c == RetryBegin {
-		tried, _ := d.InDoubt.Peek(begin.TurnID)
-		decided := d.WithTarget(begin, tried.Target)
-		decided.Case, decided.Labels = c, tried.Labels
-		return decided, nil
-	}
-	decided, err := d.likeTrace(ctx, req, begin, traceID)
-	decided.Case = c
-	return decided, err
-}
-
-// orInDoubt is what was found of a turn, or Doubtful when this orchestrator may have begun it itself.
-func (d *Decider) orInDoubt(found Found, turnID, traceID string) Found {
-	if tried, ok := d.InDoubt.Peek(turnID); found != Absent && ok && tried.Trace == traceID {
-		return Doubtful
-	}
-	return found
-}
-
-// Known asks the memory service what it has of a turn, and changes nothing. The error is not_found when
-// the turn is Absent; any other error leaves open what there is.
-func (d *Decider) Known(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
-	begin.LookupOnly = true
-	begun, err := d.Ask(ctx, begin)
-	switch {
-	case failure.Is(err, failure.NotFound):
-		return begun, Absent, err
-	case err != nil:
-		return begun, "", err
-	case begun.Status == memory.StatusClosed:
-		return begun, Closed, nil
-	case begun.Status == memory.StatusOpen && begun.LeaseLeft == 0:
-		return begun, Abandoned, nil
-	default:
-		return begun, Held, nil
-	}
-}
-
-// Ask asks the memory service for a turn.
-func (d *Decider) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
-	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
-	defer cancel()
-	if begin.LookupOnly {
-		begin.Message.Attachments = nil // nothing is stored
-	}
-	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return d.Memory.BeginTurn(ctx, begin) })
-}
-
-// newBegin is what the memory service is asked for a request.
-func (d *Decider) newBegin(req request.Request, flow *workflow.Workflow) memory.Begin {
-	begin := memory.Begin{
-		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: flow.Window,
-	}
-	if KindOf(req) == Text {
-		begin.Message = conversation.User(req.Text)
-		begin.Message.Attachments = req.Files
-		begin.Message.Untrusted = req.Parent.GetUntrusted()
-	}
-	return begin
-}
-
-// WithTarget is an admission whose turn is handled by a target.
-func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
-	decided := Admission{Begin: begin}
-	decided.Flow, decided.Target, decided.TargetErr = d.Resolve(target)
-	decided.Begin.Window = decided.Flow.Window
-	return decided
-}
-
-// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown
-// agent is not rejected while the registry was never read, because it may be there.
-func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
-	flow, ok := d.Workflows.Find(target)
-	switch {
-	case ok:
-		return flow, flow.Name, nil
-	case target == "":
-		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
-	case d.Roster.Knows(target) || d.Workflows.UsesAgent(target):
-		return workflow.Single(target), target, nil
-	case !d.Roster.IsFilled():
-		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
-	default:
-		return workflow.Single(""), "", failure.Newf(failure.NotFound, op,
-			"target: no workflow or agent is called %q; see ListAgents", target).With("target", target)
-	}
-}
-
-// NewTraceID returns a new W3C trace id.
-func NewTraceID() string {
-	id := uuid.New()
-	return hex.EncodeToString(id[:])
 }

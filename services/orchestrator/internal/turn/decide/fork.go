@@ -2,23 +2,33 @@ package decide
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
-	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
 // fork is the admission of a turn that begins a session as the session of an earlier trace was when its
 // turn began, with the results of the steps below the one that the request names.
-func (d *Decider) fork(ctx context.Context, req request.Request, decided Admission, p past) (Admission, error) {
+func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
+	found, err := d.ended(ctx, req)
+	if err != nil {
+		return Admission{}, err
+	}
+	p, err := d.loadPast(ctx, req, found)
+	if err != nil {
+		return Admission{}, err
+	}
+	decided := d.withTarget(ForkSession, begin, found.Record.GetTarget())
+	if decided.Labels, err = forkedLabels(found, p, req.From.Step); err != nil {
+		return Admission{}, err
+	}
 	inherited, err := p.stepsBelow(req.From.Step)
 	if err != nil {
 		return Admission{}, err
@@ -64,47 +74,12 @@ func (d *Decider) fork(ctx context.Context, req request.Request, decided Admissi
 	return decided, nil
 }
 
-// stepsBelow are the results of the steps below one, all of which must have finished.
-func (p past) stepsBelow(step int) ([]execution.Result, error) {
-	finished := p.finished()
-	last := 0
-	for _, r := range finished {
-		last = max(last, r.Step)
-	}
-	for n := range p.account.Finished {
-		last = max(last, n)
-	}
-	for n := range p.account.Open {
-		last = max(last, n)
-	}
-	if step > last {
-		return nil, failure.Newf(failure.UserInvalidInput, op,
-			"from.step: the trace has no step %d; its last one is %d", step, last).With("fields", "from.step")
-	}
-	finished = slices.DeleteFunc(finished, func(r execution.Result) bool { return r.Step >= step })
-	if len(finished) < step-1 {
-		return nil, failure.Newf(failure.UserInvalidInput, op,
-			"from.step: not all steps below %d came to an end; name the first that failed, or one before it", step).With("fields", "from.step")
-	}
-	return finished, nil
-}
-
-// messagesUpTo are the messages of a session up to a sequence, as many as a forked session may have.
-func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
-	var all []conversation.Message
-	for from := max(0, last-memory.MaxWindow); from < last; {
-		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
-			return d.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
-		})
-		if err != nil {
-			return nil, err
-		}
-		if len(page) == 0 {
-			break
-		}
-		all, from = append(all, page...), page[len(page)-1].Sequence
-	}
-	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
+// forkedLabels are the labels of a fork: it begins a run of its own, and what it runs again it also chooses
+// again.
+func forkedLabels(found trace.Running, p past, step int) (request.Labels, error) {
+	labels := request.LabelsOf(found).WithoutChoicesFrom(step)
+	labels.Root, labels.Budget = "", nil
+	return labels.WithChoices(p.choices)
 }
 
 // windowBefore is what a forked session gets of the messages before its first turn: as much as a turn may
@@ -163,20 +138,4 @@ func renumbered(results []execution.Result, copied *memory.Copy) []execution.Res
 		}
 	}
 	return all
-}
-
-// sessionState is the state of a session as it is now, without the state of its user and tenant, and the source
-// of untrusted words in it. Older states are not kept.
-func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
-	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
-	if err != nil {
-		return nil, "", err
-	}
-	state = map[string]json.RawMessage{}
-	for key, value := range seen.Values {
-		if memory.ScopeOf(key) == memory.ScopeSession {
-			state[key] = value
-		}
-	}
-	return state, seen.Untrusted, nil
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/pendingcall"
-	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -16,33 +15,30 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// decideAnswers decides about a request that answers pending calls (AD-32, LP-32). When nothing is
-// pending and the turn is unknown, the memory service is asked for a turn that continues itself. It never
-// grants that, and its answer is the truth, also about a session that is busy.
-func (d *Decider) decideAnswers(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
-	begin.Continues = begin.TurnID
-	seen, err := d.session(ctx, req.Ref())
-	if err != nil {
+// retryBegin is the admission of a turn in doubt. Its trace may not be stored, so the first try says how it
+// is handled.
+func (d *Decider) retryBegin(ctx context.Context, req request.Request, begin memory.Begin, tried Try) Admission {
+	decided := d.withTarget(RetryBegin, begin, tried.Target)
+	decided.Labels, decided.Rerun = tried.Labels, d.FailedSteps(ctx, req)
+	return decided
+}
+
+// repeat is the admission of a request whose turn is known: it is handled as the trace of the turn says.
+func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
+	decided, err := d.likeTrace(ctx, req, begin, traceID)
+	decided.Case, decided.Rerun = Repeated, d.FailedSteps(ctx, req)
+	return decided, err
+}
+
+// continueTurn is the admission of answers. They begin a turn in the place of the one that waits for them.
+func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
+	begin.Continues = seen.WaitingTurn
+	if begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, signed(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return Admission{}, err
 	}
-	known, found, err := d.Known(ctx, begin)
-	if err != nil && (found != Absent || seen.User != req.User) {
-		return Admission{}, err
-	}
-	switch c := CaseOf(Answers, d.orInDoubt(found, begin.TurnID, known.Turn.Trace), len(seen.Pending) > 0); c {
-	case RetryBegin, Repeated:
-		return d.asBefore(ctx, req, begin, known.Turn.Trace, c)
-	case NothingPending:
-		return Admission{Case: c, Begin: begin, Flow: workflow.Single("")}, nil
-	default:
-		begin.Continues = seen.WaitingTurn
-		if begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, signed(req.Answers, req.Auth.Actor), time.Now()); err != nil {
-			return Admission{}, err
-		}
-		decided, err := d.likeTrace(ctx, req, begin, seen.LastTrace)
-		decided.Case, decided.Pending = c, seen.Pending
-		return decided, err
-	}
+	decided, err := d.likeTrace(ctx, req, begin, seen.LastTrace)
+	decided.Case, decided.Pending = ContinueTurn, seen.Pending
+	return decided, err
 }
 
 // signed returns answers as the orchestrator passes them on: it alone says who gave them, and whether
@@ -55,18 +51,12 @@ func signed(answers []execution.Answer, actor string) []execution.Answer {
 	return all
 }
 
-func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
-	defer cancel()
-	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return d.Memory.GetSession(ctx, ref) })
-}
-
-// likeTrace has a turn handled as the turn of a trace was.
+// likeTrace is the admission of a turn that is handled as another trace was.
 func (d *Decider) likeTrace(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	ref := trace.Ref{Tenant: req.Tenant, Trace: traceID}
-	found, err := retry.Do(ctx, func(ctx context.Context) (trace.Running, error) { return d.Traces.Store().Load(ctx, ref) })
+	found, err := d.loadTrace(ctx, ref)
 	switch {
 	case failure.Is(err, failure.NotFound):
 		return Admission{Begin: begin, Flow: workflow.Single(""), TargetErr: errTraceGone}, nil
@@ -81,6 +71,21 @@ func (d *Decider) likeTrace(ctx context.Context, req request.Request, begin memo
 	}
 	decided.Since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
 	return decided, err
+}
+
+// withChoicesOf returns the labels of a turn that continues the turn of a trace: it inherits the choices
+// of that one, and of those that it had inherited from.
+func (d *Decider) withChoicesOf(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
+	for after := uint64(0); ; {
+		page, err := d.eventPage(ctx, ref, after)
+		if err != nil {
+			return labels, err
+		}
+		if labels, err = labels.WithChoices(trace.Choices(page)); err != nil || len(page) < eventPage {
+			return labels, err
+		}
+		after = page[len(page)-1].GetSequence()
+	}
 }
 
 // ErrNothingPending rejects answers when no call is pending.

@@ -1,0 +1,181 @@
+package decide
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// Memory is what decisions need of the memory service.
+type Memory interface {
+	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
+	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
+	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
+	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
+}
+
+// Locate returns a request with its session. A request that resumes a trace belongs to the session of that.
+func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Request, error) {
+	if !req.From.IsResume() {
+		return req, nil
+	}
+	found, err := d.earlier(ctx, req)
+	if err != nil {
+		return req, err
+	}
+	of := found.Record.GetSessionId()
+	if req.Session != "" && req.Session != of {
+		return req, failure.Newf(failure.UserInvalidInput, op,
+			"session_id: the trace is of session %s, in which its turn is resumed; leave it empty, or fork", of).With("fields", "session_id")
+	}
+	req.Session = of
+	return req, nil
+}
+
+// stored is what the memory service has for a request that is no text.
+type stored struct {
+	session session.Session // only for answers
+	found   Found
+	turn    session.Turn // that the request stands for, unless it is Absent
+	tried   Try          // the first try to begin the turn, if it is Doubtful
+}
+
+// lookup asks the memory service for what a request depends on, and changes nothing.
+func (d *Decider) lookup(ctx context.Context, req request.Request, kind Kind, begin memory.Begin) (s stored, err error) {
+	if kind == Answers {
+		if s.session, err = d.session(ctx, req.Ref()); err != nil {
+			return s, err
+		}
+	}
+	known, found, err := d.Known(ctx, begin)
+	if err != nil && (found != Absent || kind == Answers && s.session.User != req.User) {
+		return s, err
+	}
+	s.found, s.turn = found, known.Turn
+	if tried, ok := d.InDoubt.Peek(begin.TurnID); ok && found != Absent && tried.Trace == known.Turn.Trace {
+		s.found, s.tried = Doubtful, tried
+	}
+	return s, nil
+}
+
+func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return d.Memory.GetSession(ctx, ref) })
+}
+
+// Known asks the memory service what it has of a turn, and changes nothing. The error is not_found when
+// the turn is Absent; any other error leaves open what there is.
+func (d *Decider) Known(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
+	begin.LookupOnly = true
+	begun, err := d.Ask(ctx, begin)
+	switch {
+	case failure.Is(err, failure.NotFound):
+		return begun, Absent, err
+	case err != nil:
+		return begun, "", err
+	case begun.Status == memory.StatusClosed:
+		return begun, Closed, nil
+	case begun.Status == memory.StatusOpen && begun.LeaseLeft == 0:
+		return begun, Abandoned, nil
+	default:
+		return begun, Held, nil
+	}
+}
+
+// Ask asks the memory service for a turn.
+func (d *Decider) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	if begin.LookupOnly {
+		begin.Message.Attachments = nil // nothing is stored
+	}
+	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return d.Memory.BeginTurn(ctx, begin) })
+}
+
+// earlier is the trace from which a request continues. A trace of another user is not found.
+func (d *Decider) earlier(ctx context.Context, req request.Request) (trace.Running, error) {
+	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
+	if failure.Is(err, failure.NotFound) || err == nil && found.Terms.User != req.User {
+		return trace.Running{}, failure.Newf(failure.NotFound, op,
+			"trace_id: no trace %s is known; traces are kept for a while after they end", req.From.Trace)
+	}
+	return found, err
+}
+
+// loadTrace reads a trace. Mode: not_found.
+func (d *Decider) loadTrace(ctx context.Context, ref trace.Ref) (trace.Running, error) {
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	return retry.Do(ctx, func(ctx context.Context) (trace.Running, error) { return d.Traces.Store().Load(ctx, ref) })
+}
+
+// eventPage is how many events are read at once.
+const eventPage = 256
+
+// allEvents reads the events of a trace that has ended.
+func (d *Decider) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
+		page, err := d.eventPage(ctx, ref, after)
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			return nil, errNotContinued("its events are no longer kept", ref.Trace)
+		}
+		all = append(all, page...)
+	}
+	return all, nil
+}
+
+func (d *Decider) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
+	return retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+		return d.Traces.Store().Events(ctx, ref, after, eventPage)
+	})
+}
+
+// messagesUpTo are the messages of a session up to a sequence, as many as a forked session may have.
+func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
+	var all []conversation.Message
+	for from := max(0, last-memory.MaxWindow); from < last; {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
+			return d.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		all, from = append(all, page...), page[len(page)-1].Sequence
+	}
+	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
+}
+
+// sessionState is the state of a session as it is now, without the state of its user and tenant, and the source
+// of untrusted words in it. Older states are not kept.
+func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
+	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
+	if err != nil {
+		return nil, "", err
+	}
+	state = map[string]json.RawMessage{}
+	for key, value := range seen.Values {
+		if memory.ScopeOf(key) == memory.ScopeSession {
+			state[key] = value
+		}
+	}
+	return state, seen.Untrusted, nil
+}

@@ -1,0 +1,100 @@
+package decide
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
+)
+
+// past is what is known of the turn of an earlier trace.
+type past struct {
+	ref     session.Ref
+	turn    session.Turn
+	account trace.Steps
+	// choices bind the new turn: all of them, or with a fork those before its step.
+	choices map[int]*troupev1.RoutingDecision
+}
+
+// loadPast reads the turn from the memory service, and from its trace what only that has.
+func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.Running) (past, error) {
+	record := found.Record
+	p := past{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
+	known, _, err := d.Known(ctx, memory.Begin{
+		Ref: p.ref, User: req.User, TurnID: record.GetTurnId(), TraceID: NewTraceID(), Fingerprint: found.Terms.Fingerprint,
+		LeaseTTL: lease.Duration, Window: 1,
+	})
+	if failure.Is(err, failure.NotFound, failure.SessionDeleted) {
+		return p, errNotContinued("what its turn had done is forgotten; say again what you want", record.GetTraceId())
+	}
+	if err != nil {
+		return p, err
+	}
+	p.turn = known.Turn
+	events, err := d.allEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
+	p.account, p.choices = trace.StepsOf(events), trace.Choices(eventsBefore(events, req.From.Step))
+	return p, err
+}
+
+// eventsBefore are the events up to the last one of the steps below a step; all of them for step 0. What
+// was chosen after that is chosen again.
+func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
+	if step == 0 {
+		return events
+	}
+	last := 0
+	for i, e := range events {
+		if of := max(int(e.GetStep()), int(e.GetRoutingDecision().GetNumber())); of > 0 && of < step {
+			last = i + 1
+		}
+	}
+	return events[:last]
+}
+
+// finished are the results of the finished steps, by number: those that were committed, and those that
+// failed and that the turn survived.
+func (p past) finished() []execution.Result {
+	all := slices.Clone(p.turn.Steps)
+	for step, r := range p.account.Finished {
+		known := slices.ContainsFunc(all, func(r execution.Result) bool { return r.Step == step })
+		if r.GetFailure() != nil && p.account.Tolerated[step] && !known {
+			all = append(all, wire.ResultFromProto(r))
+		}
+	}
+	slices.SortFunc(all, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
+	return all
+}
+
+// stepsBelow are the results of the steps below one, all of which must have finished.
+func (p past) stepsBelow(step int) ([]execution.Result, error) {
+	finished := p.finished()
+	last := 0
+	for _, r := range finished {
+		last = max(last, r.Step)
+	}
+	for n := range p.account.Finished {
+		last = max(last, n)
+	}
+	for n := range p.account.Open {
+		last = max(last, n)
+	}
+	if step > last {
+		return nil, failure.Newf(failure.UserInvalidInput, op,
+			"from.step: the trace has no step %d; its last one is %d", step, last).With("fields", "from.step")
+	}
+	finished = slices.DeleteFunc(finished, func(r execution.Result) bool { return r.Step >= step })
+	if len(finished) < step-1 {
+		return nil, failure.Newf(failure.UserInvalidInput, op,
+			"from.step: not all steps below %d came to an end; name the first that failed, or one before it", step).With("fields", "from.step")
+	}
+	return finished, nil
+}

@@ -1,0 +1,38 @@
+package decide
+
+import (
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// WithTarget is an admission whose turn is handled by a target. Its case is left to the caller.
+func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
+	return d.withTarget("", begin, target)
+}
+
+func (d *Decider) withTarget(c Case, begin memory.Begin, target string) Admission {
+	decided := Admission{Case: c, Begin: begin}
+	decided.Flow, decided.Target, decided.TargetErr = d.Resolve(target)
+	decided.Begin.Window = decided.Flow.Window
+	return decided
+}
+
+// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown
+// agent is not rejected while the registry was never read, because it may be there.
+func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
+	flow, ok := d.Workflows.Find(target)
+	switch {
+	case ok:
+		return flow, flow.Name, nil
+	case target == "":
+		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
+	case d.Roster.Knows(target) || d.Workflows.UsesAgent(target):
+		return workflow.Single(target), target, nil
+	case !d.Roster.IsFilled():
+		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
+	default:
+		return workflow.Single(""), "", failure.Newf(failure.NotFound, op,
+			"target: no workflow or agent is called %q; see ListAgents", target).With("target", target)
+	}
+}
