@@ -87,7 +87,7 @@ func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, labelled(plain, blue))
-	_, _, err := runner.admit.Admit(t.Context(), plain)
+	_, err := runner.admit.Admit(t.Context(), plain)
 	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
 
 	ref := trace.Ref{Trace: events[0].GetTraceId()}

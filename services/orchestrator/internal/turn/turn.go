@@ -28,14 +28,11 @@ import (
 	"iter"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
@@ -75,7 +72,6 @@ type Runner struct {
 	cfg     Config
 	active  *active.Table
 	drain   *active.Drain
-	closer  *conclude.Closer
 	admit   *admit.Admitter
 	adopter *takeover.Adopter
 }
@@ -87,7 +83,8 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.closer, err = conclude.New(publisher, cfg.Telemetry); err != nil {
+	closer, err := conclude.New(publisher, cfg.Telemetry)
+	if err != nil {
 		return nil, err
 	}
 	steps, err := step.New(step.Config{
@@ -98,7 +95,7 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	driver := run.New(run.Config{
-		Memory: cfg.Memory, Renewal: cfg.renewal, Publisher: publisher, Closer: r.closer, Steps: steps,
+		Memory: cfg.Memory, Renewal: cfg.renewal, Publisher: publisher, Closer: closer, Steps: steps,
 		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Roster.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
 	})
 	decider := &decide.Decider{
@@ -106,13 +103,13 @@ func New(cfg Config) (*Runner, error) {
 	}
 	if r.admit, err = admit.New(admit.Config{
 		Timeout: cfg.Timeout, Traces: cfg.Traces, Decider: decider,
-		Gate: cfg.Gate, Active: r.active, Drain: r.drain, Driver: driver, Telemetry: cfg.Telemetry,
+		Gate: cfg.Gate, Active: r.active, Drain: r.drain, Driver: driver, Closer: closer, Telemetry: cfg.Telemetry,
 	}); err != nil {
 		return nil, err
 	}
 	r.adopter, err = takeover.New(takeover.Config{
 		Traces: cfg.Traces, Roster: cfg.Roster, Gate: cfg.Gate, Active: r.active, Drain: r.drain,
-		Memory: cfg.Memory, Decider: decider, Closer: r.closer, Driver: driver, Telemetry: cfg.Telemetry,
+		Memory: cfg.Memory, Decider: decider, Closer: closer, Driver: driver, Telemetry: cfg.Telemetry,
 	})
 	return r, err
 }
@@ -123,15 +120,11 @@ func New(cfg Config) (*Runner, error) {
 // When the consumer stops, the turn goes on.
 func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
-		req, begun, err := r.admit.Admit(ctx, req)
+		begun, err := r.admit.Admit(ctx, req)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		if begun.Status == memory.StatusClosed {
-			r.endOrphan(ctx, req, begun.Turn)
-		}
-		req.Files = nil // the session has them; watching may take long
 		first := true
 		for e, err := range r.cfg.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
 			if first && failure.Is(err, failure.NotFound) {
@@ -143,16 +136,6 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 				return
 			}
 		}
-	}
-}
-
-// endOrphan ends the trace of a closed turn whose owner went away before it stored the last event.
-func (r *Runner) endOrphan(ctx context.Context, req request.Request, closed session.Turn) {
-	_, err := admit.Once(ctx, r.admit, "end trace "+closed.Trace, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.closer.EndOrphan(ctx, req, req.Fingerprint(), closed)
-	})
-	if err != nil && !failure.Is(err, failure.NotFound) {
-		r.cfg.Telemetry.Log.Warn("trace of a closed turn not ended", zap.String("trace", closed.Trace), zap.Error(err))
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package admit turns a request into a turn that was begun, or finds the turn that the request stands
 // for. A request goes down through this package once:
 //
-//	admit.go   Admit: find the session, and wait for it if another turn is open (queue.go)
+//	admit.go   Admit: find the session, wait for it if another turn is open (queue.go), and end the trace of a closed turn
 //	once.go    concurrent calls for the same request are one
 //	permit.go  wait for a permit of the admission controller, unless the turn is known
 //	decide     package decide says what the request is, by its table of cases
@@ -18,11 +18,13 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
@@ -44,6 +46,7 @@ type Config struct {
 	Active    *active.Table
 	Drain     *active.Drain
 	Driver    *run.Driver
+	Closer    *conclude.Closer
 	Telemetry *telemetry.Telemetry
 }
 
@@ -70,27 +73,29 @@ func New(cfg Config) (*Admitter, error) {
 	}, err
 }
 
-// Admit begins the turn of a request and starts driving it, or finds the turn. It returns the request with
-// its session, and without its credentials.
+// Admit begins the turn of a request and starts driving it, or finds the turn. A found turn that is closed has
+// the end of its trace stored first.
 //
 // While another turn of the session is open Admit does what OnBusy says. A request waits no longer than its
 // turn may take, and only as long as its caller does. A request that does not wait never overtakes requests
 // that do. Answers interrupt no turn. An error means that no turn was begun, unless it is system_network or
 // system_timeout, which leave that open.
-func (a *Admitter) Admit(ctx context.Context, req request.Request) (request.Request, memory.Begun, error) {
+func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.Begun, error) {
 	req, err := a.Decider.Locate(ctx, req)
 	if err != nil {
-		return req, memory.Begun{}, err
+		return memory.Begun{}, err
 	}
-	req.Root = request.RootOf(req.Parent)
 	if req.IsAnswer() && req.OnBusy == request.Interrupt {
 		req.OnBusy = request.Enqueue // the open turn may be the one that continues with another answer
 	}
 	begun, err := a.admit(ctx, req)
-	req.Auth = execution.Auth{} // the turn has it; a watcher needs none
-	return req, begun, err
+	if err == nil && begun.Status == memory.StatusClosed {
+		a.endOrphan(ctx, req, begun.Turn)
+	}
+	return begun, err
 }
 
+// admit begins the turn at once, or waits for the session if the request may wait.
 func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun, error) {
 	queued := a.Active.Waiting(req.Ref()) > 0
 	switch {
@@ -111,4 +116,15 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 	}
 	defer a.Active.Leave(req.Ref(), position)
 	return a.waitForSession(ctx, req, position)
+}
+
+// endOrphan ends the trace of a closed turn whose owner went away before it stored the last event. Concurrent
+// requests for the turn do that once.
+func (a *Admitter) endOrphan(ctx context.Context, req request.Request, closed session.Turn) {
+	_, err := once(ctx, a, "end trace "+closed.Trace, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, a.Closer.EndOrphan(ctx, req, req.Fingerprint(), closed)
+	})
+	if err != nil && !failure.Is(err, failure.NotFound) {
+		a.log.Warn("trace of a closed turn not ended", zap.String("trace", closed.Trace), zap.Error(err))
+	}
 }

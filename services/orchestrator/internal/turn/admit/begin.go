@@ -35,29 +35,18 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if err != nil {
 		return memory.Begun{}, err
 	}
-	allowed, err := req.Allowance(decided.Flow.Budget, decided.Labels)
-	if err != nil {
+	if req, err = withLabels(req, decided); err != nil {
 		return memory.Begun{}, err
 	}
-	req.Labels = req.OrElse(decided.Labels)
-	req.Labels.Budget = allowed.Stored(decided.Flow.Budget)
 	ctx = rpc.InRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
 	begun, err := a.beginTurn(ctx, req, &decided)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return begun, err
 	}
 	if req.IsAnswer() {
-		req.Text = lastUserText(begun.History)
 		a.logAnswers(ctx, req, decided)
 	}
-	if req.From != (request.From{}) {
-		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
-		// The memory service has these now, also for an orchestrator that takes the turn over.
-		decided.Begin.Resumes, decided.Begin.Inherited, decided.Begin.Copy = "", nil, nil
-	}
-	req.Files = Attachments(begun) // their bytes are in the memory service now
-	decided.Begin.Message.Attachments = req.Files
-	if err := a.Driver.Start(ctx, a.begun(req, decided, begun, permit)); err != nil {
+	if err := a.Driver.Start(ctx, a.toRun(req, decided, begun, permit)); err != nil {
 		a.Decider.InDoubt.Note(decided, err)
 		return begun, err
 	}
@@ -65,14 +54,15 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	return begun, nil
 }
 
-// begun is the turn to drive.
-func (a *Admitter) begun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.Begun {
-	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
-	return run.Begun{
-		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Said:  assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
-		Rerun: decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
+// withLabels returns a request with the labels of the turn that it continues, and with what its turn may use.
+func withLabels(req request.Request, decided decide.Admission) (request.Request, error) {
+	allowed, err := req.Allowance(decided.Flow.Budget, decided.Labels)
+	if err != nil {
+		return req, err
 	}
+	req.Labels = req.OrElse(decided.Labels)
+	req.Labels.Budget = allowed.Stored(decided.Flow.Budget)
+	return req, nil
 }
 
 // beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
@@ -93,6 +83,26 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 		return begun, decide.ErrSessionMoved(req.From.Trace)
 	}
 	return begun, err
+}
+
+// toRun is the begun turn as it is driven. What the memory service has by now is not sent to it again, also not
+// by an orchestrator that takes the turn over: files, and what the turn inherits.
+func (a *Admitter) toRun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.Begun {
+	switch decide.KindOf(req) {
+	case decide.Answers:
+		req.Text = lastUserText(begun.History)
+	case decide.Resume, decide.Fork:
+		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
+		decided.Begin.Resumes, decided.Begin.Inherited, decided.Begin.Copy = "", nil, nil
+	}
+	req.Files = Attachments(begun)
+	decided.Begin.Message.Attachments = req.Files
+	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
+	return run.Begun{
+		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
+		Said:  assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
+		Rerun: decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
+	}
 }
 
 // Attachments are the files that came with the message of a turn, as the session has them.

@@ -24,8 +24,10 @@ type Memory interface {
 	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
 }
 
-// Locate returns a request with its session. A request that resumes a trace belongs to the session of that.
+// Locate returns a request with its run, and with its session: a request that resumes a trace belongs to the
+// session of that.
 func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Request, error) {
+	req.Root = request.RootOf(req.Parent)
 	if !req.From.IsResume() {
 		return req, nil
 	}
