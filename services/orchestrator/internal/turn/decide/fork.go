@@ -39,20 +39,11 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	if err != nil {
 		return Admission{}, err
 	}
-	first := -1 // the message of the turn
-	for i, m := range messages {
-		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn <= p.turn.Number {
-			first = i
-		}
-	}
-	if first < 0 {
-		return Admission{}, errNotContinued("the message with which its turn began is no longer in the session", req.From.Trace)
+	first, err := firstMessage(messages, p.turn.Number, req)
+	if err != nil {
+		return Admission{}, err
 	}
 	said := messages[first]
-	if len(said.Attachments) > 0 && len(req.Files) == 0 {
-		return Admission{}, failure.New(failure.UserInvalidInput, op,
-			"parts: the message of the trace had files, which stay with its session; send them again with the fork").With("fields", "parts")
-	}
 	if req.Text != "" {
 		said.Text = req.Text
 	}
@@ -72,6 +63,21 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	// Words of that source may be in the state, and in messages that are not copied.
 	decided.Begin.Message = conversation.Behind(untrusted, []conversation.Message{decided.Begin.Message})[0]
 	return decided, nil
+}
+
+// firstMessage is the index of the message with which a turn began, among the messages up to its end.
+func firstMessage(messages []conversation.Message, turn int, req request.Request) (int, error) {
+	for i, m := range slices.Backward(messages) {
+		if m.Role != conversation.RoleUser || m.Author != "" || m.Turn > turn {
+			continue
+		}
+		if len(m.Attachments) > 0 && len(req.Files) == 0 {
+			return 0, failure.New(failure.UserInvalidInput, op,
+				"parts: the message of the trace had files, which stay with its session; send them again with the fork").With("fields", "parts")
+		}
+		return i, nil
+	}
+	return 0, errNotContinued("the message with which its turn began is no longer in the session", req.From.Trace)
 }
 
 // forkedLabels are the labels of a fork: it begins a run of its own, and what it runs again it also chooses
