@@ -12,19 +12,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/artifacts"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
 var ref = session.Ref{Tenant: "default", Session: "s"}
 
-// timed is a store whose clock stands still until it is moved.
-func timed(cfg Config) (store *Store, pass func(time.Duration)) {
+// newTimed returns a store whose clock moves only when pass is called.
+func newTimed(cfg Config) (store *Store, pass func(time.Duration)) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cfg.Clock = func() time.Time { return now }
 	return New(cfg), func(d time.Duration) { now = now.Add(d) }
 }
 
-func asking(turnID, trace string) memory.Begin {
+func newBegin(turnID, trace string) memory.Begin {
 	return memory.Begin{
 		Ref: ref, TurnID: turnID, TraceID: trace, Fingerprint: turnID, Message: conversation.User("hello"),
 		LeaseTTL: time.Minute, Window: 10,
@@ -38,47 +39,47 @@ func begin(t *testing.T, s *Store, b memory.Begin) memory.Begun {
 	return begun
 }
 
-func TestStore_LeaseRunsOutByItsClock(t *testing.T) {
-	s, pass := timed(Config{})
-	first := begin(t, s, asking("t1", "one"))
+func TestStore_LeaseExpiresByItsClock(t *testing.T) {
+	s, pass := newTimed(Config{})
+	first := begin(t, s, newBegin("t1", "one"))
 	pass(time.Minute - time.Millisecond)
-	found := begin(t, s, asking("t1", "two"))
+	found := begin(t, s, newBegin("t1", "two"))
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, time.Millisecond, found.LeaseLeft)
-	_, err := s.BeginTurn(t.Context(), asking("t2", "two"))
+	_, err := s.BeginTurn(t.Context(), newBegin("t2", "two"))
 	require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
 
 	h := memory.Lease{Ref: ref, TurnID: "t1", Epoch: first.Turn.Epoch}
 	require.NoError(t, s.RenewTurn(t.Context(), h, time.Minute))
 	pass(time.Minute - time.Millisecond)
-	require.Equal(t, memory.StatusOpen, begin(t, s, asking("t1", "two")).Status)
+	require.Equal(t, memory.StatusOpen, begin(t, s, newBegin("t1", "two")).Status)
 	pass(time.Millisecond)
-	taken := begin(t, s, asking("t1", "two"))
+	taken := begin(t, s, newBegin("t1", "two"))
 	require.Equal(t, memory.StatusBegun, taken.Status)
 	require.Equal(t, 2, taken.Turn.Attempt)
 	require.True(t, failure.Is(s.RenewTurn(t.Context(), h, time.Minute), failure.Fenced))
 }
 
 func TestStore_ForgetsTurnsAfterRetention(t *testing.T) {
-	s, pass := timed(Config{})
-	turn := begin(t, s, asking("t1", "one")).Turn
+	s, pass := newTimed(Config{})
+	turn := begin(t, s, newBegin("t1", "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
 	})
 	require.NoError(t, err)
 	pass(memory.Retention - time.Millisecond)
-	require.Equal(t, memory.StatusClosed, begin(t, s, asking("t1", "one")).Status)
+	require.Equal(t, memory.StatusClosed, begin(t, s, newBegin("t1", "one")).Status)
 	pass(time.Millisecond)
-	again := begin(t, s, asking("t1", "one"))
+	again := begin(t, s, newBegin("t1", "one"))
 	require.Equal(t, memory.StatusBegun, again.Status)
 	require.Equal(t, 2, again.Turn.Number)
 	pass(2 * memory.Retention)
-	require.Equal(t, memory.StatusBegun, begin(t, s, asking("t1", "two")).Status, "an open turn is never forgotten")
+	require.Equal(t, memory.StatusBegun, begin(t, s, newBegin("t1", "two")).Status, "an open turn is never forgotten")
 }
 
-func TestStore_ForgetsWhatItRecorded(t *testing.T) {
-	s, pass := timed(Config{KeepJournals: time.Hour})
-	turn := begin(t, s, asking("t1", "one")).Turn
+func TestStore_ForgetsRecordings(t *testing.T) {
+	s, pass := newTimed(Config{KeepJournals: time.Hour})
+	turn := begin(t, s, newBegin("t1", "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
 		Journal: []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hi")}},
@@ -94,10 +95,10 @@ func TestStore_ForgetsWhatItRecorded(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// asked is a turn whose call waits.
-func asked(t *testing.T, s *Store, turnID string) {
+// commitWaiting makes a turn whose call waits.
+func commitWaiting(t *testing.T, s *Store, turnID string) {
 	t.Helper()
-	turn := begin(t, s, asking(turnID, "one")).Turn
+	turn := begin(t, s, newBegin(turnID, "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: turnID, Epoch: turn.Epoch, Base: turn.Sequence, Outcome: session.OutcomeInputRequired,
 		Result: execution.Result{Step: 1, Agent: "echo", Pending: []execution.Pending{{ID: "1-1-2", Tool: "send_mail"}}},
@@ -105,10 +106,10 @@ func asked(t *testing.T, s *Store, turnID string) {
 	require.NoError(t, err)
 }
 
-func TestStore_ForgetsWhatWaitsAfterRetention(t *testing.T) {
-	s, pass := timed(Config{})
-	asked(t, s, "t1")
-	answering := asking("t2", "two")
+func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
+	s, pass := newTimed(Config{})
+	commitWaiting(t, s, "t1")
+	answering := newBegin("t2", "two")
 	answering.Continues, answering.Message = "t1", conversation.Message{}
 	pass(memory.Retention - time.Millisecond)
 	found, err := s.GetSession(t.Context(), ref)
@@ -123,8 +124,8 @@ func TestStore_ForgetsWhatWaitsAfterRetention(t *testing.T) {
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	require.ErrorContains(t, err, "waited too long")
 
-	// Once answered, it is never too late to take the turn over.
-	asked(t, s, "t3")
+	// A turn that continued it can be taken over at any time.
+	commitWaiting(t, s, "t3")
 	answering.TurnID, answering.Continues = "t4", "t3"
 	begin(t, s, answering)
 	pass(2 * memory.Retention)
@@ -132,28 +133,28 @@ func TestStore_ForgetsWhatWaitsAfterRetention(t *testing.T) {
 	require.Equal(t, 3, begin(t, s, answering).Turn.Attempt)
 }
 
-func TestStore_ForgetsTheMarkAfterRetention(t *testing.T) {
-	s, pass := timed(Config{})
-	begin(t, s, asking("t1", "one"))
-	require.NoError(t, deleted(t, s))
+func TestStore_ForgetsDeletedSessionsAfterRetention(t *testing.T) {
+	s, pass := newTimed(Config{})
+	begin(t, s, newBegin("t1", "one"))
+	require.NoError(t, deleteSession(t, s))
 	pass(memory.Retention - time.Millisecond)
-	require.NoError(t, deleted(t, s))
-	_, err := s.BeginTurn(t.Context(), asking("t1", "one"))
+	require.NoError(t, deleteSession(t, s))
+	_, err := s.BeginTurn(t.Context(), newBegin("t1", "one"))
 	require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
 	pass(time.Millisecond)
-	require.True(t, failure.Is(deleted(t, s), failure.NotFound))
-	require.Equal(t, 1, begin(t, s, asking("t1", "one")).Turn.Number)
+	require.True(t, failure.Is(deleteSession(t, s), failure.NotFound))
+	require.Equal(t, 1, begin(t, s, newBegin("t1", "one")).Turn.Number)
 }
 
-func deleted(t *testing.T, s *Store) error {
+func deleteSession(t *testing.T, s *Store) error {
 	t.Helper()
 	_, err := s.DeleteSession(t.Context(), ref)
 	return err
 }
 
-func TestStore_ForgetsWhatWasStagedAfterADay(t *testing.T) {
-	s, pass := timed(Config{})
-	turn := begin(t, s, asking("t1", "one")).Turn
+func TestStore_ForgetsStagedContentAfterADay(t *testing.T) {
+	s, pass := newTimed(Config{})
+	turn := begin(t, s, newBegin("t1", "one")).Turn
 	h := memory.Lease{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}
 	sum := sha256.Sum256([]byte("hello"))
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: 5}
@@ -163,21 +164,21 @@ func TestStore_ForgetsWhatWasStagedAfterADay(t *testing.T) {
 		return n
 	}
 	require.NoError(t, s.AppendArtifact(t.Context(), h, c, 0, []byte("hello")))
-	pass(stagedFor - time.Millisecond)
+	pass(artifacts.StagingTime - time.Millisecond)
 	require.EqualValues(t, 5, stored())
 	pass(time.Millisecond)
 	require.Zero(t, stored())
 	require.NoError(t, s.AppendArtifact(t.Context(), h, c, 0, []byte("hello")))
 	_, err := s.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: "a"})
 	require.NoError(t, err)
-	pass(10 * stagedFor)
+	pass(10 * artifacts.StagingTime)
 	require.EqualValues(t, 5, stored(), "an artifact has it")
 }
 
 func TestStore_GenerationRaisesEpochs(t *testing.T) {
-	s, _ := timed(Config{Generation: 2})
-	require.EqualValues(t, 2<<32, begin(t, s, asking("t1", "one")).Turn.Epoch)
-	b := asking("t1", "one")
+	s, _ := newTimed(Config{Generation: 2})
+	require.EqualValues(t, 2<<32, begin(t, s, newBegin("t1", "one")).Turn.Epoch)
+	b := newBegin("t1", "one")
 	b.LostEpoch = 2 << 32
 	require.EqualValues(t, 2<<32+1, begin(t, s, b).Turn.Epoch)
 }

@@ -15,13 +15,13 @@ func TestStore(t *testing.T) {
 	})
 }
 
-func TestStore_Recorded(t *testing.T) {
+func TestStore_KeepJournals(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return New(Config{KeepJournals: memorytest.KeepJournals}) })
 }
 
-// TestStore_IsLikeItself is a check of Differ: of two stores that are the same it says so,
-// and it gets to hear every reply.
-func TestStore_IsLikeItself(t *testing.T) {
+// TestStore_EqualsItself checks memorytest.Compare: two equal stores do not differ, and all kinds of
+// replies occur.
+func TestStore_EqualsItself(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	}

@@ -18,52 +18,51 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// TestDivergence_FindsMutants gives the comparison stores with one thing wrong each, as a
-// store under test may have it.
-func TestDivergence_FindsMutants(t *testing.T) {
+// TestFirstDifference_FindsMutants compares the store with stores that have one fault each.
+func TestFirstDifference_FindsMutants(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	}
-	for name, wrong := range map[string]memory.Store{
-		"a lost epoch is ignored":             patient{open()},
-		"a lost epoch takes over each time":   eager{open()},
-		"a release does nothing":              clinging{open()},
-		"a turn that goes on says something":  chatty{open()},
-		"a commit's state is left out":        stateless{open()},
-		"a failed turn says nothing":          silent{open()},
-		"a request is made again":             repeating{open()},
-		"a stale epoch writes state":          unfenced{open()},
-		"an entry is overwritten":             careless{open()},
-		"a window has a message too many":     generous{open()},
-		"a compaction keeps too little":       greedy{open()},
-		"a clear leaves the state":            tidy{open()},
-		"a deleted artifact is still there":   hoarding{open()},
-		"a version is made for equal content": prolific{open()},
-		"answers are not kept":                deaf{open()},
-		"what does not wait goes on":          obliging{open()},
-		"a turn goes on without a journal":    &forgetful{Store: open(), gone: map[string]bool{}},
-		"what waits is not told":              discreet{open()},
-		"what waits goes on unasked":          stubborn{open()},
-		"what is a user's is the session's":   selfish{open()},
+	for name, mutant := range map[string]memory.Store{
+		"a lost epoch is ignored":                      lostEpochIgnored{open()},
+		"a lost epoch takes over each time":            lostEpochRepeated{open()},
+		"a release does nothing":                       releaseIgnored{open()},
+		"a turn that continues adds a message":         messageAdded{open()},
+		"a commit's state is dropped":                  commitStateDropped{open()},
+		"a failed turn loses its partial message":      partialMessageDropped{open()},
+		"a repeated request changes state again":       stateRepeated{open()},
+		"a stale epoch writes state":                   stateUnfenced{open()},
+		"an entry is overwritten":                      nondeterminismIgnored{open()},
+		"a window has a message too many":              windowTooLong{open()},
+		"a compaction keeps too little":                compactionTooShort{open()},
+		"a cleared session keeps its state":            stateNotCleared{open()},
+		"a deleted artifact stays":                     artifactNotDeleted{open()},
+		"a version is made for equal content":          equalContentAdded{open()},
+		"answers are dropped":                          answersDropped{open()},
+		"a turn that does not wait is continued":       notWaitingContinued{open()},
+		"a turn continues without the journal":         &journalDropped{Store: open(), gone: map[string]bool{}},
+		"waiting calls are not returned":               pendingHidden{open()},
+		"a new turn continues the waiting one unasked": continuedUnasked{open()},
+		"a user's artifact belongs to the session":     userArtifactOfSession{open()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := memorytest.FirstDifference(t.Context(), open(), wrong, 20_000, 1)
+			_, err := memorytest.FirstDifference(t.Context(), open(), mutant, 20_000, 1)
 			require.Error(t, err)
 		})
 	}
 }
 
-type patient struct{ memory.Store }
+type lostEpochIgnored struct{ memory.Store }
 
-func (s patient) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s lostEpochIgnored) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	b.LostEpoch = 0
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type eager struct{ memory.Store }
+type lostEpochRepeated struct{ memory.Store }
 
-func (s eager) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s lostEpochRepeated) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if b.LostEpoch > 0 && begun.Status == memory.StatusBegun && begun.Turn.Epoch > b.LostEpoch {
 		b.LostEpoch = begun.Turn.Epoch
@@ -72,29 +71,29 @@ func (s eager) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, err
 	return begun, err
 }
 
-type chatty struct{ memory.Store }
+type messageAdded struct{ memory.Store }
 
-func (s chatty) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s messageAdded) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	b.Message.Role = conversation.RoleUser
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type clinging struct{ memory.Store }
+type releaseIgnored struct{ memory.Store }
 
-func (s clinging) ReleaseTurn(ctx context.Context, h memory.Lease) error {
+func (s releaseIgnored) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 	return s.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 }
 
-type stateless struct{ memory.Store }
+type commitStateDropped struct{ memory.Store }
 
-func (s stateless) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (s commitStateDropped) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	c.State = nil
 	return s.Store.CommitStep(ctx, c)
 }
 
-type selfish struct{ memory.Store }
+type userArtifactOfSession struct{ memory.Store }
 
-func (s selfish) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (s userArtifactOfSession) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	name := a.Name
 	a.Name = strings.TrimPrefix(a.Name, "user:")
 	put, err := s.Store.PutArtifact(ctx, h, a)
@@ -102,34 +101,34 @@ func (s selfish) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artif
 	return put, err
 }
 
-type silent struct{ memory.Store }
+type partialMessageDropped struct{ memory.Store }
 
-func (s silent) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	mute := make([]execution.Entry, len(entries))
+func (s partialMessageDropped) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	withoutReplies := make([]execution.Entry, len(entries))
 	for i, e := range entries {
 		e.Reply = conversation.Message{}
-		mute[i] = e
+		withoutReplies[i] = e
 	}
-	return s.Store.Record(ctx, h, step, mute)
+	return s.Store.Record(ctx, h, step, withoutReplies)
 }
 
-type repeating struct{ memory.Store }
+type stateRepeated struct{ memory.Store }
 
-func (s repeating) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+func (s stateRepeated) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	u.RequestID = rand.Text()
 	return s.Store.UpdateState(ctx, u)
 }
 
-type unfenced struct{ memory.Store }
+type stateUnfenced struct{ memory.Store }
 
-func (s unfenced) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+func (s stateUnfenced) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	u.TurnID = ""
 	return s.Store.UpdateState(ctx, u)
 }
 
-type careless struct{ memory.Store }
+type nondeterminismIgnored struct{ memory.Store }
 
-func (s careless) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (s nondeterminismIgnored) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	err := s.Store.Record(ctx, h, step, entries)
 	if failure.Is(err, failure.Nondeterminism) {
 		return nil
@@ -137,23 +136,23 @@ func (s careless) Record(ctx context.Context, h memory.Lease, step int, entries 
 	return err
 }
 
-type generous struct{ memory.Store }
+type windowTooLong struct{ memory.Store }
 
-func (s generous) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s windowTooLong) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	b.Window++
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type greedy struct{ memory.Store }
+type compactionTooShort struct{ memory.Store }
 
-func (s greedy) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+func (s compactionTooShort) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	c.Keep = max(1, c.Keep-1)
 	return s.Store.CompactSession(ctx, c)
 }
 
-type tidy struct{ memory.Store }
+type stateNotCleared struct{ memory.Store }
 
-func (s tidy) ClearSession(ctx context.Context, ref session.Ref) error {
+func (s stateNotCleared) ClearSession(ctx context.Context, ref session.Ref) error {
 	was, err := s.GetState(ctx, ref)
 	if err != nil {
 		return err
@@ -171,15 +170,15 @@ func (s tidy) ClearSession(ctx context.Context, ref session.Ref) error {
 	return nil
 }
 
-type hoarding struct{ memory.Store }
+type artifactNotDeleted struct{ memory.Store }
 
-func (s hoarding) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
+func (s artifactNotDeleted) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
 	return s.RenewTurn(ctx, h, time.Minute)
 }
 
-type prolific struct{ memory.Store }
+type equalContentAdded struct{ memory.Store }
 
-func (s prolific) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (s equalContentAdded) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	if latest, err := s.GetArtifact(ctx, h.Ref, a.Name, 0); err == nil && latest.Content == a.Content && a.Size > 0 {
 		if err := s.DeleteArtifact(ctx, h, a.Name, latest.Version); err != nil {
 			return memory.Artifact{}, err
@@ -188,18 +187,18 @@ func (s prolific) PutArtifact(ctx context.Context, h memory.Lease, a memory.Arti
 	return s.Store.PutArtifact(ctx, h, a)
 }
 
-type deaf struct{ memory.Store }
+type answersDropped struct{ memory.Store }
 
-func (s deaf) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s answersDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	if b.Continues != "" {
 		b.Answers = nil
 	}
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type obliging struct{ memory.Store }
+type notWaitingContinued struct{ memory.Store }
 
-func (s obliging) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s notWaitingContinued) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if b.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
 		b.Continues, b.Answers = "", nil
@@ -208,12 +207,12 @@ func (s obliging) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, 
 	return begun, err
 }
 
-type forgetful struct {
+type journalDropped struct {
 	memory.Store
-	gone map[string]bool // turns that went on
+	gone map[string]bool // turns that continued another
 }
 
-func (s *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *journalDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if begun.Turn.Continues != "" {
 		s.gone[b.Ref.Session+begun.Turn.ID] = true
@@ -221,7 +220,7 @@ func (s *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 	return begun, err
 }
 
-func (s *forgetful) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+func (s *journalDropped) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	entries, err := s.Store.LoadJournal(ctx, h, step, after)
 	if s.gone[h.Ref.Session+h.TurnID] {
 		entries = nil
@@ -229,17 +228,17 @@ func (s *forgetful) LoadJournal(ctx context.Context, h memory.Lease, step, after
 	return entries, err
 }
 
-type discreet struct{ memory.Store }
+type pendingHidden struct{ memory.Store }
 
-func (s discreet) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+func (s pendingHidden) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	found, err := s.Store.GetSession(ctx, ref)
 	found.Pending = nil
 	return found, err
 }
 
-type stubborn struct{ memory.Store }
+type continuedUnasked struct{ memory.Store }
 
-func (s stubborn) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s continuedUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
 		b.Continues = found.WaitingTurn
 	}

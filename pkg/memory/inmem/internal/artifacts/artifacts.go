@@ -1,0 +1,139 @@
+// Package artifacts keeps the files that turns make, and the files of their messages.
+package artifacts
+
+import (
+	"context"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/storeerror"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Artifacts implements memory.Artifacts. It is safe for concurrent use.
+type Artifacts struct{ db *db.DB }
+
+// New returns the artifacts in a database.
+func New(d *db.DB) *Artifacts { return &Artifacts{d} }
+
+// PutArtifact implements memory.Artifacts.
+func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+	const op = "memory.PutArtifact"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
+	if err := checkEmpty(op, a.Content); err != nil {
+		return memory.Artifact{}, err
+	}
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, t, err := s.db.Held(op, lease)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	set := s.db.ArtifactsOf(lease.Ref, c, a.Name)
+	if set == nil {
+		return memory.Artifact{}, storeerror.NoUser(op, lease.Ref, a.Name)
+	}
+	stored := s.stored(c.Artifacts, a.Content)
+	if (stored < a.Size || c.Artifacts.Contents[a.Content] == nil) && !set.Refers(a.Content) {
+		return memory.Artifact{}, storeerror.WrongOffset(op, stored)
+	}
+	if latest, ok := set.Find(a.Name, 0); ok && latest.Content == a.Content {
+		unstage(c, set, a.Content)
+		return latest, nil
+	}
+	if len(set.Versions) == memory.MaxArtifacts || set.Bytes()+a.Size > memory.MaxSessionArtifacts {
+		return memory.Artifact{}, LimitExceeded(op, c)
+	}
+	if set.Contents[a.Content] == nil {
+		set.Contents[a.Content] = &db.Content{Bytes: c.Artifacts.Contents[a.Content].Bytes}
+	}
+	a = set.Add(a, t.ID, s.db.Now())
+	unstage(c, set, a.Content)
+	c.LastActivity = s.db.Now()
+	return a, nil
+}
+
+// unstage deletes a staged content from the session after it was put into the set of its user.
+func unstage(c *db.Session, set *db.ArtifactSet, put memory.Content) {
+	if set != c.Artifacts && !c.Artifacts.Refers(put) {
+		delete(c.Artifacts.Contents, put)
+	}
+}
+
+// GetArtifact implements memory.Artifacts.
+func (s *Artifacts) GetArtifact(_ context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
+	const op = "memory.GetArtifact"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get(op, ref)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	if set := s.db.ArtifactsOf(ref, c, name); set != nil {
+		if a, ok := set.Find(name, version); ok {
+			return a, nil
+		}
+	}
+	return memory.Artifact{}, failure.Newf(failure.NotFound, op, "session %s has no such version of the artifact %s; list its artifacts",
+		ref.Session, name).With("session_id", ref.Session).With("name", name)
+}
+
+// ListArtifacts implements memory.Artifacts.
+func (s *Artifacts) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.Artifact, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get("memory.ListArtifacts", ref)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(c.Artifacts.Versions)
+	if set := s.ofUser(ref, c); set != nil {
+		all = append(all, set.Versions...)
+	}
+	return db.SortArtifacts(all), nil
+}
+
+// ofUser returns the artifacts of the user of a session, or nil if it has no user.
+func (s *Artifacts) ofUser(ref session.Ref, c *db.Session) *db.ArtifactSet {
+	return s.db.ArtifactsOf(ref, c, string(memory.ScopeUser)+":")
+}
+
+// DeleteArtifact implements memory.Artifacts.
+func (s *Artifacts) DeleteArtifact(_ context.Context, lease memory.Lease, name string, version int) error {
+	const op = "memory.DeleteArtifact"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, _, err := s.db.Held(op, lease)
+	if err != nil {
+		return err
+	}
+	set := s.db.ArtifactsOf(lease.Ref, c, name)
+	if set == nil {
+		return storeerror.NoUser(op, lease.Ref, name)
+	}
+	var deleted []memory.Artifact
+	set.Versions = slices.DeleteFunc(set.Versions, func(a memory.Artifact) bool {
+		matches := a.Name == name && (version == 0 || a.Version == version)
+		if matches {
+			deleted = append(deleted, a)
+		}
+		return matches
+	})
+	for _, a := range deleted {
+		if !set.Refers(a.Content) {
+			delete(set.Contents, a.Content)
+		}
+	}
+	return nil
+}
+
+// LimitExceeded returns the error for artifacts that would exceed the limits.
+func LimitExceeded(op string, c *db.Session) error {
+	return failure.Newf(failure.ResourceQuota, op,
+		"the artifacts of session %s, or of its user, would be too many; it may hold %d versions and %d bytes: delete some",
+		c.ID, memory.MaxArtifacts, memory.MaxSessionArtifacts).With("session_id", c.ID)
+}

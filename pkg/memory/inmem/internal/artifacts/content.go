@@ -1,0 +1,128 @@
+package artifacts
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// StagingTime is how long a content waits for its artifact.
+const StagingTime = 24 * time.Hour
+
+// StageArtifact implements memory.Artifacts.
+func (s *Artifacts) StageArtifact(_ context.Context, lease memory.Lease, content memory.Content) (int64, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	_, stored, err := s.stage("memory.StageArtifact", lease, content)
+	return stored, err
+}
+
+// AppendArtifact implements memory.Artifacts.
+func (s *Artifacts) AppendArtifact(_ context.Context, lease memory.Lease, content memory.Content, offset int64, piece []byte) error {
+	const op = "memory.AppendArtifact"
+	s.db.Lock()
+	defer s.db.Unlock()
+	set, stored, err := s.stage(op, lease, content)
+	if err != nil {
+		return err
+	}
+	if next, err := content.CheckPiece(op, stored, offset, piece); !next {
+		return err
+	}
+	known := set.Contents[content]
+	known.Bytes = append(known.Bytes, piece...)
+	if int64(len(known.Bytes)) == content.Size && memory.ContentOf(known.Bytes) != content {
+		delete(set.Contents, content)
+		return wrongDigest(op, content)
+	}
+	return nil
+}
+
+// stage makes room for a content among the artifacts of the session. It returns them, and how many bytes
+// of the content are stored.
+func (s *Artifacts) stage(op string, lease memory.Lease, content memory.Content) (*db.ArtifactSet, int64, error) {
+	if err := checkEmpty(op, content); err != nil {
+		return nil, 0, err
+	}
+	c, _, err := s.db.Held(op, lease)
+	if err != nil {
+		return nil, 0, err
+	}
+	set := c.Artifacts
+	stored := s.stored(set, content)
+	if set.Contents[content] != nil && stored == content.Size {
+		return set, stored, nil
+	}
+	count, bytes := s.staged(set, func(other memory.Content) bool { return other == content })
+	if len(set.Versions)+count+1 > memory.MaxArtifacts || set.Bytes()+bytes+content.Size > memory.MaxSessionArtifacts {
+		return nil, 0, LimitExceeded(op, c)
+	}
+	if set.Contents[content] == nil {
+		set.Contents[content] = &db.Content{Staged: s.db.Now()}
+	}
+	return set, stored, nil
+}
+
+// staged counts the contents that wait for an artifact, and their bytes, without those that except
+// selects.
+func (s *Artifacts) staged(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
+	for content, known := range set.Contents {
+		if !except(content) && !set.Refers(content) && !s.db.Elapsed(known.Staged, StagingTime) {
+			count, bytes = count+1, bytes+content.Size
+		}
+	}
+	return count, bytes
+}
+
+// stored returns how many bytes of a content are stored. It deletes a content that was staged for too
+// long.
+func (s *Artifacts) stored(set *db.ArtifactSet, content memory.Content) int64 {
+	known := set.Contents[content]
+	if known == nil {
+		return 0
+	}
+	if !set.Refers(content) && s.db.Elapsed(known.Staged, StagingTime) {
+		delete(set.Contents, content)
+		return 0
+	}
+	return int64(len(known.Bytes))
+}
+
+// ReadArtifact implements memory.Artifacts.
+func (s *Artifacts) ReadArtifact(_ context.Context, ref session.Ref, content memory.Content, offset int64) ([]byte, error) {
+	const op = "memory.ReadArtifact"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get(op, ref)
+	if err != nil {
+		return nil, err
+	}
+	set := c.Artifacts
+	if ofUser := s.ofUser(ref, c); !set.Refers(content) && ofUser != nil {
+		set = ofUser
+	}
+	if !set.Refers(content) {
+		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list its artifacts",
+			ref.Session, content.SHA256).With("session_id", ref.Session)
+	}
+	end := min(offset+memory.ArtifactChunk, content.Size)
+	return slices.Clone(set.Contents[content].Bytes[min(offset, end):end]), nil
+}
+
+// checkEmpty rejects an empty content with the digest of another.
+func checkEmpty(op string, content memory.Content) error {
+	if content.Size == 0 && content != memory.ContentOf(nil) {
+		return wrongDigest(op, content)
+	}
+	return nil
+}
+
+func wrongDigest(op string, content memory.Content) error {
+	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s; send them again, from the first", content.SHA256).
+		With("sha256", content.SHA256)
+}

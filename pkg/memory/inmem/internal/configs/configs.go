@@ -1,0 +1,138 @@
+// Package configs keeps the configurations of agents.
+package configs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// Configs implements memory.Configs. It is safe for concurrent use.
+type Configs struct {
+	db      *db.DB             // whose lock guards byAgent
+	byAgent map[string]*config // as far as any was written
+}
+
+// New returns configurations that share the lock of a database.
+func New(d *db.DB) *Configs { return &Configs{d, map[string]*config{}} }
+
+// config is the configuration of one agent.
+type config struct {
+	memory.Configuration
+	changed map[string]int64 // by key, the version that set it
+	removed int64            // the last version that removed a key
+}
+
+func (c *config) snapshot() memory.Configuration {
+	out := c.Configuration
+	out.Values = maps.Clone(c.Values)
+	return out
+}
+
+// GetConfig implements memory.Configs.
+func (s *Configs) GetConfig(_ context.Context, agent string) (memory.Configuration, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	if c := s.byAgent[agent]; c != nil {
+		return c.snapshot(), nil
+	}
+	return memory.Configuration{}, nil
+}
+
+// PutConfig implements memory.Configs.
+func (s *Configs) PutConfig(_ context.Context, change memory.ConfigChange) (memory.Configuration, error) {
+	const op = "memory.PutConfig"
+	if err := memory.CheckConfig(op, change); err != nil {
+		return memory.Configuration{}, err
+	}
+	s.db.Lock()
+	defer s.db.Unlock()
+	c := s.byAgent[change.Agent]
+	if c == nil {
+		c = &config{Configuration: memory.Configuration{Values: map[string]json.RawMessage{}}, changed: map[string]int64{}}
+	}
+	delta := maps.Clone(change.Delta)
+	maps.DeleteFunc(delta, func(key string, value json.RawMessage) bool { return bytes.Equal(value, c.Values[key]) })
+	if len(delta) == 0 {
+		return c.snapshot(), nil
+	}
+	if err := c.checkConflict(op, change, delta); err != nil {
+		return memory.Configuration{}, err
+	}
+	after := maps.Clone(c.Values)
+	maps.Copy(after, delta)
+	maps.DeleteFunc(after, func(_ string, value json.RawMessage) bool { return len(value) == 0 })
+	if err := checkSize(op, change.Agent, after); err != nil {
+		return memory.Configuration{}, err
+	}
+	c.change(change.Protocol, after, delta)
+	s.byAgent[change.Agent] = c
+	return c.snapshot(), nil
+}
+
+// change makes a new version with the given values, which the delta led to.
+func (c *config) change(protocol ownership.Protocol, after, delta map[string]json.RawMessage) {
+	c.Version, c.Protocol, c.Values = c.Version+1, protocol, after
+	for key, value := range delta {
+		if len(value) > 0 {
+			c.changed[key] = c.Version
+			continue
+		}
+		delete(c.changed, key)
+		c.removed = c.Version
+	}
+}
+
+// checkConflict rejects changes to an older version, unless all writers merge and no changed key was
+// changed since. Modes: revision_mismatch.
+func (c *config) checkConflict(op string, change memory.ConfigChange, delta map[string]json.RawMessage) error {
+	if change.Base == c.Version {
+		return nil
+	}
+	if change.Base > c.Version || change.Protocol != ownership.Merge || c.Protocol != ownership.Merge {
+		return conflict(op, change, c.Version, "")
+	}
+	for _, key := range slices.Sorted(maps.Keys(delta)) {
+		changed, exists := c.changed[key]
+		if !exists {
+			changed = c.removed
+		}
+		if changed > change.Base {
+			return conflict(op, change, c.Version, key)
+		}
+	}
+	return nil
+}
+
+// conflict returns the error for a change that an earlier one prevents. The key is empty if the version
+// alone decides.
+func conflict(op string, change memory.ConfigChange, version int64, key string) error {
+	err := failure.Newf(failure.RevisionMismatch, op, "the configuration of %s is at version %d and not %d; read it again and repeat the change",
+		change.Agent, version, change.Base).
+		With("if_revision", db.Decimal(change.Base)).With("revision", db.Decimal(version))
+	if key != "" {
+		err = err.With("key", key)
+	}
+	return err
+}
+
+// checkSize rejects values that exceed the limits of a configuration. Modes: resource_quota.
+func checkSize(op, agent string, values map[string]json.RawMessage) error {
+	size := 0
+	for key, value := range values {
+		size += len(key) + len(value)
+	}
+	if len(values) <= memory.MaxConfigKeys && size <= memory.MaxConfigBytes {
+		return nil
+	}
+	return failure.Newf(failure.ResourceQuota, op,
+		"the configuration of %s would have %d keys and %d bytes; at most %d and %d are allowed: remove some",
+		agent, len(values), size, memory.MaxConfigKeys, memory.MaxConfigBytes)
+}

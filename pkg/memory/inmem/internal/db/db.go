@@ -1,0 +1,129 @@
+// Package db holds what all parts of the store share: the data of sessions and users, the lock that
+// guards it, and the errors of rejected calls.
+//
+// Each operation of a part locks the DB once, from its first read to its last write, and so is atomic.
+// The functions of this package expect that their caller holds the lock.
+package db
+
+import (
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Config holds the clock and the limits of a store. All fields are set.
+type Config struct {
+	// Clock returns the time that leases and retention are measured by.
+	Clock func() time.Time
+	// MaxMessages and MaxBytes bound what a session holds.
+	MaxMessages, MaxBytes int64
+	// LeastEpoch is the least epoch that a turn gets.
+	LeastEpoch int64
+	// KeepJournals is how long journals are kept after their steps (0 means not at all).
+	KeepJournals time.Duration
+}
+
+// DB is the data of a store.
+type DB struct {
+	sync.Mutex // guards everything below
+	Config
+	Sessions  map[session.Ref]*Session // with those that were deleted and are not forgotten yet
+	Shared    map[Owner]*Scope         // the scopes app: and user:
+	Artifacts map[Owner]*ArtifactSet   // of users
+	Erasing   map[Owner]bool           // users who are being erased, for whom no session may begin
+	created   int64                    // sessions that were created so far
+}
+
+// New returns an empty DB.
+func New(cfg Config) *DB {
+	return &DB{
+		Config:    cfg,
+		Sessions:  map[session.Ref]*Session{},
+		Shared:    map[Owner]*Scope{},
+		Artifacts: map[Owner]*ArtifactSet{},
+		Erasing:   map[Owner]bool{},
+	}
+}
+
+// Now returns the time with the precision of the other stores.
+func (d *DB) Now() time.Time { return d.Clock().UTC().Truncate(time.Millisecond) }
+
+// Elapsed reports whether the duration has passed since the given time.
+func (d *DB) Elapsed(since time.Time, duration time.Duration) bool {
+	return !d.Now().Before(since.Add(duration))
+}
+
+// Find returns a session, or nil if it does not exist. A deleted session is forgotten after
+// memory.Retention. Modes: session_deleted.
+func (d *DB) Find(op string, ref session.Ref) (*Session, error) {
+	c := d.Sessions[ref]
+	if c == nil || c.Deleted.IsZero() {
+		return c, nil
+	}
+	if d.Elapsed(c.Deleted, memory.Retention) {
+		delete(d.Sessions, ref)
+		return nil, nil
+	}
+	return nil, SessionDeleted(op, ref)
+}
+
+// Get returns a session. Modes: session_deleted, not_found.
+func (d *DB) Get(op string, ref session.Ref) (*Session, error) {
+	c, err := d.Find(op, ref)
+	if c == nil && err == nil {
+		err = NoSession(op, ref)
+	}
+	return c, err
+}
+
+// FindTurn returns a turn of a session. It returns nil if the session is nil or has no such turn. A
+// closed turn is forgotten after memory.Retention.
+func (d *DB) FindTurn(c *Session, id string) *Turn {
+	if c == nil {
+		return nil
+	}
+	t := c.TurnsByID[id]
+	if t != nil && !t.Closed.IsZero() && d.Elapsed(t.Closed, memory.Retention) {
+		delete(c.TurnsByID, id)
+		return nil
+	}
+	return t
+}
+
+// Held returns the turn of a lease and its session, if the lease is valid. Modes: session_deleted,
+// not_found, fenced, turn_not_open.
+func (d *DB) Held(op string, lease memory.Lease) (*Session, *Turn, error) {
+	c, err := d.Find(op, lease.Ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := d.FindTurn(c, lease.TurnID)
+	switch {
+	case t == nil:
+		return nil, nil, UnknownTurn(op, lease.Ref, lease.TurnID)
+	case lease.Epoch != c.Epoch:
+		return nil, nil, Fenced(op, lease, c.Epoch)
+	case t.Outcome != session.OutcomeOpen:
+		return nil, nil, TurnClosed(op, t)
+	}
+	return c, t, nil
+}
+
+// NewSession returns a new session, which the caller must still add to Sessions.
+func (d *DB) NewSession(ref session.Ref) *Session {
+	d.created++
+	return &Session{
+		Session: session.Session{
+			ID: ref.Session, State: session.Created, Created: d.Now(), LastActivity: d.Now(), Metadata: map[string]string{},
+		},
+		Position:  d.created,
+		TurnsByID: map[string]*Turn{},
+		Scope:     newScope(),
+		Artifacts: newArtifactSet(),
+	}
+}
+
+// NextPosition is above the position of every session.
+func (d *DB) NextPosition() int64 { return d.created + 1 }

@@ -1,0 +1,105 @@
+package db
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Owner owns data that sessions share: a user of a tenant, or the whole tenant (an empty User).
+type Owner struct{ Tenant, User string }
+
+// Scope is the state of one scope.
+type Scope struct {
+	Values    map[string]json.RawMessage
+	Revision  int64
+	revisions map[Request]int64 // by request, the revision after it
+	requests  []Request         // the latest last
+}
+
+// Request identifies a change of state, so that it is made once.
+type Request struct{ Session, ID string }
+
+func newScope() *Scope {
+	return &Scope{Values: map[string]json.RawMessage{}, revisions: map[Request]int64{}}
+}
+
+// ScopeOf returns the scope that a session sees under a name. A session without a user must not ask
+// for memory.ScopeUser.
+func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
+	owner := Owner{Tenant: ref.Tenant}
+	switch name {
+	case memory.ScopeUser:
+		owner.User = c.User
+	case memory.ScopeApp:
+	default:
+		return c.Scope
+	}
+	if d.Shared[owner] == nil {
+		d.Shared[owner] = newScope()
+	}
+	return d.Shared[owner]
+}
+
+// HasRoom reports whether the scope is within its limits after the changes. Changes that make it smaller
+// always pass.
+func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
+	values := s.changed(delta)
+	return len(values) <= max(memory.MaxStateKeys, len(s.Values)) &&
+		stateSize(values) <= max(memory.MaxStateBytes, stateSize(s.Values))
+}
+
+// Change makes the changes. An empty value removes its key.
+func (s *Scope) Change(delta map[string]json.RawMessage) {
+	s.Values = s.changed(delta)
+	s.Revision++
+}
+
+// changed returns the values after the changes.
+func (s *Scope) changed(delta map[string]json.RawMessage) map[string]json.RawMessage {
+	values := maps.Clone(s.Values)
+	for key, value := range delta {
+		values[key] = bytes.Clone(value)
+		if len(value) == 0 {
+			delete(values, key)
+		}
+	}
+	return values
+}
+
+func stateSize(values map[string]json.RawMessage) int {
+	size := 0
+	for key, value := range values {
+		size += len(key) + len(value)
+	}
+	return size
+}
+
+// Clear removes all values.
+func (s *Scope) Clear() {
+	s.Values = map[string]json.RawMessage{}
+	if s.Revision > 0 {
+		s.Revision++
+	}
+}
+
+// Remember records that the present revision is the answer to a request. The scope remembers the latest
+// memory.MaxRequests.
+func (s *Scope) Remember(r Request) {
+	s.revisions[r] = s.Revision
+	s.requests = append(s.requests, r)
+	if len(s.requests) > memory.MaxRequests {
+		delete(s.revisions, s.requests[0])
+		s.requests = slices.Delete(s.requests, 0, 1)
+	}
+}
+
+// RevisionAfter returns the revision that answered a request, if the scope remembers the request.
+func (s *Scope) RevisionAfter(r Request) (int64, bool) {
+	revision, known := s.revisions[r]
+	return revision, known
+}

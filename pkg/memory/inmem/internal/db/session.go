@@ -1,0 +1,97 @@
+package db
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Session is a session with everything that belongs to it.
+type Session struct {
+	session.Session // without Messages, Bytes and ArtifactBytes, which Snapshot counts, and without Pending
+
+	Position  int64                  // in the order of creation, from 1
+	Deleted   time.Time              // when it was deleted (zero means that it was not)
+	Erasure   memory.Erasure         // what its deletion removed
+	Epoch     int64                  // the latest that one of its turns was given
+	LeaseEnd  time.Time              // of the open turn
+	Log       []conversation.Message // all messages that no summary replaces, oldest first
+	Summary   string                 // of the messages that were removed
+	Untrusted string                 // gravest source of untrusted text that came into it (empty means none)
+	TurnsByID map[string]*Turn
+	Scope     *Scope // its own state
+	Artifacts *ArtifactSet
+}
+
+// Latest returns the sessions of a user (empty means all users) in a tenant, the newest first.
+func (d *DB) Latest(tenant, user string) []*Session {
+	var all []*Session
+	for ref, c := range d.Sessions {
+		if ref.Tenant == tenant && (user == "" || c.User == user) && c.Deleted.IsZero() {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(b.Position, a.Position) })
+	return all
+}
+
+// Snapshot returns a copy for callers, without the calls that wait.
+func (c *Session) Snapshot() session.Session {
+	seen := c.Session
+	seen.Metadata = maps.Clone(c.Metadata)
+	seen.Messages, seen.Bytes = int64(len(c.Log)), totalSize(c.Log)
+	seen.ArtifactBytes = c.Artifacts.Bytes()
+	return seen
+}
+
+// Messages returns the summary, if there is one, and all messages after it.
+func (c *Session) Messages() []conversation.Message {
+	var all []conversation.Message
+	if c.Summarized > 0 {
+		all = append(all, conversation.Message{Sequence: c.Summarized, Role: conversation.RoleSummary, Text: c.Summary})
+	}
+	return append(all, c.Log...)
+}
+
+// MarkUntrusted remembers a source of untrusted text (empty means none).
+func (c *Session) MarkUntrusted(source string) {
+	c.Untrusted = conversation.Gravest(c.Untrusted, source)
+}
+
+// DropWaiting drops the calls that wait, and the journal that was kept for their answers.
+func (c *Session) DropWaiting() {
+	if t := c.TurnsByID[c.WaitingTurn]; t != nil {
+		t.WaitingJournal = nil
+	}
+	c.WaitingTurn = ""
+}
+
+// Append adds messages of a turn to its session.
+func (d *DB) Append(c *Session, t *Turn, messages ...conversation.Message) {
+	for _, m := range messages {
+		c.Sequence++
+		m = m.Stored()
+		m.Sequence, m.Turn, m.Time = c.Sequence, t.Number, d.Now()
+		c.Log = append(c.Log, m)
+	}
+	t.Sequence = c.Sequence
+}
+
+// HasRoom reports whether the session may hold the messages as well.
+func (d *DB) HasRoom(c *Session, messages ...conversation.Message) bool {
+	return len(messages) == 0 ||
+		int64(len(c.Log)+len(messages)) <= d.MaxMessages && totalSize(c.Log)+totalSize(messages) <= d.MaxBytes
+}
+
+func totalSize(messages []conversation.Message) int64 {
+	bytes := 0
+	for _, m := range messages {
+		bytes += conversation.Size(m)
+	}
+	return int64(bytes)
+}

@@ -1,0 +1,63 @@
+package db
+
+import (
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Turn is a turn with what is stored of its steps.
+type Turn struct {
+	session.Turn
+	Fingerprint string
+	Holder      string                    // trace that began it, or took it over last
+	First       int64                     // sequence of the last message when it began, which is the user's if it has one
+	Untrusted   string                    // what the session remembered as untrusted when it began
+	Closed      time.Time                 // (zero while it is open)
+	Commits     map[int]memory.Commit     // by step, without what the store adds
+	Journals    map[int][]execution.Entry // by step
+	Recordings  map[int]Recording         // journals of finished steps, by step
+
+	// WaitingJournal is the journal of its last step while calls of that step wait.
+	WaitingJournal []execution.Entry
+	// ContinuedStep is the step of an earlier turn whose calls were answered, and which this turn
+	// continues with its journal (0 means none).
+	ContinuedStep int
+}
+
+// Recording is the journal of a finished step.
+type Recording struct {
+	Entries  []execution.Entry
+	Recorded time.Time
+}
+
+// Snapshot returns a copy for callers.
+func (t *Turn) Snapshot() session.Turn {
+	seen := t.Turn
+	seen.Steps, seen.Answers = slices.Clone(t.Steps), slices.Clone(t.Answers)
+	return seen
+}
+
+// HasCommitted reports whether the step was committed.
+func (t *Turn) HasCommitted(step int) bool {
+	_, ok := t.Commits[step]
+	return ok
+}
+
+// RunningStep returns the number of the step after the last committed step.
+func (t *Turn) RunningStep() int {
+	last := 0
+	if len(t.Steps) > 0 {
+		last = t.Steps[len(t.Steps)-1].Step
+	}
+	return max(last+1, t.ContinuedStep)
+}
+
+// MustCommitContinued reports whether the step whose calls were answered is not committed yet. No other
+// step may be committed before it.
+func (t *Turn) MustCommitContinued() bool {
+	return t.ContinuedStep > 0 && !t.HasCommitted(t.ContinuedStep)
+}

@@ -1,0 +1,96 @@
+// Package erasure clears and deletes sessions, and erases users.
+package erasure
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Eraser implements the part of memory.Sessions that removes. It is safe for concurrent use.
+type Eraser struct{ db *db.DB }
+
+// New returns an eraser of what a database holds.
+func New(d *db.DB) *Eraser { return &Eraser{d} }
+
+// ClearSession implements memory.Sessions.
+func (s *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
+	const op = "memory.ClearSession"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get(op, ref)
+	if err != nil {
+		return err
+	}
+	if c.OpenTurn != "" {
+		return db.Busy(op, c)
+	}
+	c.Log, c.Summary, c.Summarized, c.Untrusted = nil, "", 0, ""
+	c.Scope.Clear()
+	c.Artifacts.Clear()
+	c.DropWaiting()
+	for _, t := range c.TurnsByID {
+		t.Recordings = nil
+	}
+	c.LastActivity = s.db.Now()
+	return nil
+}
+
+// DeleteSession implements memory.Sessions.
+func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasure, error) {
+	const op = "memory.DeleteSession"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get(op, ref)
+	if failure.Is(err, failure.SessionDeleted) {
+		return s.db.Sessions[ref].Erasure, nil
+	}
+	if err != nil {
+		return memory.Erasure{}, err
+	}
+	now := s.db.Now()
+	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remains: []memory.Remainder{memory.SessionRemainder(now)}}
+	waiting := int64(0)
+	if s.db.FindTurn(c, c.WaitingTurn) != nil {
+		waiting = 1
+	}
+	erased.Add(map[string]int64{
+		memory.KindMessages: int64(len(c.Log)), memory.KindTurns: int64(c.Turns), memory.KindStateKeys: int64(len(c.Scope.Values)),
+		memory.KindArtifacts: int64(len(c.Artifacts.Versions)), memory.KindArtifactBytes: c.Artifacts.Bytes(), memory.KindWaiting: waiting,
+	})
+	s.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, Deleted: now, Erasure: erased}
+	return erased, nil
+}
+
+// EraseUser implements memory.Sessions. No change of the user's data can come late, because a session
+// makes its changes of shared data at once.
+func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.ErasedUser, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	owner := db.Owner{Tenant: tenant, User: user}
+	s.db.Erasing[owner] = true
+	var left []string
+	for ref, c := range s.db.Sessions {
+		if ref.Tenant == tenant && c.User == user && c.Deleted.IsZero() && len(left) < memory.MaxPage {
+			left = append(left, ref.Session)
+		}
+	}
+	if len(left) > 0 {
+		return memory.ErasedUser{Sessions: left}, nil
+	}
+	now := s.db.Now()
+	erased := memory.Erasure{User: user, Began: now, Ended: now, Remains: []memory.Remainder{memory.UserRemainder(now)}}
+	if scope := s.db.Shared[owner]; scope != nil {
+		erased.Add(map[string]int64{memory.KindUserState: int64(len(scope.Values))})
+	}
+	if set := s.db.Artifacts[owner]; set != nil {
+		erased.Add(map[string]int64{memory.KindUserArtifacts: int64(len(set.Versions)), memory.KindUserBytes: set.Bytes()})
+	}
+	delete(s.db.Shared, owner)
+	delete(s.db.Artifacts, owner)
+	delete(s.db.Erasing, owner)
+	return memory.ErasedUser{Erasure: erased}, nil
+}

@@ -1,0 +1,150 @@
+// Package journal keeps what happened inside steps, and for as long as the store is configured to also
+// after the steps.
+package journal
+
+import (
+	"cmp"
+	"context"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Journal implements memory.Journal. It is safe for concurrent use.
+type Journal struct{ db *db.DB }
+
+// New returns the journals in a database.
+func New(d *db.DB) *Journal { return &Journal{d} }
+
+// Record implements memory.Journal.
+func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entries []execution.Entry) error {
+	const op = "memory.Journal"
+	s.db.Lock()
+	defer s.db.Unlock()
+	_, t, err := s.db.Held(op, lease)
+	if err != nil {
+		return err
+	}
+	if t.HasCommitted(step) {
+		return db.StepCommitted(op, t, step)
+	}
+	journal, conflict := merge(t.Journals[step], entries)
+	if conflict > 0 {
+		return failure.Newf(failure.Nondeterminism, op,
+			"entry %d of step %d differs from the entry of an earlier attempt; make the step depend on its input alone", conflict, step).
+			With("step", strconv.Itoa(step)).With("number", strconv.Itoa(conflict))
+	}
+	bytes := 0
+	for _, e := range journal {
+		bytes += entrySize(e)
+	}
+	if bytes > memory.MaxJournalBytes {
+		return failure.Newf(failure.ResourceQuota, op, "the journal of step %d would hold %d bytes, and may hold %d; do less in one step",
+			step, bytes, memory.MaxJournalBytes).With("step", strconv.Itoa(step))
+	}
+	t.Journals[step] = journal
+	return nil
+}
+
+// LoadJournal implements memory.Journal.
+func (s *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after int) ([]execution.Entry, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	_, t, err := s.db.Held("memory.LoadJournal", lease)
+	if err != nil {
+		return nil, err
+	}
+	return page(t.Journals[step], after), nil
+}
+
+// Recording implements memory.Journal.
+func (s *Journal) Recording(_ context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
+	const op = "memory.Recording"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get(op, ref)
+	if err != nil {
+		return nil, err
+	}
+	t := s.db.FindTurn(c, turnID)
+	if t == nil {
+		return nil, db.UnknownTurn(op, ref, turnID)
+	}
+	recording := t.Recordings[step]
+	if s.db.Elapsed(recording.Recorded, s.db.KeepJournals) {
+		return nil, nil
+	}
+	return page(recording.Entries, from-1), nil
+}
+
+// Keep keeps the journal of a finished step, with the last entries that were not recorded before. It does
+// nothing if the store keeps no journals. The caller holds the lock.
+func (s *Journal) Keep(t *db.Turn, step int, last []execution.Entry) {
+	if s.db.KeepJournals == 0 {
+		return
+	}
+	journal, _ := merge(t.Journals[step], last)
+	if t.Recordings == nil {
+		t.Recordings = map[int]db.Recording{}
+	}
+	t.Recordings[step] = db.Recording{Entries: journal, Recorded: s.db.Now()}
+}
+
+// merge adds entries to a journal. The conflict is the number of the first entry that is stored already
+// and differs (0 means none). Number 0, the step's input, is replaced: each attempt has its own.
+func merge(stored, entries []execution.Entry) (journal []execution.Entry, conflict int) {
+	journal = slices.Clone(stored)
+	for _, e := range entries {
+		i, known := slices.BinarySearchFunc(journal, e, compareEntries)
+		switch {
+		case !known:
+			journal = slices.Insert(journal, i, e)
+		case e.Number == 0:
+			journal[i] = e
+		case !reflect.DeepEqual(journal[i], e):
+			return journal, e.Number
+		}
+	}
+	return journal, 0
+}
+
+// compareEntries sorts by number, intents before results.
+func compareEntries(a, b execution.Entry) int {
+	return cmp.Or(cmp.Compare(a.Number, b.Number), -cmp.Compare(a.Phase, b.Phase))
+}
+
+// page returns the entries with numbers above after, as many as one answer may have. The entries of one
+// number are never split.
+func page(journal []execution.Entry, after int) []execution.Entry {
+	var page []execution.Entry
+	bytes := 0
+	for _, e := range journal {
+		if e.Number <= after {
+			continue
+		}
+		bytes += entrySize(e)
+		if bytes > memory.MaxWindowBytes && len(page) > 0 {
+			first := slices.IndexFunc(page, func(p execution.Entry) bool { return p.Number == e.Number })
+			if first < 0 {
+				break
+			}
+			if first > 0 { // the next page begins with the first entry of this number
+				page = page[:first]
+				break
+			}
+		}
+		page = append(page, e)
+	}
+	return page
+}
+
+func entrySize(e execution.Entry) int {
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Digest) + len(e.Tool) + len(e.Arguments) + len(e.Given)
+}

@@ -1,0 +1,128 @@
+// Package sessions reads, lists, searches and changes sessions outside of their turns.
+package sessions
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Sessions implements the part of memory.Sessions that removes nothing. It is safe for concurrent use.
+type Sessions struct{ db *db.DB }
+
+// New returns the sessions in a database.
+func New(d *db.DB) *Sessions { return &Sessions{d} }
+
+// GetSession implements memory.Sessions.
+func (s *Sessions) GetSession(_ context.Context, ref session.Ref) (session.Session, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Get("memory.GetSession", ref)
+	if err != nil {
+		return session.Session{}, err
+	}
+	seen := c.Snapshot()
+	seen.WaitingTurn = ""
+	if t := s.db.FindTurn(c, c.WaitingTurn); t != nil {
+		seen.WaitingTurn, seen.Pending = t.ID, slices.Clone(t.Steps[len(t.Steps)-1].Pending)
+	}
+	return seen, nil
+}
+
+// ListSessions implements memory.Sessions. A page token is the position of the last session of its page.
+func (s *Sessions) ListSessions(_ context.Context, filter memory.SessionFilter) ([]session.Session, string, error) {
+	const op = "memory.ListSessions"
+	s.db.Lock()
+	defer s.db.Unlock()
+	before := s.db.NextPosition()
+	if filter.After != "" {
+		var err error
+		if before, err = strconv.ParseInt(filter.After, 10, 64); err != nil {
+			return nil, "", failure.Newf(failure.UserInvalidInput, op, "page_token %q was not returned by a list; begin without one", filter.After).
+				Because(err)
+		}
+	}
+	var page []session.Session
+	for _, c := range s.db.Latest(filter.Tenant, filter.User) {
+		if c.Position >= before {
+			continue
+		}
+		if len(page) == filter.Limit {
+			return page, db.Decimal(before), nil
+		}
+		page, before = append(page, c.Snapshot()), c.Position
+	}
+	return page, "", nil
+}
+
+// UpdateSession implements memory.Sessions.
+func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (session.Session, error) {
+	const op = "memory.UpdateSession"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.findOrCreate(op, u)
+	if err != nil {
+		return session.Session{}, err
+	}
+	if u.IfRevision != 0 && u.IfRevision != c.Revision {
+		return session.Session{}, db.RevisionMismatch(op, u.IfRevision, c.Revision)
+	}
+	state, ok := c.State.After(u.Verb)
+	if !ok {
+		return session.Session{}, db.Busy(op, c)
+	}
+	labels, err := relabel(op, c, u.Metadata)
+	if err != nil {
+		return session.Session{}, err
+	}
+	s.db.Sessions[u.Ref] = c
+	if !maps.Equal(labels, c.Metadata) {
+		c.Revision++
+	}
+	c.State, c.Metadata = state, labels
+	c.LastActivity = s.db.Now()
+	return c.Snapshot(), nil
+}
+
+// findOrCreate returns the session of an update. A new one is not added to the others yet. Modes:
+// session_deleted, not_found.
+func (s *Sessions) findOrCreate(op string, u memory.SessionUpdate) (*db.Session, error) {
+	c, err := s.db.Find(op, u.Ref)
+	switch {
+	case err != nil:
+		return nil, err
+	case c == nil && !u.Create || c != nil && u.User != "" && u.User != c.User:
+		return nil, db.NoSession(op, u.Ref)
+	case c != nil:
+		return c, nil
+	case s.db.Erasing[db.Owner{Tenant: u.Ref.Tenant, User: u.User}]:
+		return nil, db.SessionDeleted(op, u.Ref)
+	}
+	c = s.db.NewSession(u.Ref)
+	c.User = u.User
+	return c, nil
+}
+
+// relabel returns the labels of a session after a change. An empty value removes a label. Modes:
+// resource_quota.
+func relabel(op string, c *db.Session, change map[string]string) (map[string]string, error) {
+	after := map[string]string{}
+	maps.Copy(after, c.Metadata)
+	maps.Copy(after, change)
+	maps.DeleteFunc(after, func(_, value string) bool { return value == "" })
+	bytes := 0
+	for name, value := range after {
+		bytes += len(name) + len(value)
+	}
+	if (len(after) > memory.MaxMetadata || bytes > memory.MaxMetadataBytes) && !maps.Equal(after, c.Metadata) {
+		return nil, failure.Newf(failure.ResourceQuota, op, "metadata: %d labels of %d bytes are too many; a session has at most %d of %d bytes",
+			len(after), bytes, memory.MaxMetadata, memory.MaxMetadataBytes).With("session_id", c.ID)
+	}
+	return after, nil
+}

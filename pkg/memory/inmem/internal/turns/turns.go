@@ -1,0 +1,81 @@
+// Package turns begins, commits and ends turns.
+package turns
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/artifacts"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/journal"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Turns implements memory.Turns. It is safe for concurrent use.
+type Turns struct {
+	db        *db.DB
+	journal   *journal.Journal
+	artifacts *artifacts.Artifacts
+}
+
+// New returns the turns of the sessions in a database.
+func New(d *db.DB, j *journal.Journal, a *artifacts.Artifacts) *Turns { return &Turns{d, j, a} }
+
+// RenewTurn implements memory.Turns.
+func (s *Turns) RenewTurn(_ context.Context, lease memory.Lease, ttl time.Duration) error {
+	return s.endLease("memory.RenewTurn", lease, ttl)
+}
+
+// ReleaseTurn implements memory.Turns.
+func (s *Turns) ReleaseTurn(_ context.Context, lease memory.Lease) error {
+	return s.endLease("memory.ReleaseTurn", lease, 0)
+}
+
+// endLease lets a valid lease end after the given time.
+func (s *Turns) endLease(op string, lease memory.Lease, after time.Duration) error {
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, _, err := s.db.Held(op, lease)
+	if err != nil {
+		return err
+	}
+	c.LeaseEnd = s.db.Now().Add(after)
+	return nil
+}
+
+// FailTurn implements memory.Turns.
+func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error) {
+	const op = "memory.FailTurn"
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.Find(op, f.Ref)
+	if err != nil {
+		return session.Turn{}, err
+	}
+	if t := s.db.FindTurn(c, f.TurnID); t != nil && t.Outcome != session.OutcomeOpen {
+		return t.Snapshot(), nil
+	}
+	c, t, err := s.db.Held(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
+	if err != nil {
+		return session.Turn{}, err
+	}
+	if partial, ok := memory.PartialMessage(t.Journals[t.RunningStep()]); ok && s.db.HasRoom(c, partial) {
+		s.db.Append(c, t, partial)
+	}
+	c.MarkUntrusted(memory.JournalSource(t.Journals[t.RunningStep()]))
+	t.Failure = f.Failure
+	s.journal.Keep(t, t.RunningStep(), nil)
+	c.LastActivity = s.db.Now()
+	s.close(c, t, f.Outcome)
+	return t.Snapshot(), nil
+}
+
+// close ends a turn. The journals of a failed turn stay, because a later turn may resume it.
+func (s *Turns) close(c *db.Session, t *db.Turn, outcome session.Outcome) {
+	t.Outcome, t.Closed = outcome, s.db.Now()
+	if outcome != session.OutcomeFailed {
+		t.Journals = nil
+	}
+	c.State, c.OpenTurn = outcome.After(), ""
+}
