@@ -18,7 +18,7 @@ const module = "github.com/troupe-dev/troupe/"
 var layers = []struct{ name, packages string }{
 	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/recorder internal/transfer internal/turnlease internal/registry"},
-	{"sdk", "internal/hookerror internal/spans pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
+	{"sdk", "internal/hookerror internal/spans pkg/hook internal/hookstore internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/spending internal/tracelog internal/turnctx internal/identity internal/authz internal/rate"},
 	{"adapters", "internal/openaitest pkg/llm/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry internal/worker pkg/worker pkg/client internal/conformance internal/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
@@ -36,7 +36,7 @@ var confined = []struct{ technology, packages string }{
 	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
 	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/spending internal/tracelog internal/authz internal/rate internal/worker pkg/client internal/conformance internal/a2a internal/memoryrpc services cmd test"},
 	{module + "internal/wire", "internal/wire internal/memoryrpc internal/spending internal/tracelog internal/worker internal/registry/etcdregistry pkg/client services/memory/internal/api services/memory/internal/redisstore services/orchestrator/internal/api services/orchestrator/internal/coordination services/orchestrator/internal/dispatch services/orchestrator/internal/operate services/orchestrator/internal/replay services/orchestrator/internal/routing services/orchestrator/internal/scope services/orchestrator/internal/turn services/orchestrator/internal/workflow cmd test"},
-	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/recorder internal/transfer internal/turnlease internal/wire/memorywire internal/worker pkg/agent services test"}, // so the loop stays stateless
+	{module + "pkg/memory", "pkg/memory internal/hookstore internal/memoryrpc internal/recorder internal/transfer internal/turnlease internal/wire/memorywire internal/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/worker", "services/worker services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/memory", "services/memory services/standalone cmd/troupe/internal/serve test"},

@@ -144,7 +144,7 @@ func (r *run) hold(w *work) error {
 			"%s lacks the credential %s, and nobody can be asked for it here; send it with the turn", c.Name, r.MissingLogin(c).Name))
 	case !r.patient:
 		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s runs at the client of the agent, and nobody can be asked here; "+
-			"run the agent in a session, whose turns can wait: agent.Open, or the mesh", c.Name))
+			"run the agent in a session, whose turns can wait: local.Open, or the mesh", c.Name))
 	case !utf8.ValidString(p.Arguments):
 		w.refuse(failure.Newf(failure.AgentValidation, "loop.Run", "the arguments of %s are no valid UTF-8", c.Name))
 	case len(p.Arguments) > conversation.MaxMessageBytes:

@@ -278,7 +278,7 @@ func TestLoop_LetsNothingWaitWithoutAJournal(t *testing.T) {
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{
 		"Not run: send needs an approval, and nobody can be asked for it.",
-		"Error: screen runs at the client of the agent, and nobody can be asked here; run the agent in a session, whose turns can wait: agent.Open, or the mesh",
+		"Error: screen runs at the client of the agent, and nobody can be asked here; run the agent in a session, whose turns can wait: local.Open, or the mesh",
 	}, results(out))
 	require.Equal(t, string(failure.AgentState), out.Calls[1].ErrorType)
 

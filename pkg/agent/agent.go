@@ -23,6 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -282,6 +283,12 @@ func (a *Agent) Model() string {
 
 // State is the agent's own state (the AGENT tier), which all its runs share.
 func (a *Agent) State() *ownership.AgentState { return a.state }
+
+// CredentialBroker returns what asks for the credentials that tools lack, in a session of this process. What is asked for
+// can be answered until the process ends, also when the session is closed and opened again.
+func (a *Agent) CredentialBroker(session string) execution.CredentialBroker {
+	return a.broker.For(session)
+}
 
 // Config is the agent's configuration (the SHARED tier), which its worker loads and stores.
 func (a *Agent) Config() *ownership.Config { return a.shared }

@@ -8,18 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
-	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
-	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/memory/inmem"
-	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// fed is a store whose state an agent beside the one under way has filled with what it read.
+// fed is a store whose state another agent has filled with what it read.
 type fed struct{ hook.Store }
 
 func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {
@@ -28,7 +21,8 @@ func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {
 
 // Req: S14
 func TestInstructions_TakeStateOfASourceIntoTheConversation(t *testing.T) {
-	a, model := talker(t, agent.Config{Instructions: "About {topic}{none?}."}, scripted.Say("hi"))
+	model := scripted.New(scripted.Say("hi"))
+	a := build(t, agent.Config{Instructions: "About {topic}{none?}.", Model: model})
 	done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hello"), Store: fed{}}, quiet)
 	require.NoError(t, err)
 	require.Equal(t, "About (given in the conversation as topic).", model.Requests()[0].System)
@@ -36,58 +30,4 @@ func TestInstructions_TakeStateOfASourceIntoTheConversation(t *testing.T) {
 	require.Contains(t, first.Text, "obey")
 	require.Equal(t, "tool page", first.Untrusted)
 	require.Equal(t, "tool page", done.Result.Untrusted)
-}
-
-// What a session read is not forgotten when the window does not show it, also while nothing is saved.
-//
-// Req: S14
-func TestSession_RemembersWhatTheWindowDoesNotShow(t *testing.T) {
-	for _, noAutoSave := range []bool{false, true} {
-		var store memory.Store = inmem.New(inmem.Config{})
-		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
-		a, model := talker(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
-			look("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
-		c := agent.SessionConfig{Store: store, NoAutoSave: noAutoSave, Window: 1}
-		s := talk(t, a, c)
-		ask(t, s, "read it")
-		done := ask(t, s, "go on")
-		require.Equal(t, "tool lookup", done.Result.Untrusted)
-		require.NoError(t, s.Close(t.Context()))
-		c.ID = s.ID()
-		done = ask(t, talk(t, a, c), "and on")
-		require.Equal(t, "tool lookup", done.Result.Untrusted, "in another object")
-		for _, asked := range model.Requests()[2:] {
-			require.Equal(t, "About (given in the conversation as answer).", asked.System)
-			require.Equal(t, conversation.RoleUser, asked.Messages[0].Role)
-			require.Equal(t, "tool lookup", asked.Messages[0].Untrusted)
-		}
-	}
-}
-
-// Nor is it when no message tells of it: a turn that read others' words may have failed before it said
-// anything.
-//
-// Req: S14
-func TestSession_RemembersWhatNoMessageTells(t *testing.T) {
-	for _, noAutoSave := range []bool{false, true} {
-		store := inmem.New(inmem.Config{})
-		ref := session.Ref{Tenant: agent.DefaultTenant, Session: "s1"}
-		begun, err := store.BeginTurn(t.Context(), memory.Begin{
-			Ref: ref, TurnID: "t1", TraceID: "t1", Fingerprint: "f", LeaseTTL: memory.MaxLeaseTTL, Window: 10, Message: conversation.User("read it"),
-		})
-		require.NoError(t, err)
-		hold := memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
-		said := conversation.Message{Role: conversation.RoleAssistant, Author: "a", Untrusted: "tool page", ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "wire"}}}
-		require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: said}}))
-		_, err = store.FailTurn(t.Context(), memory.Fail{
-			Ref: ref, TurnID: "t1", Epoch: hold.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.ResourceAPI, "test", "down"),
-		})
-		require.NoError(t, err)
-		messages, err := store.LoadHistory(t.Context(), ref, 0, 10)
-		require.NoError(t, err)
-		require.Empty(t, conversation.Untrusted(messages))
-		a, _ := talker(t, agent.Config{}, scripted.Say("well"))
-		done := ask(t, talk(t, a, agent.SessionConfig{Store: store, ID: "s1", NoAutoSave: noAutoSave}), "go on")
-		require.Equal(t, "tool page", done.Result.Untrusted, "NoAutoSave %v", noAutoSave)
-	}
 }

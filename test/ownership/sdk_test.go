@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -71,11 +71,11 @@ func alone(t *testing.T, who string, owns map[string]keys.Owner, deed string) er
 	made, err := newAgent(who, owns)
 	require.NoError(t, err)
 	heap := newHeap()
-	s, err := agent.Open(t.Context(), made, agent.SessionConfig{Store: heap, ID: session})
+	s, err := local.Open(t.Context(), made, local.Config{Store: heap, ID: session})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close(t.Context())) }()
 	said, trespasses := "", 0
-	for e, err := range s.Turn(t.Context(), agent.Input{Text: deed}) {
+	for e, err := range s.Turn(t.Context(), local.Input{Text: deed}) {
 		require.NoError(t, err)
 		if _, ok := e.Payload.(event.OwnershipViolation); ok {
 			trespasses++

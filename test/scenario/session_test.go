@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -85,7 +85,7 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 	ran := 0
 	a, err := talk.New(func(context.Context) error { ran++; return nil })
 	require.NoError(t, err)
-	s, err := agent.Open(t.Context(), a, agent.SessionConfig{Store: store, ID: id})
+	s, err := local.Open(t.Context(), a, local.Config{Store: store, ID: id})
 	require.NoError(t, err)
 	done, waited := goOn(t, s)
 	require.Positive(t, waited, "the lease of the process that was killed still ran")
@@ -116,10 +116,10 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 
 // goOn continues a session as soon as the lease of its lost turn lets it, and returns how
 // long it was told to wait.
-func goOn(t *testing.T, s *agent.Session) (done event.TurnResult, waited time.Duration) {
+func goOn(t *testing.T, s *local.Session) (done event.TurnResult, waited time.Duration) {
 	t.Helper()
 	for {
-		for e, err := range s.Turn(t.Context(), agent.Input{Continue: true}) {
+		for e, err := range s.Turn(t.Context(), local.Input{Continue: true}) {
 			require.NoError(t, err)
 			if p, last := e.Payload.(event.TurnResult); last {
 				done = p

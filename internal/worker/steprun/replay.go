@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/replay"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
@@ -76,7 +77,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	step.Broker = broker.New("replay").For(step.SessionID) // its keys are never published
 	done, err := s.run(ctx, agent.Invocation{
 		Step:  step,
-		Store: sealedStore{agent.Remember(s.turns, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
+		Store: sealedStore{hookstore.New(s.turns, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, nil)
 	if ctx.Err() != nil {

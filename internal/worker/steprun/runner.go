@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
@@ -36,7 +37,7 @@ func New(a *agent.Agent, instanceID string, turns Store) *Runner {
 type Store interface {
 	memory.Turns
 	memory.Journal
-	agent.Tier
+	hookstore.Tier
 }
 
 // RefOf is the session of a step.
@@ -66,7 +67,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	req.Auth = nil // the plaintext credentials are dropped here
 	done, err := s.run(authorized, agent.Invocation{
 		Step:  step,
-		Store: agent.Remember(s.turns, memory.Lease{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: hookstore.New(s.turns, memory.Lease{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {

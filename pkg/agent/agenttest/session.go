@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -184,7 +185,7 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 			TraceID: asked.TraceID, SessionID: s.Ref.Session, User: User, TurnID: id, Turn: begun.Turn.Number,
 			Number: 1, Attempt: begun.Turn.Attempt, Agent: s.agent.Name(), History: begun.History, Answers: begun.Turn.Answers, Journal: journal,
 		},
-		Store: agent.Remember(s.Store, hold, User),
+		Store: hookstore.New(s.Store, hold, User),
 	}
 	for _, fn := range change {
 		fn(&inv)
@@ -255,7 +256,7 @@ func (s *Session) History() []conversation.Message {
 // Artifact is the latest version of an artifact that the agent made.
 func (s *Session) Artifact(name string) string {
 	s.t.Helper()
-	content, _, err := agent.Remember(s.Store, memory.Lease{Ref: s.Ref}, User).LoadArtifact(s.t.Context(), name, 0)
+	content, _, err := hookstore.New(s.Store, memory.Lease{Ref: s.Ref}, User).LoadArtifact(s.t.Context(), name, 0)
 	if err != nil {
 		s.t.Fatalf("load artifact %s: %v", name, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/test/scenario/talker/talk"
 )
 
@@ -40,13 +40,13 @@ func run(store, id string) error {
 	if err != nil {
 		return err
 	}
-	s, err := agent.Open(ctx, a, agent.SessionConfig{Store: memoryrpc.New(conn), ID: id, Lease: 2 * time.Second})
+	s, err := local.Open(ctx, a, local.Config{Store: memoryrpc.New(conn), ID: id, Lease: 2 * time.Second})
 	if err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		in := agent.Input{Text: lines.Text()}
+		in := local.Input{Text: lines.Text()}
 		switch in.Text {
 		case "/pause":
 			if err := s.Pause(ctx); err != nil {
@@ -55,7 +55,7 @@ func run(store, id string) error {
 			fmt.Fprintln(os.Stdout, "paused")
 			continue
 		case "/goon":
-			in = agent.Input{Continue: true}
+			in = local.Input{Continue: true}
 		}
 		done, err := s.Execute(ctx, in, nil)
 		if err != nil {

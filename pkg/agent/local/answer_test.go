@@ -1,0 +1,360 @@
+package local_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+func answerTests() sessionTests {
+	return sessionTests{
+		"Answer_Approves":               answerApproves,
+		"Answer_Denies":                 answerDenies,
+		"Answer_Stops":                  answerStops,
+		"Answer_ThatIsLateDenies":       answerThatIsLate,
+		"Answer_OfTheClientIsTheResult": answerOfTheClientIsTheResult,
+		"Answer_OneAfterTheOther":       answerOneAfterTheOther,
+		"Answer_SomeOfThem":             answerSomeOfThem,
+		"Answer_ATextLeavesTheCalls":    answerATextLeavesTheCalls,
+		"Answer_IsChecked":              answerIsChecked,
+		"Answer_OutlivesPauseAndClose":  answerOutlivesPauseAndClose,
+		"Answer_FirstOneWins":           answerFirstOneWins,
+		"Answer_OfAnotherAgentsCalls":   answerOfAnotherAgentsCalls,
+		"Answer_NeedsAJournal":          answerNeedsAJournal,
+		"Answer_BelongsToItsTurn":       answerBelongsToItsTurn,
+		"Answer_InAFlow":                answerInAFlow,
+		"Answer_BringsACredential":      answerBringsACredential,
+	}
+}
+
+// guards lets the tool lookup wait for somebody who allows it, until a moment.
+func guards(until time.Time) hook.Handler {
+	return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		if c.Name == "lookup" {
+			c.Wait("May it look this up?", until)
+		}
+		return nil
+	})
+}
+
+// guarded is a session with an agent whose tool has to be allowed, what it looked up, and its
+// model.
+func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
+	t.Helper()
+	ran := &[]string{}
+	found, err := tool.Func("lookup", "Looks something up.", func(_ context.Context, in topic) (string, error) {
+		*ran = append(*ran, in.Query)
+		return "found " + in.Query, nil
+	})
+	require.NoError(t, err)
+	c.Tools = append(c.Tools, tool.With(execution.AtMostOnce, found))
+	if c.Handlers == nil {
+		c.Handlers = []hook.Handler{guards(time.Time{})}
+	}
+	a, model := talker(t, c, replies...)
+	return a, talk(t, a, local.Config{Store: store}), ran, model
+}
+
+// say is an answer to a call that waits.
+func say(p execution.Pending, v execution.Verdict, text string) local.Input {
+	return local.Input{Answers: []execution.Answer{{ID: p.ID, Verdict: v, Text: text}}}
+}
+
+// answer carries a turn with answers to its end.
+func answer(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
+	t.Helper()
+	all, err := happened(t, s, in)
+	require.NoError(t, err)
+	return resultOf(all)
+}
+
+// waiting carries a turn to the call that it waits for.
+func waiting(t *testing.T, s *local.Session, text string) execution.Pending {
+	t.Helper()
+	done := ask(t, s, text)
+	require.Equal(t, event.InputRequired, done.Reason)
+	require.Len(t, done.Result.Pending, 1)
+	require.Equal(t, done.Result.Pending, s.Pending())
+	require.Equal(t, session.InputRequired, s.State())
+	return s.Pending()[0]
+}
+
+// The call waits in the store, and an answer that another object brings runs it, once.
+//
+// Req: LP-16, LP-32, LP-10a, AD-32
+func answerApproves(t *testing.T, store memory.Store) {
+	a, s, ran, model := guarded(t, store, agent.Config{OutputKey: "said"}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."))
+	done := ask(t, s, "Weather?")
+	p := s.Pending()[0]
+	require.Equal(t, []string{"lookup", `{"query": "oslo"}`, "May it look this up?"}, []string{p.Tool, p.Arguments, p.Reason})
+	require.Equal(t, execution.NeedApproval, p.Needs)
+	require.Equal(t, []string{"ai: " + done.Result.Text}, spoken(done.Messages), "what was done comes again")
+	require.Empty(t, *ran)
+	said, info := stored(t, store, s)
+	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text}, said)
+	require.Equal(t, session.InputRequired, info.State)
+	require.Equal(t, info.WaitingTurn, s.Info().WaitingTurn)
+
+	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	require.Equal(t, session.InputRequired, again.State())
+	require.Equal(t, []execution.Pending{p}, again.Pending())
+	in := say(p, execution.Approve, "")
+	in.Auth = execution.Auth{Actor: "ann"}
+	all, err := happened(t, again, in)
+	require.NoError(t, err)
+	require.Equal(t, 2, resultOf(all).Turn)
+	require.Equal(t, "Sunny.", resultOf(all).Result.Text)
+	require.Equal(t, event.UserInput{Turn: 2, Prompt: "Weather?"}, all[0].Payload)
+	require.Equal(t, []string{"ai: → lookup", "tool: found oslo", "ai: Sunny."}, spoken(resultOf(all).Messages))
+	require.Equal(t, []string{"oslo"}, *ran)
+	require.Len(t, model.Requests(), 2, "the model is not asked again for what it said")
+	require.Equal(t, session.Ready, again.State())
+	require.Empty(t, again.Pending())
+	said, info = stored(t, store, s)
+	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text, "ai: → lookup", "tool: found oslo", "ai: Sunny."}, said)
+	require.Equal(t, []int{2, 2}, []int{info.Turns, again.Info().Turns})
+	require.Equal(t, info.Messages, again.Info().Messages)
+	require.Empty(t, info.WaitingTurn)
+
+	// Who did not see that finds it out.
+	require.Len(t, s.Pending(), 1)
+	require.Equal(t, "Yes.", answer(t, s, local.Input{Continue: true}).Result.Text)
+	require.Empty(t, s.Pending())
+}
+
+// Req: LP-32, AD-32
+func answerDenies(t *testing.T, store memory.Store) {
+	_, s, ran, model := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Then not."))
+	done := answer(t, s, say(waiting(t, s, "Weather?"), execution.Deny, "It is secret."))
+	require.Equal(t, "Then not.", done.Result.Text)
+	require.Empty(t, *ran)
+	told := model.Requests()[1].Messages
+	require.Contains(t, told[len(told)-1].Text, "It is secret.")
+	require.Equal(t, session.Ready, s.State())
+}
+
+// Req: LP-32
+func answerStops(t *testing.T, store memory.Store) {
+	_, s, ran, model := guarded(t, store, agent.Config{}, look("oslo", "bergen"), scripted.Say("Fine."))
+	done := answer(t, s, say(waiting(t, s, "Weather?"), execution.Stop, ""))
+	require.Equal(t, event.Stopped, done.Reason)
+	require.True(t, done.Result.Stopped)
+	require.Empty(t, *ran)
+	require.Len(t, model.Requests(), 1)
+	require.Equal(t, session.Ready, s.State())
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, conversation.CheckRounds(messages))
+	require.Equal(t, "Fine.", ask(t, s, "And now?").Result.Text)
+}
+
+// Req: OC-33
+func answerThatIsLate(t *testing.T, store memory.Store) {
+	c := agent.Config{Handlers: []hook.Handler{guards(time.Now().Add(-time.Second))}}
+	_, s, ran, model := guarded(t, store, c, look("oslo"), scripted.Say("Too bad."))
+	p := waiting(t, s, "Weather?")
+	require.False(t, p.Until.IsZero())
+	all, err := happened(t, s, say(p, execution.Approve, ""))
+	require.NoError(t, err)
+	require.Equal(t, "Too bad.", resultOf(all).Result.Text)
+	require.NotEmpty(t, warned(all))
+	require.Empty(t, *ran)
+	require.Len(t, model.Requests(), 2)
+}
+
+// Req: LP-16, LP-32
+func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
+	for verdict, want := range map[execution.Verdict]string{execution.Succeed: "tool: blue", execution.Fail: "tool: Error: blue"} {
+		screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
+		require.NoError(t, err)
+		reads := scripted.Call(conversation.ToolCall{Name: "screen", Arguments: "{}"})
+		_, s, _, model := guarded(t, store, agent.Config{Tools: []tool.Tool{screen}}, reads, scripted.Say("I see."))
+		p := waiting(t, s, "What do you see?")
+		require.Equal(t, execution.NeedResult, p.Needs)
+		require.Equal(t, "I see.", answer(t, s, say(p, verdict, "blue")).Result.Text)
+		told := spoken(model.Requests()[1].Messages)
+		require.Equal(t, want, told[len(told)-1])
+	}
+}
+
+// An approval leads to the next call that waits, which has its own.
+//
+// Req: LP-32, AD-32
+func answerOneAfterTheOther(t *testing.T, store memory.Store) {
+	a, s, ran, model := guarded(t, store, agent.Config{}, look("oslo", "bergen"), look("bodø"), scripted.Say("Done."))
+	p := waiting(t, s, "Weather?")
+	seen := map[string]bool{}
+	for i, query := range []string{"oslo", "bergen", "bodø"} {
+		require.Contains(t, p.Arguments, query)
+		require.False(t, seen[p.ID], "each call has its id")
+		seen[p.ID] = true
+		require.Len(t, *ran, i)
+		s = talk(t, a, local.Config{Store: store, ID: s.ID()})
+		done := answer(t, s, say(p, execution.Approve, ""))
+		require.Equal(t, i+2, done.Turn)
+		if i == 2 {
+			require.Equal(t, "Done.", done.Result.Text)
+			break
+		}
+		require.Equal(t, event.InputRequired, done.Reason)
+		require.Len(t, s.Pending(), 1)
+		p = s.Pending()[0]
+	}
+	require.Equal(t, []string{"oslo", "bergen", "bodø"}, *ran)
+	require.Len(t, model.Requests(), 3)
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, conversation.CheckRounds(messages))
+	require.Len(t, messages, 1+3+(1+2)+(1+1)+1, "no round is there twice")
+}
+
+// Of calls beside each other those without an answer go on waiting.
+//
+// Req: LP-32
+func answerSomeOfThem(t *testing.T, store memory.Store) {
+	_, s, ran, model := guarded(t, store, agent.Config{Parallel: true}, look("oslo", "bergen"), scripted.Say("Done."))
+	ask(t, s, "Weather?")
+	both := s.Pending()
+	require.Len(t, both, 2)
+	require.Equal(t, event.InputRequired, answer(t, s, say(both[1], execution.Approve, "")).Reason)
+	require.Equal(t, []string{"bergen"}, *ran)
+	left := s.Pending()
+	require.Len(t, left, 1)
+	require.Equal(t, both[0].Arguments, left[0].Arguments)
+	require.Equal(t, pendingcall.ID(2, 1, 2), left[0].ID, "of the turn that left it: an answer to what was shown before is not taken for one to it")
+	require.Equal(t, "Done.", answer(t, s, say(left[0], execution.Deny, "")).Result.Text)
+	require.Equal(t, []string{"bergen"}, *ran)
+	require.Len(t, model.Requests(), 2)
+}
+
+// Req: LP-32
+func answerATextLeavesTheCalls(t *testing.T, store memory.Store) {
+	_, s, ran, model := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Never mind."), scripted.Say("Fine."))
+	p := waiting(t, s, "Weather?")
+	done := ask(t, s, "Leave it.")
+	require.Equal(t, "Never mind.", done.Result.Text)
+	require.Empty(t, s.Pending())
+	require.Equal(t, session.Ready, s.State())
+	require.NoError(t, conversation.CheckRounds(model.Requests()[1].Messages))
+	_, err := happened(t, s, say(p, execution.Approve, ""))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorContains(t, err, "no call waits")
+	require.Equal(t, session.Ready, s.State())
+	require.Empty(t, *ran)
+	require.Equal(t, "Fine.", ask(t, s, "And?").Result.Text)
+}
+
+// Req: LP-9, LP-10a, LP-11
+func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
+	for name, do := range map[string]func(*local.Session, context.Context) error{
+		"save": (*local.Session).Save, "pause": (*local.Session).Pause, "close": (*local.Session).Close, "clear": (*local.Session).Clear,
+		"compact": func(s *local.Session, ctx context.Context) error { _, err := s.Compact(ctx, 1, ""); return err },
+	} {
+		a, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
+		p := waiting(t, s, "Weather?")
+		require.NoError(t, do(s, t.Context()), name)
+		if name == "clear" {
+			require.Empty(t, s.Pending())
+			_, err := happened(t, s, say(p, execution.Approve, ""))
+			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+			continue
+		}
+		again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+		require.Equal(t, session.InputRequired, again.State(), name)
+		require.Equal(t, []execution.Pending{p}, again.Pending(), name)
+		require.NoError(t, s.Start(t.Context()))
+		require.Equal(t, "Sunny.", answer(t, s, say(p, execution.Approve, "")).Result.Text, name)
+		require.Len(t, *ran, 1)
+	}
+}
+
+// The turn that goes on with a call acts in the name of who answered, and sees the session as
+// the turn did that stopped.
+//
+// Req: LP-18, LP-32
+func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
+	var seen []string
+	whoami, err := tool.Func("lookup", "Says who asks.", func(ctx context.Context, _ topic) (string, error) {
+		auth, _ := execution.AuthFrom(ctx)
+		seen = append(seen, auth.Actor)
+		return "done", nil
+	})
+	require.NoError(t, err)
+	counts := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
+		return "", turn.Memory().Set("began", fmt.Sprint(len(turn.Messages())))
+	})
+	a, _ := talker(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, guards(time.Time{})}}, look("x"), scripted.Say("You."))
+	s := talk(t, a, local.Config{Store: store})
+	_, err = s.Execute(t.Context(), local.Input{Text: "Who?", Auth: execution.Auth{Actor: "ann"}}, nil)
+	require.NoError(t, err)
+	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
+	state, err := store.GetState(t.Context(), ref)
+	require.NoError(t, err)
+	require.Empty(t, state.Values, "nothing of the turn is stored yet")
+	waits := s.Info().WaitingTurn
+	call := s.Pending()[0]
+	in := say(call, execution.Approve, "")
+	in.Auth.Actor = "bob"
+	var open session.Turn
+	for e, err := range s.Turn(t.Context(), in) {
+		require.NoError(t, err)
+		if e.Kind() != "user_input" {
+			continue
+		}
+		require.Empty(t, s.Pending())
+		_, info := stored(t, store, s)
+		found, err := store.BeginTurn(t.Context(), memory.Begin{
+			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c",
+			Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1, LookupOnly: true,
+		})
+		require.NoError(t, err)
+		open = found.Turn
+	}
+	require.Equal(t, waits, open.Continues)
+	require.Equal(t, 2, open.Attempt)
+	require.Equal(t, []execution.Answer{{
+		ID: call.ID, Verdict: execution.Approve, By: "bob", Agent: "research", Digest: stepjournal.CallDigest(call.Tool, call.Arguments),
+	}}, open.Answers)
+	require.Equal(t, []string{"bob"}, seen)
+	state, err = store.GetState(t.Context(), ref)
+	require.NoError(t, err)
+	require.JSONEq(t, `"1"`, string(state.Values["began"]))
+}
+
+// A flow goes on inside the agent that waits, and what came before it does not run again.
+//
+// Req: LP-32
+func answerInAFlow(t *testing.T, store memory.Store) {
+	first, asked := talker(t, agent.Config{Name: "first"}, scripted.Say("One."))
+	second, _, ran, guardedModel := guarded(t, store, agent.Config{Name: "second"}, look("oslo"), scripted.Say("Two."))
+	third, last := talker(t, agent.Config{Name: "third"}, scripted.Say("Three."))
+	flow, err := agent.Sequence(agent.Config{Name: "flow"}, first, second, third)
+	require.NoError(t, err)
+	s := talk(t, flow, local.Config{Store: store})
+	p := waiting(t, s, "Count")
+	require.Empty(t, last.Requests())
+	s = talk(t, flow, local.Config{Store: store, ID: s.ID()})
+	require.Equal(t, "Three.", answer(t, s, say(p, execution.Approve, "")).Result.Text)
+	require.Equal(t, []string{"oslo"}, *ran)
+	require.Equal(t, []int{1, 2, 1}, []int{len(asked.Requests()), len(guardedModel.Requests()), len(last.Requests())})
+	said, _ := stored(t, store, s)
+	require.Equal(t, []string{"user: Count", "ai: lookup waits for an approval.", "ai: Three."}, said)
+}

@@ -1,0 +1,210 @@
+package local_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// wired is a guarded session over a line that can be cut, with a call that waits.
+func wired(t *testing.T) (s *local.Session, p execution.Pending, wires *cut, store memory.Store, ran *[]string, model *scripted.Model) {
+	t.Helper()
+	wires, store = &cut{}, inmem.New(inmem.Config{})
+	_, s, ran, model = guarded(t, &line{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
+	return s, waiting(t, s, "Weather?"), wires, store, ran, model
+}
+
+// Whatever of a turn with answers is lost on the way, the same answers again, or Continue, go on
+// with it, and the tool runs once.
+//
+// Req: LP-32
+func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
+	for name, wires := range map[string]cut{
+		"it began":                     {answers: []string{"BeginTurn"}},
+		"it did not begin":             {calls: []string{"BeginTurn"}},
+		"what is known was not read":   {calls: []string{"GetSession"}},
+		"nor what turn waits":          {calls: []string{"FindTurn"}},
+		"the journal was not read":     {calls: []string{"LoadJournal"}},
+		"it was not stored":            {calls: []string{"CommitStep", "FailTurn"}},
+		"it was stored, nobody knows":  {answers: []string{"CommitStep"}, calls: []string{"FailTurn"}},
+		"nor whether it was given up":  {answers: []string{"CommitStep", "FailTurn"}},
+		"the lease, and then the rest": {calls: []string{"RenewTurn", "CommitStep", "FailTurn"}},
+	} {
+		for _, goesOn := range []bool{false, true} {
+			if goesOn && (name == "what is known was not read" || name == "nor what turn waits") {
+				continue // nothing was given
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, p, now, store, ran, _ := wired(t)
+					in := say(p, execution.Approve, "")
+					*now = wires
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					_, err := happenedUnder(ctx, t, s, in)
+					require.Error(t, err)
+					now.heal()
+					if goesOn {
+						in = local.Input{Continue: true}
+					}
+					began := time.Now()
+					done := answer(t, s, in)
+					require.Less(t, time.Since(began), local.DefaultLease)
+					require.Equal(t, 2, done.Turn)
+					require.Equal(t, "Sunny.", done.Result.Text)
+					require.Equal(t, []string{"oslo"}, *ran)
+					require.Equal(t, session.Ready, s.State())
+					require.Empty(t, s.Pending())
+					said, info := stored(t, store, s)
+					require.Equal(t, []string{"user: Weather?", "ai: lookup waits for an approval.", "ai: → lookup", "tool: found oslo", "ai: Sunny."}, said)
+					require.Equal(t, []int{2, 2}, []int{info.Turns, s.Info().Turns})
+					require.Empty(t, info.WaitingTurn)
+				})
+			})
+		}
+	}
+}
+
+// Who changes his mind while nobody knows whether the turn began gets no tool run.
+func TestSession_AnotherAnswerDoesNotGoOnWithTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, began := range []bool{false, true} {
+			s, p, wires, store, ran, _ := wired(t)
+			*wires = cut{calls: []string{"BeginTurn"}}
+			if began {
+				*wires = cut{answers: []string{"BeginTurn"}}
+			}
+			failed(t, s, say(p, execution.Approve, ""), failure.SystemNetwork)
+			wires.heal()
+			_, err := happened(t, s, say(p, execution.Deny, "No."))
+			if began {
+				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "the first was taken")
+			} else {
+				require.NoError(t, err)
+			}
+			require.Empty(t, *ran)
+			require.Empty(t, s.Pending())
+			_, info := stored(t, store, s)
+			require.NotEqual(t, session.Busy, info.State)
+			require.Equal(t, info.State, s.State())
+		}
+	})
+}
+
+// Somebody else answered meanwhile.
+func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, next := range []func(execution.Pending) local.Input{
+			func(p execution.Pending) local.Input { return say(p, execution.Approve, "") },
+			func(execution.Pending) local.Input { return local.Input{Continue: true} },
+		} {
+			s, p, wires, store, ran, model := wired(t)
+			*wires = cut{calls: []string{"BeginTurn"}}
+			failed(t, s, say(p, execution.Approve, ""), failure.SystemNetwork)
+			wires.heal()
+			a, _, _, _ := guarded(t, store, agent.Config{}, scripted.Say("Then not."))
+			require.Equal(t, "Then not.", answer(t, talk(t, a, local.Config{Store: store, ID: s.ID()}), say(p, execution.Deny, "")).Result.Text)
+			_, err := happened(t, s, next(p))
+			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, "no call waits")
+			require.Empty(t, *ran)
+			require.Equal(t, "Sunny.", answer(t, s, local.Input{Continue: true}).Result.Text)
+			require.Len(t, model.Requests(), 2)
+		}
+	})
+}
+
+// Nobody was told whether the turn was stored that waits. Continue tells which calls it are; who
+// saw them already may answer them.
+//
+// Req: LP-8, LP-16
+func TestSession_ACallThatWaitsUnseenIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, stored := range []bool{true, false} {
+			for _, tells := range []bool{true, false} {
+				if !stored && !tells {
+					continue
+				}
+				wires, store := &cut{}, inmem.New(inmem.Config{})
+				_, s, ran, model := guarded(t, &line{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
+				*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
+				if !stored {
+					*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+				}
+				var told execution.Pending
+				for e, err := range s.Turn(t.Context(), local.Input{Text: "Weather?"}) {
+					if err != nil {
+						require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
+					}
+					if p, ok := e.Payload.(event.ToolPending); ok {
+						told = p.Pending
+					}
+				}
+				require.Equal(t, session.Failed, s.State())
+				wires.heal()
+				if tells {
+					done := answer(t, s, local.Input{Continue: true})
+					require.Equal(t, []int{1, 1}, []int{done.Turn, len(done.Messages)})
+					require.Equal(t, event.InputRequired, done.Reason)
+					require.Equal(t, []execution.Pending{told}, done.Result.Pending)
+					require.Equal(t, session.InputRequired, s.State())
+					require.Equal(t, []execution.Pending{told}, s.Pending())
+				}
+				require.Equal(t, "Sunny.", answer(t, s, say(told, execution.Approve, "")).Result.Text)
+				require.Equal(t, []string{"oslo"}, *ran)
+				require.Len(t, model.Requests(), 2)
+			}
+		}
+	})
+}
+
+// A process that goes on with a call keeps others from it. When it is lost, who continues has
+// its answers.
+//
+// Req: LP-10a, LP-32
+func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p, wires, store, ran, _ := wired(t)
+		in := say(p, execution.Approve, "")
+		*wires = cut{calls: []string{"LoadJournal", "RenewTurn", "FailTurn"}}
+		_, err := happened(t, s, in)
+		require.Error(t, err)
+		a, _, ranThere, model := guarded(t, store, agent.Config{}, scripted.Say("Sunny."))
+		other := talk(t, a, local.Config{Store: store, ID: s.ID()})
+		_, info := stored(t, store, s)
+		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
+		begun, err := store.BeginTurn(t.Context(), memory.Begin{
+			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1,
+		})
+		require.NoError(t, err)
+		require.Equal(t, memory.StatusBegun, begun.Status, "the lease of the process that was lost has run out")
+		_, err = other.Execute(t.Context(), in, nil)
+		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "another one works on it")
+		require.NoError(t, store.ReleaseTurn(t.Context(), memory.Lease{Ref: ref, TurnID: info.OpenTurn, Epoch: begun.Turn.Epoch}))
+		_, err = happened(t, other, in)
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+		require.ErrorContains(t, err, "Set Continue")
+		done := answer(t, other, local.Input{Continue: true})
+		require.Equal(t, []any{2, "Sunny."}, []any{done.Turn, done.Result.Text})
+		require.Empty(t, *ran)
+		require.Equal(t, []string{"oslo"}, *ranThere)
+		require.Len(t, model.Requests(), 1)
+		messages, err := other.Messages(t.Context(), 0)
+		require.NoError(t, err)
+		require.NoError(t, conversation.CheckRounds(messages))
+	})
+}

@@ -1,0 +1,121 @@
+package local_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+func boundTests() sessionTests {
+	return sessionTests{
+		"Bound_WarnsOncePerCrossing":      boundWarnsOncePerCrossing,
+		"Bound_CompactsBetweenTurns":      boundCompactsBetweenTurns,
+		"Bound_CompactsWhatIsSaved":       boundCompactsWhatIsSaved,
+		"Bound_ACompactionPartsNoRound":   boundACompactionPartsNoRound,
+		"Bound_AnotherObjectDoesNotAgain": boundAnotherObjectDoesNotAgain,
+	}
+}
+
+func warned(all []event.Event) (reasons []string) {
+	for _, e := range all {
+		if w, ok := e.Payload.(event.Warning); ok {
+			reasons = append(reasons, w.Reason)
+		}
+	}
+	return reasons
+}
+
+// Req: LP-21, C-20
+func boundWarnsOncePerCrossing(t *testing.T, store memory.Store) {
+	for _, noAutoSave := range []bool{false, true} {
+		a := build(t, agent.Config{Model: echo{}})
+		s := talk(t, a, local.Config{Store: store, MaxMessages: 4, NoAutoSave: noAutoSave})
+		var warnings [][]string
+		turn := func(text string) {
+			all, err := happened(t, s, local.Input{Text: text})
+			require.NoError(t, err)
+			warnings = append(warnings, warned(all))
+			for i, e := range all[1:] {
+				require.Greater(t, e.Sequence, all[i].Sequence, "each event has its number")
+			}
+		}
+		for i := range 5 {
+			turn(fmt.Sprint(i))
+		}
+		require.Equal(t, [][]string{nil, nil, {local.ReasonSessionLong}, nil, nil}, warnings)
+		_, err := s.Compact(t.Context(), 2, "")
+		require.NoError(t, err)
+		require.EqualValues(t, 2, s.Info().Messages)
+		warnings = nil
+		for i := range 3 {
+			turn(fmt.Sprint(i))
+		}
+		require.Equal(t, [][]string{nil, {local.ReasonSessionLong}, nil}, warnings)
+	}
+}
+
+// Req: LP-21, LP-26, C-20
+func boundCompactsBetweenTurns(t *testing.T, store memory.Store) {
+	a := build(t, agent.Config{Model: echo{}})
+	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
+	for i := range 3 {
+		all, err := happened(t, s, local.Input{Text: fmt.Sprint(i)})
+		require.NoError(t, err)
+		require.Empty(t, warned(all))
+	}
+	said, info := stored(t, store, s)
+	require.Equal(t, []string{"summary", "user: 2", "ai: echo 2"}, said)
+	require.EqualValues(t, 2, info.Messages)
+	require.EqualValues(t, 2, s.Info().Messages)
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.Contains(t, messages[0].Text, "echo 1")
+	ask(t, s, "3")
+	said, _ = stored(t, store, s)
+	require.Len(t, said, 5)
+}
+
+func boundCompactsWhatIsSaved(t *testing.T, store memory.Store) {
+	a := build(t, agent.Config{Model: echo{}})
+	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true, NoAutoSave: true})
+	for i := range 3 {
+		ask(t, s, fmt.Sprint(i))
+	}
+	require.EqualValues(t, 6, s.Info().Messages, "nothing is written")
+	require.NoError(t, s.Pause(t.Context()))
+	said, _ := stored(t, store, s)
+	require.Equal(t, []string{"summary", "user: 2", "ai: echo 2"}, said)
+	require.EqualValues(t, 2, s.Info().Messages)
+}
+
+func boundACompactionPartsNoRound(t *testing.T, store memory.Store) {
+	a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("a", "b"), scripted.Say("AB"))
+	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
+	ask(t, s, "x")
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, conversation.CheckRounds(messages))
+}
+
+func boundAnotherObjectDoesNotAgain(t *testing.T, store memory.Store) {
+	a := build(t, agent.Config{Model: echo{}})
+	c := local.Config{Store: store, MaxMessages: 2}
+	s := talk(t, a, c)
+	ask(t, s, "a")
+	all, err := happened(t, s, local.Input{Text: "b"})
+	require.NoError(t, err)
+	require.Equal(t, []string{local.ReasonSessionLong}, warned(all))
+	c.ID = s.ID()
+	all, err = happened(t, talk(t, a, c), local.Input{Text: "c"})
+	require.NoError(t, err)
+	require.Empty(t, warned(all))
+}

@@ -1,0 +1,127 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/hookstore"
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/storeerror"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// buffer is the store of a turn whose session has NoAutoSave. It reads what is stored, with the changes of the turns that
+// are not saved yet on top, and writes nothing.
+type buffer struct {
+	s    *Session
+	turn *stored.Turn
+	mu   sync.Mutex // guards turn.Files: tools may run in parallel
+}
+
+// State implements hook.Store.
+func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
+	snapshot, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) {
+		return b.s.cfg.Store.GetState(ctx, b.s.stored.Ref)
+	})
+	if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be stored yet
+		return nil, "", err
+	}
+	state, source := maps.Clone(snapshot.Values), snapshot.Untrusted
+	if state == nil {
+		state = map[string]json.RawMessage{}
+	}
+	for _, t := range b.s.status.Unsaved() {
+		maps.Copy(state, t.State) // an empty value removes
+		source = conversation.Gravest(source, conversation.Untrusted(t.AllMessages()), t.Result.Untrusted)
+	}
+	return state, source, nil
+}
+
+// SaveArtifact implements hook.Store. The version of an artifact of the user is preliminary: another session may store one
+// before this one is saved.
+func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
+	const op = "local.SaveArtifact"
+	if err := memory.CheckArtifactName(op, name); err != nil {
+		return 0, err
+	}
+	if memory.ScopeOf(name) == memory.ScopeUser && b.s.cfg.User == "" {
+		return 0, storeerror.NoUser(op, b.s.stored.Ref, name)
+	}
+	if len(content) > memory.MaxArtifactBytes {
+		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name,
+			len(content), memory.MaxArtifactBytes)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sum := sha256.Sum256(content)
+	next := memory.Artifact{
+		Content: memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))},
+		Name:    name, MediaType: mediaType, Turn: b.turn.ID, Created: time.Now(),
+	}
+	latest, err := b.find(ctx, name, 0)
+	if err != nil && !failure.Is(err, failure.NotFound) {
+		return 0, err
+	}
+	if err == nil && latest.Content == next.Content {
+		return latest.Version, nil
+	}
+	next.Version = latest.Version + 1
+	b.turn.Files = append(b.turn.Files, stored.File{Artifact: next, Bytes: append([]byte{}, content...)})
+	return next.Version, nil
+}
+
+// LoadArtifact implements hook.Store.
+func (b *buffer) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f, err := b.find(ctx, name, version)
+	if err != nil {
+		return nil, "", err
+	}
+	if f.Bytes != nil {
+		return bytes.Clone(f.Bytes), f.MediaType, nil
+	}
+	return b.durable().LoadArtifact(ctx, name, f.Version)
+}
+
+// Search implements hook.Store.
+func (b *buffer) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
+	return b.durable().Search(ctx, query, limit)
+}
+
+// durable returns what is stored. The buffer only reads it, so it needs no lease.
+func (b *buffer) durable() hook.Store {
+	return hookstore.New(b.s.cfg.Store, memory.Lease{Ref: b.s.stored.Ref}, b.s.cfg.User)
+}
+
+// find returns a version of an artifact (0 means the latest). A stored one comes without its content.
+func (b *buffer) find(ctx context.Context, name string, version int) (stored.File, error) {
+	files := b.turn.Files
+	unsaved := b.s.status.Unsaved()
+	for i := len(unsaved); ; i-- {
+		for _, f := range slices.Backward(files) {
+			if f.Name == name && (version == 0 || version == f.Version) {
+				return f, nil
+			}
+		}
+		if i == 0 {
+			break
+		}
+		files = unsaved[i-1].Files
+	}
+	a, err := retry.Do(ctx, func(ctx context.Context) (memory.Artifact, error) {
+		return b.s.cfg.Store.GetArtifact(ctx, b.s.stored.Ref, name, version)
+	})
+	return stored.File{Artifact: a}, err
+}

@@ -1,0 +1,72 @@
+package local
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/opening"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Reasons of the warnings that a session gives.
+const (
+	ReasonSessionLong  = "SESSION_LONG"          // it holds more messages than MaxMessages
+	ReasonNotCompacted = "SESSION_NOT_COMPACTED" // its compaction failed
+)
+
+// Compact saves the session, and replaces the oldest messages by a summary: the given one, or one made by rule when it is
+// empty. The latest messages stay, as many as keep says (0 means half of MaxMessages, LP-21, LP-26). Modes: as for Save.
+func (s *Session) Compact(ctx context.Context, keep int, summary string) (done conversation.Compaction, err error) {
+	err = s.operate("local.Compact", func() (session.State, error) {
+		if err := s.flush(ctx); err != nil {
+			return "", err
+		}
+		done, err = s.compact(ctx, keep, summary)
+		return "", err
+	})
+	return done, err
+}
+
+// checkLength compacts a conversation that became too long, or returns a warning (LP-21, C-20). before is how many
+// messages there were before the turn.
+func (s *Session) checkLength(ctx context.Context, before int64) []event.Payload {
+	limit, now := int64(s.cfg.MaxMessages), s.Info().Messages
+	switch {
+	case now <= limit || s.cfg.AutoCompact && s.cfg.NoAutoSave: // the next Save compacts
+		return nil
+	case s.cfg.AutoCompact:
+		if _, err := s.compact(ctx, 0, ""); err != nil {
+			return []event.Payload{event.Warning{Reason: ReasonNotCompacted, Message: fmt.Sprintf(
+				"session %s holds %d messages and was not compacted: %s", s.cfg.ID, now, failure.Plain(err))}}
+		}
+	case before <= limit:
+		return []event.Payload{event.Warning{Reason: ReasonSessionLong, Message: fmt.Sprintf(
+			"session %s holds %d messages, more than %d; compact it, or open it with AutoCompact", s.cfg.ID, now, limit)}}
+	}
+	return nil
+}
+
+func (s *Session) compact(ctx context.Context, keep int, summary string) (conversation.Compaction, error) {
+	if keep <= 0 {
+		keep = s.cfg.MaxMessages / 2
+	}
+	done, err := opening.Exclusively(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
+		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.stored.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
+	})
+	if err != nil {
+		return done, err
+	}
+	info := s.status.Compacted(done)
+	if !s.cfg.NoAutoSave {
+		return done, nil
+	}
+	messages, err := s.stored.Latest(ctx, info, s.cfg.Window)
+	if err == nil {
+		s.recent.set(messages)
+	}
+	return done, err
+}

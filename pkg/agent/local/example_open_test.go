@@ -1,0 +1,53 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+)
+
+// A conversation in a program of your own. The store forgets with the process here;
+// memoryrpc.New is one that does not, and then the same ID goes on in another process.
+func ExampleOpen() {
+	ctx := context.Background()
+	guide, err := agent.New(agent.Config{
+		Name:  "guide",
+		Model: scripted.New(scripted.Say("Oslo."), scripted.Say("About 700,000."), scripted.Say("And they are friendly.")),
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	s, err := local.Open(ctx, guide, local.Config{Store: inmem.New(inmem.Config{}), ID: "norway"})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer s.Close(ctx)
+
+	for _, in := range []local.Input{
+		{Text: "What is the capital of Norway?"},
+		{Text: "How many people live there?"},
+		{Continue: true},
+	} {
+		for e, err := range s.Turn(ctx, in) {
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return
+			}
+			if done, ok := e.Payload.(event.TurnResult); ok {
+				fmt.Fprintf(os.Stdout, "%d: %s\n", done.Turn, done.Result.Text)
+			}
+		}
+	}
+	// Output:
+	// 1: Oslo.
+	// 2: About 700,000.
+	// 3: And they are friendly.
+}

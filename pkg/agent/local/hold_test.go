@@ -1,0 +1,256 @@
+package local_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+func lossTests() sessionTests {
+	return sessionTests{
+		"Loss_OfAProcessIsTakenUp":       lossOfAProcessIsTakenUp,
+		"Loss_OfAProcessMakesRoom":       lossOfAProcessMakesRoom,
+		"Loss_WaitsForTheLease":          lossWaitsForTheLease,
+		"Loss_WhileTheTurnWasStored":     lossWhileTheTurnWasStored,
+		"Loss_DoesNotKeepFromPausing":    lossDoesNotKeepFromPausing,
+		"Loss_OfATurnThatIsNoSessions":   lossOfATurnThatIsNoSessions,
+		"Loss_WhoIsTakenForLostIsFenced": lossWhoIsTakenForLostIsFenced,
+	}
+}
+
+// lose leaves behind what a process does that is killed while it asks the model for the
+// second time: an open turn, and the journal of what happened in it.
+func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
+	t.Helper()
+	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
+	begun, err := store.BeginTurn(t.Context(), memory.Begin{
+		Ref: ref, TurnID: "lost", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "lost",
+		Message: conversation.User("Weather?"), LeaseTTL: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	require.Equal(t, memory.StatusBegun, begun.Status)
+	hold := memory.Lease{Ref: ref, TurnID: "lost", Epoch: begun.Turn.Epoch}
+	said := conversation.Assistant("", "I look it up.")
+	said.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"query": "oslo"}`}}
+	digest := stepjournal.CallDigest("lookup", `{"query": "oslo"}`)
+	require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{
+		{Number: 1, Phase: execution.Done, Reply: said, Usage: execution.Usage{ModelCalls: 1}},
+		{Number: 2, Phase: execution.Intent, Tool: "lookup", Digest: digest, Effect: execution.AtMostOnce},
+		{Number: 2, Phase: execution.Done, Tool: "lookup", Digest: digest, Effect: execution.AtMostOnce, Status: "success", Text: "rain"},
+	}))
+	return hold
+}
+
+// open is a session without any turn, and an agent that counts how often its tool ran.
+func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
+	t.Helper()
+	ran := new(int)
+	found, err := tool.Func("lookup", "Looks something up.", func(context.Context, topic) (string, error) { *ran++; return "sun", nil })
+	require.NoError(t, err)
+	a, model := talker(t, agent.Config{Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}}, replies...)
+	return a, model, talk(t, a, local.Config{Store: store}), ran
+}
+
+// A turn that goes on takes up the one that was lost: the model is not asked again for what
+// it said, and no tool runs twice.
+//
+// Req: LP-8, LP-10a, LP-31
+func lossOfAProcessIsTakenUp(t *testing.T, store memory.Store) {
+	a, model, s, ran := opened(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
+	hold := lose(t, store, s)
+	require.NoError(t, store.ReleaseTurn(t.Context(), hold))
+	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	require.Equal(t, session.Ready, again.State())
+	all, err := happened(t, again, local.Input{Continue: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, resultOf(all).Turn)
+	require.Equal(t, "It rains.", resultOf(all).Result.Text)
+	require.Equal(t, 2, resultOf(all).Result.Usage.ModelCalls)
+	require.Zero(t, *ran)
+	require.Len(t, model.Requests(), 1)
+	said, info := stored(t, store, s)
+	require.Equal(t, []string{"user: Weather?", "ai: I look it up. → lookup", "tool: rain", "ai: It rains."}, said)
+	require.Equal(t, session.Ready, info.State)
+	require.Equal(t, 1, info.Turns)
+	require.Equal(t, 2, ask(t, again, "Sure?").Turn)
+}
+
+// Req: LP-10a, LP-17
+func lossOfAProcessMakesRoom(t *testing.T, store memory.Store) {
+	a, model, s, _ := opened(t, store, scripted.Say("Hi."))
+	require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
+	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	require.Equal(t, 2, ask(t, again, "Hello?").Turn)
+	require.Equal(t, []string{"user: Weather?", "ai: I look it up. (partial)", "user: Hello?"}, spoken(model.Requests()[0].Messages))
+	said, info := stored(t, store, s)
+	require.Len(t, said, 4)
+	require.Equal(t, info.Messages, again.Info().Messages)
+}
+
+// As long as the lease runs nobody knows that the process is lost.
+//
+// Req: LP-7, C-21
+func lossWaitsForTheLease(t *testing.T, store memory.Store) {
+	a, _, s, _ := opened(t, store, scripted.Say("It rains."))
+	hold := lose(t, store, s)
+	for _, noAutoSave := range []bool{false, true} {
+		again := talk(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
+		require.Equal(t, session.Busy, again.State())
+		require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Pause(t.Context())))
+		require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Clear(t.Context())))
+		if noAutoSave {
+			continue
+		}
+		all, err := happened(t, again, local.Input{Continue: true})
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		why := resultOf(all).Result.Failure
+		require.Equal(t, failure.SessionBusy, why.Mode)
+		left, err := time.ParseDuration(why.Facts["lease_left"])
+		require.NoError(t, err)
+		require.Greater(t, left, 30*time.Second)
+		require.Equal(t, refused(t, again, failure.SessionBusy).Result.Failure.Facts["turn_id"], why.Facts["turn_id"])
+		require.NoError(t, again.Close(t.Context()), "it goes on elsewhere")
+		require.Equal(t, session.Closed, again.State())
+		require.NoError(t, again.Start(t.Context()))
+		require.NoError(t, store.RenewTurn(t.Context(), hold, memory.MinLeaseTTL))
+		_, err = again.Execute(t.Context(), local.Input{Continue: true}, nil)
+		for failure.Is(err, failure.SessionBusy) {
+			<-time.After(50 * time.Millisecond)
+			_, err = again.Execute(t.Context(), local.Input{Continue: true}, nil)
+		}
+		require.NoError(t, err)
+		lose(t, storeWithoutTurn{store, "lost-2"}, s)
+	}
+}
+
+// storeWithoutTurn gives turns another id.
+type storeWithoutTurn struct {
+	memory.Store
+	id string
+}
+
+func (s storeWithoutTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	b.TurnID, b.Fingerprint = s.id, s.id
+	return s.Store.BeginTurn(ctx, b)
+}
+
+func (s storeWithoutTurn) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	h.TurnID = s.id
+	return s.Store.Record(ctx, h, step, entries)
+}
+
+// What was stored of the turn stays, and the next one goes on behind it.
+func lossWhileTheTurnWasStored(t *testing.T, store memory.Store) {
+	a, model, s, _ := opened(t, store, scripted.Say("It rains."))
+	hold := lose(t, store, s)
+	half := conversation.Assistant("research", "")
+	half.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}, {ID: "c2", Name: "lookup", Arguments: "{}"}}
+	_, err := store.CommitStep(t.Context(), memory.Commit{
+		Ref: hold.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "research"},
+		Messages: []conversation.Message{half, {Role: conversation.RoleTool, Text: "rain", ToolCallID: "c1"}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, store.ReleaseTurn(t.Context(), hold))
+	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	all, err := happened(t, again, local.Input{Continue: true})
+	require.NoError(t, err)
+	require.Equal(t, 2, resultOf(all).Turn)
+	require.Equal(t, []string{
+		"user: Weather?", "ai: → lookup → lookup", "tool: rain", "tool: Interrupted: the turn ended before the tool had a result.",
+	}, spoken(model.Requests()[0].Messages))
+	require.Equal(t, session.Ready, again.State())
+}
+
+// Req: LP-9, LP-10a, LP-11
+func lossDoesNotKeepFromPausing(t *testing.T, store memory.Store) {
+	for name, do := range map[string]func(*local.Session, context.Context) error{
+		"pause": (*local.Session).Pause, "close": (*local.Session).Close, "clear": (*local.Session).Clear,
+		"compact": func(s *local.Session, ctx context.Context) error { _, err := s.Compact(ctx, 1, ""); return err },
+	} {
+		for _, noAutoSave := range []bool{false, true} {
+			a, _, s, _ := opened(t, store, scripted.Say("Hi."))
+			require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
+			again := talk(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
+			require.NoError(t, do(again, t.Context()), name)
+			_, info := stored(t, store, s)
+			require.NotEqual(t, session.Busy, info.State)
+			require.Empty(t, info.OpenTurn)
+			require.NoError(t, again.Start(t.Context()))
+			require.Equal(t, 2, ask(t, again, "Hello?").Turn)
+		}
+	}
+}
+
+// The conversation is shared with a mesh, whose turn nobody here can take up.
+func lossOfATurnThatIsNoSessions(t *testing.T, store memory.Store) {
+	a, _, s, _ := opened(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
+	begin := func(id string) memory.Lease {
+		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
+		begun, err := store.BeginTurn(t.Context(), memory.Begin{
+			Ref: ref, TurnID: id, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "of the mesh",
+			Message: conversation.User("Weather?"), LeaseTTL: time.Minute, Window: 10,
+		})
+		require.NoError(t, err)
+		return memory.Lease{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
+	}
+	hold := begin("t1")
+	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	refused(t, again, failure.SessionBusy)
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Pause(t.Context())))
+	require.NoError(t, store.ReleaseTurn(t.Context(), hold))
+	all, err := happened(t, again, local.Input{Continue: true})
+	require.NoError(t, err)
+	require.Equal(t, 2, resultOf(all).Turn)
+}
+
+// A process that was only slow finds its turn taken, and stores nothing more.
+//
+// Req: C-21
+func lossWhoIsTakenForLostIsFenced(t *testing.T, store memory.Store) {
+	never := make(chan struct{})
+	a, _ := talker(t, agent.Config{}, scripted.Reply{Deltas: []string{"Too late."}, Wait: never}, scripted.Say("Fine."))
+	slow := talk(t, a, local.Config{Store: store, Lease: memory.MinLeaseTTL})
+	b, _ := talker(t, agent.Config{}, scripted.Say("Mine."))
+	other := talk(t, b, local.Config{Store: store, ID: slow.ID()})
+	var done event.TurnResult
+	var failed error
+	for e, err := range slow.Turn(t.Context(), local.Input{Text: "Hello"}) {
+		failed = err
+		switch p := e.Payload.(type) {
+		case event.UserInput:
+			ref := session.Ref{Tenant: local.DefaultTenant, Session: slow.ID()}
+			_, info := stored(t, store, slow)
+			found, err := store.BeginTurn(t.Context(), memory.Begin{
+				Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c",
+				Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1, LookupOnly: true,
+			})
+			require.NoError(t, err)
+			require.NoError(t, store.ReleaseTurn(t.Context(), memory.Lease{Ref: ref, TurnID: info.OpenTurn, Epoch: found.Turn.Epoch}))
+			require.Equal(t, 2, ask(t, other, "Anybody?").Turn)
+		case event.TurnResult:
+			done = p
+		}
+	}
+	require.Equal(t, failure.Fenced, failure.ModeOf(failed), "%v", failed)
+	require.Equal(t, "fenced", done.ErrorType)
+	require.Equal(t, event.Failed, done.Reason)
+	require.Equal(t, session.Failed, slow.State())
+	require.Equal(t, 3, ask(t, slow, "Again").Turn)
+	said, _ := stored(t, store, slow)
+	require.Equal(t, []string{"user: Hello", "user: Anybody?", "ai: Mine.", "user: Again", "ai: Fine."}, said)
+}

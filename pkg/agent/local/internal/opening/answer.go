@@ -1,0 +1,94 @@
+package opening
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/pendingcall"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Answer makes t a turn that continues with the calls that wait, if the request has answers to them. It rejects a
+// request without answers and text while calls wait (LP-32).
+func (o *Opener) Answer(ctx context.Context, t *stored.Turn, r Request) error {
+	if !r.isSilent() || len(r.Answers) == 0 && len(o.status.Info().Pending) == 0 {
+		return nil
+	}
+	info, err := o.stored.Get(ctx)
+	if err != nil {
+		return err
+	}
+	o.status.RefreshWaiting(info)
+	if len(r.Answers) == 0 {
+		if len(info.Pending) == 0 { // they were answered elsewhere
+			return nil
+		}
+		return o.invalid("Continue: calls wait for an answer in session %s; send Answers, or a Text to leave them", o.stored.Ref.Session)
+	}
+	if info.WaitingTurn == "" {
+		return o.noTurnWaits(ctx, info)
+	}
+	if err := o.checkWaitingTurn(ctx, info.WaitingTurn); err != nil {
+		return err
+	}
+	answers, err := pendingcall.CheckAnswers(info.Pending, r.Answers, time.Now())
+	for i := range answers {
+		answers[i].By = cmp.Or(answers[i].By, r.Actor)
+	}
+	t.Continues, t.Answers = info.WaitingTurn, answers
+	return err
+}
+
+// noTurnWaits returns why answers are rejected: another process works on a turn, or no call waits.
+func (o *Opener) noTurnWaits(ctx context.Context, info session.Session) error {
+	if info.OpenTurn == "" {
+		return o.nothingWaits(nil)
+	}
+	o.lost = info.OpenTurn
+	left, err := o.stored.LeaseLeft(ctx, o.lost)
+	switch {
+	case err != nil:
+		return err
+	case left > 0:
+		return o.Busy(o.lost, left)
+	}
+	return o.nothingWaits(nil)
+}
+
+// checkWaitingTurn checks that this agent can continue a turn: a local session began it, and the agent is the same.
+func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
+	found, err := o.stored.Lookup(ctx, o.stored.Claim(turn, stored.NewTrace()))
+	id, steps := o.stored.Ref.Session, found.Turn.Steps
+	switch {
+	case failure.Is(err, failure.KeyReused):
+		return o.invalid("Answers: the calls that wait in session %s are of a turn that ran in the mesh; answer them there", id)
+	case failure.Is(err, failure.NotFound):
+		return o.nothingWaits(err)
+	case err == nil && len(steps) > 0 && steps[len(steps)-1].Agent != o.agent:
+		return o.invalid("Answers: the calls that wait in session %s are of agent %s; open the session with that one", id, steps[len(steps)-1].Agent)
+	}
+	return err
+}
+
+// nothingWaits returns why answers are rejected when there is no call for them.
+func (o *Opener) nothingWaits(cause error) error {
+	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to go on",
+		o.stored.Ref.Session).Because(cause)
+}
+
+func (o *Opener) invalid(format string, args ...any) *failure.Error {
+	return failure.Newf(failure.UserInvalidInput, "local.Turn", format, args...).With("session_id", o.stored.Ref.Session)
+}
+
+// repeats reports whether the answers are the ones of the turn that this process left open. Then they continue that
+// turn.
+func (o *Opener) repeats(answers []execution.Answer) bool {
+	return len(answers) > 0 && o.left != nil && slices.EqualFunc(answers, o.left.Turn.Answers, func(a, b execution.Answer) bool {
+		return a.ID == b.ID && a.Verdict == b.Verdict && a.Text == b.Text
+	})
+}

@@ -1,0 +1,220 @@
+// Package status holds what one process knows of a session: whether it is open and in use, its state, and the turns
+// that are not stored yet.
+package status
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Starting is the state of a session while it is loaded. It is never stored (LP-6).
+const Starting session.State = "starting"
+
+// Status is what this process knows of one session. Safe for concurrent use.
+//
+// An operation claims the session, works with it alone, and releases it in the state to which it led.
+type Status struct {
+	id string // of the session
+
+	mu      sync.Mutex
+	open    bool
+	claimed bool
+	state   session.State
+	stop    context.CancelFunc // asks the running turn to stop (nil while none runs)
+	known   session.Session    // what is stored, as far as this process knows
+	unsaved []*stored.Turn     // turns that are not stored yet, in order
+}
+
+// New returns the status of a session that was not started.
+func New(id string) *Status { return &Status{id: id, state: session.Created} }
+
+// State returns the state of the session.
+func (s *Status) State() session.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		return session.Busy
+	}
+	return s.state
+}
+
+// Info returns what is known of the session. Turns that are not stored yet count.
+func (s *Status) Info() session.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := s.known
+	info.State, info.Pending = s.state, slices.Clone(info.Pending)
+	if s.stop != nil {
+		info.State = session.Busy
+	}
+	return info
+}
+
+// StoredState returns the state that is stored.
+func (s *Status) StoredState() session.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known.State
+}
+
+// IsOpen reports whether the session was started and not closed since.
+func (s *Status) IsOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+// Start sets the state to starting and returns the one before, unless the session is open.
+func (s *Status) Start() (before session.State, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before = s.state
+	if !s.open {
+		s.state = Starting
+	}
+	return before, s.open
+}
+
+// Started notes the end of a start: the session is open unless it failed.
+func (s *Status) Started(state session.State, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.open = state, open
+}
+
+// Closed notes that the session was closed.
+func (s *Status) Closed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = false
+}
+
+// Claim gives the session to one operation until Release. stop asks a turn to stop (nil for any other operation).
+// Modes: session_busy, session_closed.
+func (s *Status) Claim(op string, stop context.CancelFunc) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.claimed:
+		return failure.Newf(failure.SessionBusy, op, "session %s is in use; wait until its turn ends, or stop it", s.id).With("session_id", s.id)
+	case !s.open:
+		return failure.Newf(failure.SessionClosed, op, "session %s is closed; start it first", s.id).With("session_id", s.id)
+	}
+	s.claimed, s.stop = true, stop
+	return nil
+}
+
+// Release ends a claim. The session is in the given state then (empty keeps the state as it is).
+func (s *Status) Release(state session.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claimed, s.stop = false, nil
+	s.state = cmp.Or(state, s.state)
+}
+
+// Stop asks the running turn to stop. It does nothing while none runs.
+func (s *Status) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		s.stop()
+	}
+}
+
+// SetStored replaces what is known by what is stored.
+func (s *Status) SetStored(info session.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = info
+}
+
+// SetState sets the state to the one that a turn led to.
+func (s *Status) SetState(state session.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// SetWaiting notes which calls wait after a turn with the given steps.
+func (s *Status) SetWaiting(turn string, steps []execution.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known.WaitingTurn, s.known.Pending = "", nil
+	if len(steps) == 0 {
+		return
+	}
+	if last := steps[len(steps)-1]; len(last.Pending) > 0 {
+		s.known.WaitingTurn, s.known.Pending = turn, last.Pending
+	}
+}
+
+// RefreshWaiting notes which calls wait by what is stored. Another process may have answered them.
+func (s *Status) RefreshWaiting(info session.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known.WaitingTurn != "" && info.WaitingTurn == "" && s.state == session.InputRequired {
+		s.state = session.Ready
+	}
+	s.known.WaitingTurn, s.known.Pending = info.WaitingTurn, info.Pending
+}
+
+// AddStored notes a turn that was stored, and the sequence of its last message. Sequences have no gaps.
+func (s *Status) AddStored(turn int, last int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known.Turns, s.known.LastActivity = max(turn, s.known.Turns), time.Now()
+	last = max(last, s.known.Sequence)
+	s.known.Messages += last - s.known.Sequence
+	s.known.Sequence = last
+}
+
+// AddUnsaved notes a turn that is not stored yet.
+func (s *Status) AddUnsaved(t *stored.Turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsaved = append(s.unsaved, t)
+	s.known.Turns, s.known.LastActivity = t.Number, time.Now()
+	s.known.WaitingTurn, s.known.Pending = "", nil
+	s.known.Messages += int64(len(t.AllMessages()))
+}
+
+// Unsaved returns the turns that are not stored yet, in order.
+func (s *Status) Unsaved() []*stored.Turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsaved
+}
+
+// SavedFirst notes that the first of the unsaved turns was stored.
+func (s *Status) SavedFirst() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsaved = s.unsaved[1:]
+}
+
+// Compacted notes a compaction, and returns what is known then.
+func (s *Status) Compacted(done conversation.Compaction) session.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known.Messages -= done.Messages
+	s.known.Summarized = max(s.known.Summarized, done.Last)
+	return s.known
+}
+
+// Cleared notes that messages, state and artifacts were removed, and forgets the unsaved turns.
+func (s *Status) Cleared() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known.Turns -= len(s.unsaved)
+	s.unsaved, s.known.Messages, s.known.Bytes, s.known.ArtifactBytes = nil, 0, 0, 0
+	s.known.WaitingTurn, s.known.Pending = "", nil
+}

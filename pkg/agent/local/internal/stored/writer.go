@@ -1,0 +1,116 @@
+package stored
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// maxCommitMessages is how many messages one commit takes.
+const maxCommitMessages = 64
+
+// Writer writes a turn whose lease this process holds.
+type Writer struct {
+	Turn  *Turn
+	Lease memory.Lease
+	Base  int64 // sequence of the last message of the session
+
+	store memory.Store
+	agent string
+	steps int // that are committed
+}
+
+// Writer returns what writes a turn of agent that was begun.
+func (s *Session) Writer(t *Turn, begun memory.Begun, agent string) *Writer {
+	return &Writer{
+		Turn: t, Lease: memory.Lease{Ref: s.Ref, TurnID: t.ID, Epoch: begun.Turn.Epoch}, Base: begun.Turn.Sequence,
+		store: s.Store, agent: agent, steps: len(begun.Turn.Steps),
+	}
+}
+
+// Write stores the turn and closes it. It returns the stored turn, whose outcome is another one if it was closed before.
+// An answer becomes visible in one write, if its messages fit into one. Otherwise its parts are written first, and none
+// of them is shown as an answer. After an error the turn is still open: call Write again, also after Turn.Fail.
+func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
+	parts := split(w.Turn.Messages)
+	for len(parts) <= w.steps && w.Turn.HasAnswer() { // the last one closes the turn
+		parts = append(parts, nil)
+	}
+	for i, part := range parts {
+		step := i + 1
+		if step <= w.steps {
+			continue
+		}
+		last, err := w.commit(ctx, step, part, step == len(parts))
+		if err != nil && w.Turn.HasAnswer() {
+			return session.Turn{}, err
+		}
+		if err != nil {
+			break // a closed turn without some of its messages is better than an open one
+		}
+		w.Base, w.steps = last, step
+	}
+	if !w.Turn.HasAnswer() {
+		return w.fail(ctx)
+	}
+	t := w.Turn
+	return session.Turn{ID: t.ID, Number: t.Number, Outcome: t.Outcome, Steps: []execution.Result{t.Result}, Sequence: w.Base}, nil
+}
+
+// commit stores one part of the messages, with the answer if it is the last part. It returns the last sequence.
+func (w *Writer) commit(ctx context.Context, step int, part []conversation.Message, last bool) (int64, error) {
+	c := memory.Commit{
+		Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Base: w.Base, Messages: part,
+		Result: execution.Result{Agent: w.agent},
+	}
+	if last && w.Turn.HasAnswer() {
+		c.State, c.Result, c.Outcome = w.Turn.State, w.Turn.Result, w.Turn.Outcome
+	}
+	c.Result.Step = step
+	return Call(ctx, func(ctx context.Context) (int64, error) { return w.store.CommitStep(ctx, c) })
+}
+
+// fail closes a turn without an answer.
+func (w *Writer) fail(ctx context.Context) (session.Turn, error) {
+	turn, err := Call(ctx, func(ctx context.Context) (session.Turn, error) {
+		return w.store.FailTurn(ctx, memory.Fail{
+			Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Outcome: w.Turn.Outcome, Failure: w.Turn.Failure,
+		})
+	})
+	if err == nil {
+		w.Base = turn.Sequence
+	}
+	return turn, err
+}
+
+// split divides messages into parts that fit into a commit each. A round stays in one part if it fits into one.
+func split(messages []conversation.Message) [][]conversation.Message {
+	var parts [][]conversation.Message
+	for len(messages) > 0 {
+		n := fitting(messages)
+		if n < len(messages) {
+			whole := n
+			for whole > 0 && messages[whole].Role == conversation.RoleTool {
+				whole--
+			}
+			n = cmp.Or(whole, n)
+		}
+		parts, messages = append(parts, messages[:n:n]), messages[n:]
+	}
+	return parts
+}
+
+// fitting returns how many of the messages one commit takes, at least one.
+func fitting(messages []conversation.Message) int {
+	bytes := 0
+	for i, m := range messages {
+		if bytes += conversation.Size(m); i == maxCommitMessages || i > 0 && bytes > memory.MaxWindowBytes {
+			return i
+		}
+	}
+	return len(messages)
+}

@@ -1,0 +1,171 @@
+package local
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Start loads the conversation. A started session stays as it is (LP-7a), and a closed one is opened again (LP-9).
+// Modes: as for Open.
+func (s *Session) Start(ctx context.Context) error {
+	s.operations.Lock()
+	defer s.operations.Unlock()
+	before, open := s.status.Start()
+	if open {
+		return nil
+	}
+	state := before
+	err := s.agent.Start(ctx)
+	if err == nil {
+		state, err = s.load(ctx)
+	}
+	if err != nil {
+		s.status.Started(before, false)
+		return err
+	}
+	s.status.Started(state, true)
+	return nil
+}
+
+// load reads what is stored and returns the state of the session then.
+func (s *Session) load(ctx context.Context) (session.State, error) {
+	info, err := s.loadInfo(ctx)
+	if err != nil {
+		return "", err
+	}
+	if info.User != s.cfg.User && (info.User != "" || info.Turns > 0) {
+		return "", failure.Newf(failure.NotFound, "local.Open", "there is no session %s of this user", s.cfg.ID).With("session_id", s.cfg.ID)
+	}
+	if s.cfg.NoAutoSave {
+		if err := s.loadRecent(ctx, info); err != nil {
+			return "", err
+		}
+	}
+	s.status.SetStored(info)
+	s.opener.SetLost(info.OpenTurn)
+	return s.stateFrom(ctx, info)
+}
+
+// loadInfo reads what is known of the session. With autosave a new session is stored, and a paused one is resumed
+// (LP-10a).
+func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error) {
+	if s.cfg.NoAutoSave {
+		info, err = s.stored.Get(ctx)
+		if failure.Is(err, failure.NotFound) {
+			info, err = session.Session{ID: s.cfg.ID, User: s.cfg.User, Created: time.Now()}, nil
+		}
+	} else {
+		info, err = stored.Call(ctx, s.stored.Update(session.Resume))
+	}
+	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response has the calls that wait
+		return s.stored.Get(ctx)
+	}
+	return info, err
+}
+
+// loadRecent reads the messages that the next turn gets, with NoAutoSave.
+func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
+	messages, err := s.stored.Latest(ctx, info, s.cfg.Window)
+	if err != nil {
+		return err
+	}
+	if s.recent.source, err = s.stored.Untrusted(ctx, info); err != nil {
+		return err
+	}
+	s.recent.set(messages)
+	return nil
+}
+
+// stateFrom returns the state of a session that was loaded.
+func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.State, error) {
+	switch {
+	case info.WaitingTurn != "": // also in a paused session
+		return session.InputRequired, nil
+	case info.State == session.Failed || info.State == session.InputRequired || info.State == session.AuthRequired:
+		return info.State, nil
+	case info.State == session.Busy:
+		left, err := s.stored.LeaseLeft(ctx, info.OpenTurn)
+		if err == nil && left > 0 {
+			return session.Busy, nil
+		}
+		return session.Ready, err
+	}
+	return session.Ready, nil
+}
+
+// recent is what turns get of the conversation while nothing is stored.
+type recent struct {
+	limit    int
+	messages []conversation.Message // the latest
+	source   string                 // of untrusted words that the store remembered at the load
+}
+
+// set replaces the messages.
+func (r *recent) set(messages []conversation.Message) { r.messages = r.window(messages) }
+
+// add appends the messages of a turn.
+func (r *recent) add(messages []conversation.Message) {
+	r.messages = r.window(append(r.messages, messages...))
+}
+
+// with returns what a turn gets that begins with messages.
+func (r *recent) with(messages []conversation.Message) []conversation.Message {
+	return r.window(append(slices.Clip(r.messages), messages...))
+}
+
+// window returns the latest of the messages. The source of untrusted words stays, also when their message went.
+func (r *recent) window(messages []conversation.Message) []conversation.Message {
+	source := conversation.Gravest(r.source, conversation.Untrusted(messages))
+	return conversation.Behind(source, conversation.Window(messages, r.limit, 0))
+}
+
+// Messages returns the conversation, oldest first, with the turns that are not saved yet: the latest messages, or all
+// with 0 (LP-4). Messages that a compaction removed are one message of conversation.RoleSummary. Messages that are not
+// saved have no sequence and no time.
+func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
+	unsaved := s.status.Unsaved()
+	info, err := s.stored.Get(ctx)
+	if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
+		return nil, err
+	}
+	if latest <= 0 {
+		latest = math.MaxInt
+	}
+	all, err := s.stored.Latest(ctx, info, latest)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range unsaved {
+		for _, m := range t.AllMessages() {
+			m.Turn = t.Number
+			all = append(all, m)
+		}
+	}
+	return all[max(0, len(all)-latest):], nil
+}
+
+// Artifacts returns all versions of the artifacts that turns made, by name and version, and those under user: that the
+// user's other sessions made. Artifacts that are not saved yet come last (LP-22, AD-23).
+func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
+	unsaved := s.status.Unsaved()
+	all, err := stored.Call(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
+		return s.cfg.Store.ListArtifacts(ctx, s.stored.Ref)
+	})
+	if err != nil && !failure.Is(err, failure.NotFound) {
+		return nil, err
+	}
+	for _, t := range unsaved {
+		for _, f := range t.Files {
+			all = append(all, f.Artifact)
+		}
+	}
+	return all, nil
+}

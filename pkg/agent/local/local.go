@@ -1,0 +1,145 @@
+// Package local runs sessions with an agent in a program of your own, without a mesh.
+package local
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/opening"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/status"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Defaults of a Config.
+const (
+	DefaultMaxMessages = 100              // stored, before the session is too long (LP-2)
+	DefaultWindow      = 50               // loaded for a turn (LP-20)
+	DefaultLease       = 30 * time.Second // of a turn
+	DefaultTenant      = "default"
+)
+
+// Starting is the state of a Session while Start loads it. It is never stored (LP-6).
+const Starting = status.Starting
+
+// Config says which conversation a Session is, and how it is stored.
+type Config struct {
+	Store memory.Store // holds the conversation
+
+	ID     string // 1 to 64 of A-Z, a-z, 0-9, - and _ (empty makes a new one, LP-24)
+	Tenant string // (empty means DefaultTenant)
+	User   string // the owner (empty means nobody); the first Session with a User decides
+
+	// NoAutoSave writes nothing until Save, Pause or Close (LP-23). Until then the turns are in RAM only, and other
+	// processes may write to the conversation. What they wrote comes before the turns of this one. Tool calls cannot
+	// wait for an answer in such a session.
+	NoAutoSave bool
+	// AutoCompact shortens the conversation between turns when it holds more than MaxMessages: half of them stay.
+	// Without it the session gives a warning once (LP-21, C-20).
+	AutoCompact bool
+
+	MaxMessages int           // (0 means DefaultMaxMessages)
+	Window      int           // how many of the latest messages the agent gets, 1 to memory.MaxWindow (0 means DefaultWindow)
+	Lease       time.Duration // how long a turn stays with a lost process, memory.MinLeaseTTL to memory.MaxLeaseTTL (0 means DefaultLease)
+}
+
+// Session is a conversation with an agent, turn after turn, in a program of your own. It does what the mesh does for
+// its clients. Its messages, state and artifacts are in a memory.Store. So another Session with the same ID, also in
+// another process, continues where this one stopped (LP-10). The Agent holds nothing of it, and may serve many sessions.
+//
+// Its states are the ones of package session. A turn leads from ready to busy and back to ready. It leads to
+// input_required when the agent asks a question or when tool calls wait for an answer (Pending). It leads to failed
+// after an error, and a failed session takes the next turn as a ready one does (C-2). Pause sets the session aside, and
+// the next turn resumes it. Close releases it until Start. If a process was lost during a turn, the session is busy until
+// the lease of that turn has ended, and ready then (LP-10a).
+//
+// One operation runs at a time. While a turn runs, another turn is rejected with session_busy, and so are Pause, Close,
+// Save, Clear and Compact. A Session is safe for concurrent use.
+type Session struct {
+	agent  *agent.Agent
+	cfg    Config
+	stored *stored.Session
+	status *status.Status
+
+	operations sync.Mutex // operations other than turns wait for each other
+
+	// The fields below belong to the holder of the claim.
+	opener *opening.Opener
+	recent recent
+}
+
+var sessionID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Open starts a session of an agent. It loads what is stored of the session, and starts the agent if it is not started.
+// It does not close the agent; the caller does. Modes: user_invalid_input for an invalid config, not_found for a
+// conversation of another user, session_deleted, the modes of (*agent.Agent).Start, and the modes of a store that does
+// not respond.
+func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
+	if c.ID == "" {
+		c.ID = strings.ToLower(rand.Text())
+	}
+	c.Tenant = cmp.Or(c.Tenant, DefaultTenant)
+	c.MaxMessages = cmp.Or(c.MaxMessages, DefaultMaxMessages)
+	c.Window = cmp.Or(c.Window, DefaultWindow)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	in := &stored.Session{
+		Store: c.Store, Ref: session.Ref{Tenant: c.Tenant, Session: c.ID}, User: c.User, Lease: c.Lease, Window: c.Window,
+	}
+	st := status.New(c.ID)
+	s := &Session{
+		agent: a, cfg: c, stored: in, status: st, opener: opening.New(in, st, a.Name()), recent: recent{limit: c.Window},
+	}
+	return s, s.Start(ctx)
+}
+
+func (c Config) check() error {
+	wrong := func(format string, args ...any) error {
+		return failure.Newf(failure.UserInvalidInput, "local.Open", format, args...)
+	}
+	switch {
+	case c.Store == nil:
+		return wrong("Store is missing; inmem.New makes one that lasts as long as the process")
+	case !sessionID.MatchString(c.ID):
+		return wrong("ID %q: use 1 to 64 of A-Z, a-z, 0-9, - and _", c.ID)
+	case len(c.User) > memory.MaxUser:
+		return wrong("User: %d bytes are too many; use at most %d", len(c.User), memory.MaxUser)
+	case c.MaxMessages < 2:
+		return wrong("MaxMessages %d: use 2 or more", c.MaxMessages)
+	case c.Window < 1 || c.Window > memory.MaxWindow:
+		return wrong("Window %d: use 1 to %d", c.Window, memory.MaxWindow)
+	case c.Lease < memory.MinLeaseTTL || c.Lease > memory.MaxLeaseTTL:
+		return wrong("Lease %v: use %v to %v", c.Lease, memory.MinLeaseTTL, memory.MaxLeaseTTL)
+	}
+	return nil
+}
+
+// ID returns the id of the conversation, which is the context id.
+func (s *Session) ID() string { return s.cfg.ID }
+
+// State returns whether the session takes a turn, as this process knows it.
+func (s *Session) State() session.State { return s.status.State() }
+
+// Info returns what this process knows of the conversation: the number of its turns, the time of its last activity and
+// so on (LP-5, LP-19). Turns that are not saved yet count.
+func (s *Session) Info() session.Session { return s.status.Info() }
+
+// Stop asks the running turn to stop (CO-63). The turn ends with the reason stopped and what was said so far. Without a
+// running turn Stop does nothing, and the next turn does not see it.
+func (s *Session) Stop() { s.status.Stop() }
+
+// Pending returns the tool calls that wait: for a person who approves them, or for the program that runs them (LP-16).
+// They are stored, so they also wait while no process runs (LP-10a). A turn with Input.Answers continues with them. It
+// returns what this process knows; answers are checked against what is stored.
+func (s *Session) Pending() []execution.Pending { return s.Info().Pending }

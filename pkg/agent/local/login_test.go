@@ -1,0 +1,84 @@
+package local_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// sealed is an answer with a credential for a call that waits.
+func sealed(t *testing.T, s *local.Session, p execution.Pending, credential string) local.Input {
+	t.Helper()
+	require.Equal(t, execution.NeedAuth, p.Needs)
+	text, err := broker.Seal(p.Auth.ID, s.ID(), p.Auth.Key, secret.New(credential))
+	require.NoError(t, err)
+	in := say(p, execution.Approve, "")
+	in.Answers[0].Sealed = string(text)
+	return in
+}
+
+// A tool of an agent that is a tool lacks a credential. Another process, which an agent made
+// anew stands for, asks for it again; replayed to another session it opens nothing.
+//
+// Req: LP-37, LP-40
+func answerBringsACredential(t *testing.T, store memory.Store) {
+	var ran []string
+	made := func(below []scripted.Reply, replies ...scripted.Reply) *agent.Agent {
+		found, err := tool.Func("lookup", "Looks something up.", func(ctx context.Context, in topic) (string, error) {
+			key, _ := execution.Credential(ctx, "library")
+			ran = append(ran, in.Query+" "+key.Reveal())
+			return "found " + in.Query, nil
+		})
+		require.NoError(t, err)
+		aide, _ := talker(t, agent.Config{
+			Name: "aide", Tools: []tool.Tool{tool.WithLogin(execution.Login{Name: "library", Prompt: "Your card."}, found)},
+		}, below...)
+		asks, err := agent.AsTool(aide, agent.AsToolConfig{})
+		require.NoError(t, err)
+		a, _ := talker(t, agent.Config{Tools: []tool.Tool{asks}}, replies...)
+		return a
+	}
+	calls := scripted.Call(conversation.ToolCall{ID: "call-1", Name: "aide", Arguments: `{"request": "weather"}`})
+	looks := []scripted.Reply{look("oslo")}
+	s := talk(t, made(looks, calls), local.Config{Store: store})
+	ask(t, s, "Weather?")
+	require.Equal(t, session.AuthRequired, s.State())
+	_, info := stored(t, store, s)
+	require.Equal(t, session.AuthRequired, info.State)
+	first := s.Pending()[0]
+
+	// Of another session: there it is none of that key.
+	other := talk(t, made(looks, calls), local.Config{Store: store})
+	ask(t, other, "Weather?")
+	replayed := sealed(t, s, first, "secret")
+	replayed.Answers[0].ID = other.Pending()[0].ID
+	answer(t, other, replayed)
+	require.Equal(t, session.AuthRequired, other.State())
+	require.Contains(t, other.Pending()[0].Reason, "it was not sealed to the key of this call")
+	require.Empty(t, ran)
+
+	// At another process.
+	elsewhere := talk(t, made([]scripted.Reply{scripted.Say("Sunny.")}, scripted.Say("It is sunny.")), local.Config{Store: store, ID: s.ID()})
+	answer(t, elsewhere, sealed(t, s, first, "secret"))
+	require.Equal(t, session.AuthRequired, elsewhere.State())
+	again := elsewhere.Pending()[0]
+	require.Contains(t, again.Reason, "the key that it was sealed to is gone")
+	require.Empty(t, ran)
+
+	done := answer(t, elsewhere, sealed(t, elsewhere, again, "secret"))
+	require.Equal(t, []string{"oslo secret"}, ran)
+	require.Equal(t, session.Ready, elsewhere.State())
+	require.Equal(t, "It is sunny.", done.Result.Text)
+}

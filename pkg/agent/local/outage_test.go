@@ -1,0 +1,346 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// line is the way to a store. Calls that it loses may have reached it.
+type line struct {
+	memory.Store
+	// lost says what becomes of a call: whether it reaches the store, and whether its answer
+	// comes back.
+	lost func(method string) (call, answer bool)
+}
+
+func through[T any](l *line, method string, call func() (T, error)) (T, error) {
+	lostCall, lostAnswer := l.lost(method)
+	var none T
+	if lostCall {
+		return none, errOutage
+	}
+	out, err := call()
+	if lostAnswer {
+		return none, errOutage
+	}
+	return out, err
+}
+
+var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
+
+func (l *line) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	method := "BeginTurn"
+	if b.LookupOnly {
+		method = "FindTurn"
+	}
+	return through(l, method, func() (memory.Begun, error) { return l.Store.BeginTurn(ctx, b) })
+}
+
+func (l *line) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+	_, err := through(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
+	return err
+}
+
+func (l *line) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	return through(l, "CommitStep", func() (int64, error) { return l.Store.CommitStep(ctx, c) })
+}
+
+func (l *line) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
+	return through(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
+}
+
+func (l *line) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	_, err := through(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
+	return err
+}
+
+func (l *line) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+	return through(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
+}
+
+func (l *line) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
+	return through(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
+}
+
+func (l *line) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	return through(l, "GetSession", func() (session.Session, error) { return l.Store.GetSession(ctx, ref) })
+}
+
+func (l *line) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+	return through(l, "LoadHistory", func() ([]conversation.Message, error) { return l.Store.LoadHistory(ctx, ref, after, limit) })
+}
+
+func (l *line) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	return through(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
+}
+
+func (l *line) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
+}
+
+// cut is a line that loses the calls, or the answers, of some methods.
+type cut struct{ calls, answers []string }
+
+func (c *cut) lost(method string) (call, answer bool) {
+	return slices.Contains(c.calls, method), slices.Contains(c.answers, method)
+}
+
+func (c *cut) heal() { *c = cut{} }
+
+func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *cut, memory.Store) {
+	t.Helper()
+	a, model := talker(t, c, replies...)
+	wires, store := &cut{}, inmem.New(inmem.Config{})
+	config.Store = &line{store, wires.lost}
+	s, err := local.Open(t.Context(), a, config)
+	require.NoError(t, err)
+	return s, model, wires, store
+}
+
+// failed carries a turn to its error.
+func failed(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
+	t.Helper()
+	all, err := happened(t, s, in)
+	require.Equal(t, mode, failure.ModeOf(err), "%v", err)
+	require.Equal(t, string(mode), resultOf(all).ErrorType)
+	return resultOf(all)
+}
+
+// An answer that could not be stored is a failed turn; what was said is stored when the store
+// is back, before the next turn.
+//
+// Req: LP-17
+func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, next := range []func(*local.Session) error{
+			func(s *local.Session) error { return s.Save(t.Context()) },
+			func(s *local.Session) error { return s.Pause(t.Context()) },
+			func(s *local.Session) error {
+				_, err := s.Execute(t.Context(), local.Input{Text: "b"}, nil)
+				return err
+			},
+			func(s *local.Session) error { return s.Close(t.Context()) },
+		} {
+			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+			*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+			began := time.Now()
+			failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+			require.Less(t, time.Since(began), local.DefaultLease)
+			require.Equal(t, session.Failed, s.State())
+			require.Error(t, s.Save(t.Context()))
+			require.Error(t, s.Close(t.Context()), "it stays open until that is settled")
+			wires.heal()
+			require.NoError(t, next(s))
+			said, info := stored(t, store, s)
+			require.Equal(t, []string{"user: a", "ai: 1 (partial)"}, said[:2])
+			require.Equal(t, info.Messages, s.Info().Messages)
+			require.Equal(t, info.Turns, s.Info().Turns)
+			require.NotEqual(t, session.Busy, info.State)
+		}
+	})
+}
+
+// Of a turn that takes more than one commit the rest is stored when the store is back.
+func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var replies []scripted.Reply
+		for i := range 34 {
+			replies = append(replies, look(fmt.Sprint(i), fmt.Sprint(-i)))
+		}
+		c := agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 60}
+		a, _ := talker(t, c, append(replies, scripted.Say("Done."))...)
+		commits, down := 0, true
+		store := inmem.New(inmem.Config{})
+		s, err := local.Open(t.Context(), a, local.Config{Store: &line{store, func(method string) (call, answer bool) {
+			switch method { // the journal is written beside
+			case "CommitStep":
+				commits++
+				return down && commits > 1, false
+			case "FailTurn":
+				return down, false
+			default:
+				return false, false
+			}
+		}}})
+		require.NoError(t, err)
+		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		half, _ := stored(t, store, s)
+		require.Len(t, half, 1+63, "a round stays together")
+		down = false
+		require.NoError(t, s.Save(t.Context()))
+		said, info := stored(t, store, s)
+		require.Len(t, said, 1+102+1)
+		require.Equal(t, "ai: Done. (partial)", said[103])
+		require.Equal(t, session.Failed, info.State)
+		require.Equal(t, info.Messages, s.Info().Messages)
+	})
+}
+
+// A process that knows that it gave its own turn up need not wait for the lease, and goes on
+// with what the journal has.
+//
+// Req: LP-8, LP-31
+func TestSession_TakesItsOwnTurnUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		counts := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+			if !c.Replayed {
+				calls++
+			}
+			return nil
+		})
+		c := agent.Config{Handlers: []hook.Handler{counts}}
+		c.Tools = append(c.Tools, lookup(t))
+		s, model, wires, store := outage(t, c, local.Config{}, look("x"), scripted.Say("1"), scripted.Say("1"))
+		*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		wires.heal()
+		began := time.Now()
+		all, err := happened(t, s, local.Input{Continue: true})
+		require.NoError(t, err)
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 1, resultOf(all).Turn)
+		require.Equal(t, 1, calls)
+		require.Len(t, model.Requests(), 3)
+		said, info := stored(t, store, s)
+		require.Equal(t, []string{"user: a", "ai: → lookup", "tool: found x", "ai: 1"}, said)
+		require.Equal(t, 1, info.Turns)
+	})
+}
+
+// Nobody knows whether a turn began whose answer was lost.
+func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, wires := range map[string]cut{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
+			for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
+				s, _, now, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+				*now = wires
+				failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+				require.Equal(t, session.Ready, s.State(), "nothing ran")
+				now.heal()
+				_, err := happened(t, s, next)
+				require.NoError(t, err, name)
+				said, info := stored(t, store, s)
+				require.Equal(t, session.Ready, info.State)
+				require.Equal(t, "ai: 1", said[len(said)-1])
+				require.Equal(t, info.Messages, s.Info().Messages)
+				require.Equal(t, info.Turns, s.Info().Turns)
+			}
+		}
+	})
+}
+
+// Nor whether a turn was taken up again.
+func TestSession_ATakeoverInDoubtIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
+			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+			*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+			failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+			*wires = cut{answers: []string{"BeginTurn"}}
+			failed(t, s, local.Input{Continue: true}, failure.SystemNetwork)
+			wires.heal()
+			began := time.Now()
+			all, err := happened(t, s, next)
+			require.NoError(t, err)
+			require.Equal(t, "2", resultOf(all).Result.Text)
+			require.Zero(t, time.Since(began))
+			_, info := stored(t, store, s)
+			require.Equal(t, session.Ready, info.State)
+		}
+	})
+}
+
+// The journal of a turn that is taken up cannot be read.
+func TestSession_AJournalThatCannotBeReadLeavesTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+		*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		*wires = cut{calls: []string{"LoadJournal"}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := happenedUnder(ctx, t, s, local.Input{Continue: true})
+		require.Error(t, err)
+		wires.heal()
+		ask(t, s, "b")
+		said, _ := stored(t, store, s)
+		require.Equal(t, []string{"user: a", "user: b", "ai: 2"}, said)
+	})
+}
+
+// A compaction that fails is told, and takes no answer back.
+//
+// Req: LP-21
+func TestSession_ACompactionThatFailsIsAWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		ask(t, s, "a")
+		*wires = cut{calls: []string{"CompactSession"}}
+		all, err := happened(t, s, local.Input{Text: "b"})
+		require.NoError(t, err)
+		require.Equal(t, []string{local.ReasonNotCompacted}, warned(all))
+		require.Equal(t, session.Ready, s.State())
+		wires.heal()
+		ask(t, s, "c")
+		said, _ := stored(t, store, s)
+		require.Equal(t, []string{"summary", "ai: 3"}, said)
+	})
+}
+
+// What could not be saved is saved later, once.
+//
+// Req: LP-12, LP-23
+func TestSession_SavesAgainWhatAnOutageCutOff(t *testing.T) {
+	for _, method := range []string{"BeginTurn", "CommitStep", "FailTurn", "UpdateSession", "GetSession", "PutArtifact"} {
+		for _, answers := range []bool{false, true} {
+			t.Run(method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					down := failure.New(failure.ResourceAPI, "test", "down")
+					s, _, wires, store := outage(t, agent.Config{Handlers: []hook.Handler{making()}}, local.Config{NoAutoSave: true},
+						scripted.Say("1"), scripted.Fail(down), scripted.Say("3"))
+					ask(t, s, "a")
+					failed(t, s, local.Input{Text: "b"}, failure.ResourceAPI)
+					ask(t, s, "c")
+					if answers {
+						wires.answers = []string{method}
+					} else {
+						wires.calls = []string{method}
+					}
+					if method == "PutArtifact" { // the lease tells that nobody answers
+						wires.calls = append(wires.calls, "RenewTurn")
+					}
+					require.Equal(t, failure.SystemNetwork, failure.ModeOf(s.Save(t.Context())))
+					wires.heal()
+					require.NoError(t, s.Save(t.Context()))
+					said, info := stored(t, store, s)
+					require.Equal(t, []string{"user: a", "ai: 1", "user: b", "user: c", "ai: 3"}, said)
+					require.Equal(t, 3, info.Turns)
+					require.Equal(t, info, withoutClock(s.Info(), info))
+					artifacts, err := s.Artifacts(t.Context())
+					require.NoError(t, err)
+					require.Len(t, artifacts, 3)
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Where another process finds its session.
+const (
+	envMemory  = "TROUPE_TEST_MEMORY"
+	envSession = "TROUPE_TEST_SESSION"
+)
+
+// careful is an agent whose tool has to be allowed.
+func careful(t *testing.T, work func()) *agent.Agent {
+	t.Helper()
+	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
+	require.NoError(t, err)
+	return build(t, agent.Config{
+		Model: told{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{guards(time.Time{})},
+	})
+}
+
+// This is what the other processes do, until they are killed: they ask for what has to be
+// allowed, or allow it. Here it does nothing.
+func TestSession_InAnotherProcess(t *testing.T) {
+	if os.Getenv(envMemory) == "" {
+		return
+	}
+	conn, err := rpc.Dial(os.Getenv(envMemory), telemetry.Discard())
+	require.NoError(t, err)
+	defer conn.Close()
+	never := make(chan struct{})
+	a := careful(t, func() {
+		fmt.Fprintln(os.Stdout, "working")
+		<-never
+	})
+	s, err := local.Open(t.Context(), a, local.Config{Store: memoryrpc.New(conn), ID: os.Getenv(envSession), Lease: 2 * time.Second})
+	require.NoError(t, err)
+	in := local.Input{Text: "allow it"}
+	if waits := s.Pending(); len(waits) > 0 {
+		in = say(waits[0], execution.Approve, "")
+	}
+	done, err := s.Execute(t.Context(), in, nil)
+	require.NoError(t, err)
+	fmt.Fprintln(os.Stdout, done.Result.Text)
+	<-never
+}
+
+// killed runs another process until it says something, and kills it there.
+func killed(t *testing.T, address, id string) string {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestSession_InAnotherProcess$")
+	cmd.Env = append(os.Environ(), envMemory+"="+address, envSession+"="+id)
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan(), "the process says something")
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	return lines.Text()
+}
+
+// The process that asked is killed, and so is the one that got the answer, in the tool that was
+// allowed. A third one goes on: with all that was done, and the tool does not run twice.
+//
+// Req: LP-10a, LP-16, LP-32
+func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
+	address, store := servedMemory(t)
+	const id = "waits"
+	require.Equal(t, "lookup waits for an approval.", killed(t, address, id))
+	require.Equal(t, "working", killed(t, address, id))
+
+	ran := 0
+	s := talk(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: id})
+	done, err := s.Execute(t.Context(), local.Input{Continue: true}, nil)
+	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has run out
+		<-time.After(50 * time.Millisecond)
+		done, err = s.Execute(t.Context(), local.Input{Continue: true}, nil)
+	}
+	require.NoError(t, err)
+	require.Equal(t, 2, done.Turn)
+	require.Equal(t, "I found it.", done.Result.Text)
+	require.Zero(t, ran, "nobody knows whether the tool did its work")
+	require.Equal(t, session.Ready, s.State())
+	require.Empty(t, s.Pending())
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, conversation.CheckRounds(messages))
+	require.Len(t, messages, 5)
+	require.Contains(t, messages[3].Text, "UNKNOWN_OUTCOME")
+	require.Equal(t, "lookup waits for an approval.", messages[1].Text)
+
+	// What one process asked for another one may allow, long after the first has gone.
+	const again = "waits-again"
+	killed(t, address, again)
+	s = talk(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: again})
+	require.Equal(t, session.InputRequired, s.State())
+	require.Equal(t, "I found it.", answer(t, s, say(s.Pending()[0], execution.Approve, "")).Result.Text)
+	require.Equal(t, 1, ran)
+}

@@ -1,0 +1,391 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// told is a model that does what the user says: "tool", "fail", "toolfail", "ask" or "allow",
+// and echoes anything else. What it says follows from the conversation alone.
+type told struct{}
+
+func (told) Name() string { return "test/told" }
+
+func (told) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	text, query, fails := speak(req.Messages)
+	reply := scripted.Say(text)
+	if query != "" {
+		reply.ToolCalls = look(query).ToolCalls
+	}
+	if fails {
+		reply = scripted.Fail(failure.New(failure.ResourceAPI, "test", "the model is down"))
+	}
+	return scripted.New(reply).Generate(ctx, req)
+}
+
+// speak is what the model says: a text, what it wants looked up, or that it fails.
+func speak(messages []conversation.Message) (text, query string, fails bool) {
+	if len(messages) == 0 {
+		return "Welcome.", "", false
+	}
+	last := messages[len(messages)-1]
+	asked := ""
+	for _, m := range messages {
+		if m.Role == conversation.RoleUser {
+			asked, _, _ = strings.Cut(m.Text, " ")
+		}
+	}
+	switch {
+	case last.Role == conversation.RoleTool && asked == "toolfail":
+		return "", "", true
+	case last.Role == conversation.RoleTool:
+		return "I found it.", "", false
+	case last.Role == conversation.RoleAssistant:
+		return "There is more.", "", false
+	case asked == "tool" || asked == "toolfail" || asked == "ask" || asked == "allow":
+		return "I look.", asked, false
+	case asked == "fail":
+		return "", "", true
+	default:
+		return "You say " + last.Text, "", false
+	}
+}
+
+func toldAgent(t *testing.T) *agent.Agent {
+	t.Helper()
+	found, err := tool.Func("lookup", "Looks.", func(_ context.Context, in topic) (string, error) {
+		if in.Query == "ask" {
+			return "", tool.AskUser("Which one?")
+		}
+		return "found " + in.Query, nil
+	})
+	require.NoError(t, err)
+	guard := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		if strings.Contains(c.Arguments, "allow") {
+			c.Wait("", time.Time{})
+		}
+		return nil
+	})
+	return build(t, agent.Config{Model: told{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
+}
+
+// twin is what a session must be, simple enough to be believed.
+type twin struct {
+	noAutoSave  bool
+	state       session.State
+	storedState session.State // empty: it is not stored
+	all, saved  []conversation.Message
+	turns       int
+	savedTurns  int
+	waits       bool // for an answer
+}
+
+// goOn is what a turn with an answer adds.
+func (w *twin) goOn(verdict execution.Verdict, breaks bool) {
+	w.turns++
+	w.waits, w.state = false, session.Ready
+	said := conversation.Assistant("research", "I look.")
+	if breaks { // it was said in the turn before
+		said.Partial = true
+		w.all = append(w.all, said)
+	} else {
+		said.ToolCalls = look("allow").ToolCalls
+		result := "found allow"
+		if verdict == execution.Deny {
+			result = notRun
+		}
+		w.all = append(w.all, said, conversation.Message{Role: conversation.RoleTool, Text: result}, conversation.Assistant("research", "I found it."))
+	}
+	w.store(w.state)
+}
+
+// notRun is how every reason begins for which a tool did not run.
+const notRun = "Not run"
+
+// outlined is a conversation in short, without the reasons why tools did not run.
+func outlined(messages []conversation.Message) []string {
+	all := spoken(messages)
+	for i, text := range all {
+		if strings.HasPrefix(text, "tool: "+notRun) {
+			all[i] = "tool: " + notRun
+		}
+	}
+	return all
+}
+
+// refuses reports whether a turn with the input is not begun.
+func (w *twin) refuses(in local.Input) bool {
+	return in.Continue && w.waits || len(in.Answers) > 0 && (!w.waits || w.noAutoSave)
+}
+
+// turn is what a turn adds, and the state to which it leads.
+func (w *twin) turn(in local.Input, breaks bool) {
+	if w.refuses(in) {
+		return
+	}
+	if len(in.Answers) > 0 {
+		w.goOn(in.Answers[0].Verdict, breaks)
+		return
+	}
+	w.waits = false
+	from := len(w.all)
+	if !in.Continue {
+		w.all = append(w.all, conversation.User(in.Text))
+		from++
+	}
+	w.turns++
+	w.state = session.Ready
+	for !breaks {
+		text, query, fails := speak(w.all)
+		if fails {
+			w.state = session.Failed
+			for i := from; i < len(w.all); i++ {
+				w.all[i].Partial = true
+			}
+			break
+		}
+		if query == "allow" && !w.noAutoSave {
+			w.waits = true
+			w.all = append(w.all, conversation.Assistant("research", "lookup waits for an approval."))
+			w.state = session.InputRequired
+			break
+		}
+		w.all = append(w.all, conversation.Assistant("research", text))
+		if query == "" {
+			break
+		}
+		result := "found " + query
+		if query == "allow" {
+			result = notRun
+		}
+		if query == "ask" {
+			result = "The user was asked: Which one?"
+		}
+		w.all[len(w.all)-1].ToolCalls = look(query).ToolCalls
+		w.all = append(w.all, conversation.Message{Role: conversation.RoleTool, Text: result})
+		if query == "ask" {
+			w.all = append(w.all, conversation.Assistant("research", "Which one?"))
+			w.state = session.InputRequired
+			break
+		}
+	}
+	if !w.noAutoSave {
+		w.store(w.state)
+	}
+}
+
+// store notes that all is saved, and leaves the given state.
+func (w *twin) store(state session.State) {
+	w.saved, w.savedTurns, w.storedState = slices.Clone(w.all), w.turns, state
+}
+
+// save is what Save leaves; turns that are written leave the state of the last.
+func (w *twin) save() {
+	switch {
+	case w.savedTurns < w.turns:
+		w.store(w.state)
+	case w.storedState == "":
+		w.storedState = session.Created
+	}
+}
+
+// loaded is the state after a start.
+func (w *twin) loaded() {
+	w.all, w.turns, w.state = slices.Clone(w.saved), w.savedTurns, session.Ready
+	if w.storedState == session.Failed || w.storedState == session.InputRequired {
+		w.state = w.storedState
+	}
+	if w.waits {
+		w.state = session.InputRequired
+	}
+	if !w.noAutoSave {
+		switch w.storedState {
+		case session.Paused, session.Closed:
+			w.storedState = session.Ready
+		case "":
+			w.storedState = session.Created
+		default:
+		}
+	}
+}
+
+// converse does random things with a session and its twin, and compares them after each.
+func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, steps int) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, seed))
+	a := toldAgent(t)
+	c := local.Config{Store: store, NoAutoSave: noAutoSave, Window: memory.MaxWindow, MaxMessages: 10_000}
+	s, err := local.Open(t.Context(), a, c)
+	require.NoError(t, err)
+	c.ID = s.ID()
+	w := &twin{noAutoSave: noAutoSave}
+	w.loaded()
+	var story []string
+	for step := range steps {
+		closed := w.state == session.Closed
+		var op string
+		err = nil
+		switch n := random.IntN(20); {
+		case n < 9: // a turn
+			in := local.Input{Text: fmt.Sprintf("%s %d", []string{"say", "tool", "fail", "toolfail", "ask", "allow"}[random.IntN(6)], step)}
+			switch random.IntN(4) {
+			case 0:
+				in = local.Input{Continue: true}
+			case 1:
+				p := execution.Pending{ID: "1-1-2"}
+				if all := s.Pending(); len(all) > 0 {
+					p = all[0]
+				}
+				in = say(p, []execution.Verdict{execution.Approve, execution.Deny}[random.IntN(2)], "")
+			}
+			breaks := random.IntN(6) == 0
+			op = fmt.Sprintf("turn %+v, broken off: %v", in, breaks)
+			var last event.TurnResult
+			for e, err := range s.Turn(t.Context(), in) {
+				if err != nil {
+					want := failure.ResourceAPI
+					if w.refuses(in) {
+						want = failure.UserInvalidInput
+					}
+					require.Equal(t, want, failure.ModeOf(err), "%s: %v", op, err)
+				}
+				if done, ok := e.Payload.(event.TurnResult); ok {
+					last = done
+				} else if breaks && err == nil {
+					break
+				}
+			}
+			if closed {
+				require.Equal(t, "session_closed", last.ErrorType)
+				break
+			}
+			w.turn(in, breaks)
+		case n < 11:
+			op, err = "pause", s.Pause(t.Context())
+			if !closed {
+				w.save()
+				w.state, w.storedState = session.Paused, session.Paused
+			}
+		case n < 13:
+			op, err = "close", s.Close(t.Context())
+			if !closed {
+				w.save()
+				w.state, w.storedState = session.Closed, session.Closed
+			}
+			closed = false // it may be repeated
+		case n < 15:
+			op, err = "start", s.Start(t.Context())
+			if closed {
+				w.loaded()
+			}
+			closed = false
+		case n < 17: // in another process; what was not saved is gone
+			op = "open"
+			s, err = local.Open(t.Context(), a, c)
+			w.loaded()
+			closed = false
+		case n < 18:
+			op, err = "clear", s.Clear(t.Context())
+			if !closed {
+				w.all, w.saved, w.turns, w.waits = nil, nil, w.savedTurns, false
+			}
+		default:
+			op, err = "save", s.Save(t.Context())
+			if !closed {
+				w.save()
+			}
+		}
+		story = append(story, op)
+		where := fmt.Sprintf("seed %d:\n%s", seed, strings.Join(story, "\n"))
+		if closed && !strings.HasPrefix(op, "turn") {
+			require.Equal(t, failure.SessionClosed, failure.ModeOf(err), where)
+		} else {
+			require.NoError(t, err, where)
+		}
+		w.agrees(t, s, store, where)
+	}
+}
+
+func (w *twin) agrees(t *testing.T, s *local.Session, store memory.Store, where string) {
+	t.Helper()
+	require.Equal(t, w.state, s.State(), where)
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, conversation.CheckRounds(messages))
+	require.Equal(t, outlined(w.all), outlined(messages), where)
+	require.Equal(t, w.waits, len(s.Pending()) > 0, where)
+	require.Equal(t, w.turns, s.Info().Turns, where)
+	require.EqualValues(t, len(w.all), s.Info().Messages, where)
+	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
+	info, err := retry.Do(t.Context(), func(ctx context.Context) (session.Session, error) { return store.GetSession(ctx, ref) })
+	if w.storedState == "" {
+		require.Equal(t, failure.NotFound, failure.ModeOf(err), where)
+		return
+	}
+	require.NoError(t, err, where)
+	require.Equal(t, w.storedState, info.State, where)
+	require.Equal(t, w.savedTurns, info.Turns, where)
+	require.EqualValues(t, len(w.saved), info.Messages, where)
+}
+
+// Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32
+func TestSession_IsWhatItsTwinIs(t *testing.T) {
+	for _, noAutoSave := range []bool{false, true} {
+		for seed := range uint64(100) {
+			converse(t, inmem.New(inmem.Config{}), noAutoSave, seed, 60)
+		}
+	}
+}
+
+func TestSession_IsWhatItsTwinIsOverTheMemoryService(t *testing.T) {
+	store := memoryService(t)
+	for _, noAutoSave := range []bool{false, true} {
+		for seed := range uint64(5) {
+			converse(t, store, noAutoSave, 1000+seed, 60)
+		}
+	}
+}
+
+// A store of which every fifth call is lost on one of its ways changes nothing: every write
+// is repeated, and happens once.
+func TestSession_IsWhatItsTwinIsOverABadLine(t *testing.T) {
+	for _, noAutoSave := range []bool{false, true} {
+		for seed := range uint64(30) {
+			synctest.Test(t, func(t *testing.T) {
+				random := make(chan *rand.Rand, 1) // one at a time
+				random <- rand.New(rand.NewPCG(seed, 1))
+				lost := func(string) (call, answer bool) {
+					r := <-random
+					defer func() { random <- r }()
+					n := r.IntN(10)
+					return n == 0, n == 1
+				}
+				converse(t, &line{inmem.New(inmem.Config{}), lost}, noAutoSave, seed, 40)
+			})
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package local
+
+import (
+	"context"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/hookstore"
+	"github.com/troupe-dev/troupe/internal/turnlease"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/opening"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Save stores the turns that are not stored yet, in order, if the session has NoAutoSave (LP-12). A turn that the store
+// rejects is stored as a failed turn, and Save returns the reason. After any other error the remaining turns are not
+// lost: call Save again. Modes: session_busy while a turn runs, here or elsewhere; session_closed; session_full; the
+// modes of a store that does not respond.
+func (s *Session) Save(ctx context.Context) error {
+	return s.operate("local.Save", func() (session.State, error) { return "", s.flush(ctx) })
+}
+
+// Pause saves the session and sets it aside. The next turn, here or elsewhere, resumes it (LP-9, C-4). What is loaded
+// stays in RAM. Modes: as for Save.
+func (s *Session) Pause(ctx context.Context) error {
+	return s.operate("local.Pause", func() (session.State, error) {
+		if err := s.flush(ctx); err != nil {
+			return "", err
+		}
+		if s.status.StoredState() == session.Closed { // it was opened here without a write
+			if err := s.opener.Update(ctx, session.Resume); err != nil {
+				return "", err
+			}
+		}
+		return session.Paused, s.opener.Update(ctx, session.Pause)
+	})
+}
+
+// Close saves the session and releases it. Start opens it again, here or elsewhere (LP-9). Closing a closed session does
+// nothing. If the session cannot be saved it stays open: call Close again. Modes: as for Save, but it is no error when
+// another process works on the session already.
+func (s *Session) Close(ctx context.Context) error {
+	if !s.status.IsOpen() {
+		return nil
+	}
+	return s.operate("local.Close", func() (session.State, error) {
+		if err := s.flush(ctx); err != nil {
+			return "", err
+		}
+		if err := s.opener.Update(ctx, session.Close); err != nil && !failure.Is(err, failure.SessionBusy) {
+			return "", err
+		}
+		s.recent.messages = nil
+		s.opener.SetLost("")
+		s.status.Closed()
+		return session.Closed, nil
+	})
+}
+
+// Clear removes the messages, the state and the artifacts at once, the unsaved ones too (LP-11). The session stays
+// usable, and its turns keep their count: a conversation from turn 1 needs another ID (CO-19). Modes: as for Save.
+func (s *Session) Clear(ctx context.Context) error {
+	return s.operate("local.Clear", func() (session.State, error) {
+		if err := s.opener.Settle(ctx); err != nil {
+			return "", err
+		}
+		_, err := opening.Exclusively(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, s.cfg.Store.ClearSession(ctx, s.stored.Ref)
+		})
+		if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
+			return "", err
+		}
+		s.recent.messages, s.recent.source = nil, ""
+		s.opener.SetLost("")
+		s.status.Cleared()
+		return "", nil
+	})
+}
+
+// operate runs an operation that is not a turn.
+func (s *Session) operate(op string, do func() (session.State, error)) error {
+	s.operations.Lock()
+	defer s.operations.Unlock()
+	if err := s.status.Claim(op, nil); err != nil {
+		return err
+	}
+	var state session.State
+	defer func() { s.status.Release(state) }()
+	after, err := do()
+	if err == nil {
+		state = after
+	}
+	return err
+}
+
+// flush stores what is not stored yet.
+func (s *Session) flush(ctx context.Context) error {
+	if err := s.opener.Settle(ctx); err != nil || !s.cfg.NoAutoSave {
+		return err
+	}
+	verb := session.Verb("")
+	if len(s.status.Unsaved()) > 0 {
+		verb = session.Resume // a closed session takes no turn
+	}
+	if err := s.opener.Update(ctx, verb); err != nil {
+		return err
+	}
+	var rejected error
+	for unsaved := s.status.Unsaved(); len(unsaved) > 0; unsaved = s.status.Unsaved() {
+		done, err := s.storeUnsaved(ctx, unsaved[0])
+		if !done {
+			return err
+		}
+		if rejected == nil {
+			rejected = err
+		}
+		s.status.SavedFirst()
+	}
+	info, err := s.stored.Get(ctx)
+	if err != nil {
+		return err
+	}
+	s.status.SetStored(info)
+	if s.cfg.AutoCompact && info.Messages > int64(s.cfg.MaxMessages) {
+		if _, err := s.compact(ctx, 0, ""); err != nil {
+			return err
+		}
+	}
+	return rejected
+}
+
+// storeUnsaved stores one turn that ran before. It reports false if the turn is still to be stored.
+func (s *Session) storeUnsaved(ctx context.Context, t *stored.Turn) (bool, error) {
+	opened, err := s.stored.Begin(ctx, s.stored.Request(t))
+	switch {
+	case failure.Is(err, failure.SessionBusy):
+		return false, s.opener.BusyElsewhere(ctx, err)
+	case err != nil:
+		return false, err
+	case opened.Status == memory.StatusClosed: // it was stored, and the response was lost
+		return true, nil
+	case opened.Status == memory.StatusOpen:
+		return false, s.opener.Busy(t.ID, opened.LeaseLeft)
+	}
+	w := s.stored.Writer(t, opened, s.agent.Name())
+	if err = s.upload(ctx, w); err == nil {
+		if _, err = w.Write(ctx); err == nil {
+			return true, nil
+		}
+	}
+	if stored.InDoubt(err) || !t.HasAnswer() {
+		return false, err
+	}
+	t.Fail(session.OutcomeFailed, stored.AsFailure(err))
+	if _, again := w.Write(ctx); again != nil {
+		return false, again
+	}
+	return true, err
+}
+
+// upload stores the artifacts of a turn, and renews its lease meanwhile.
+func (s *Session) upload(ctx context.Context, w *stored.Writer) error {
+	if len(w.Turn.Files) == 0 {
+		return nil
+	}
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	renewing.Go(func() { turnlease.Renew(ctx, s.cfg.Store, w.Lease, s.cfg.Lease, end) })
+	to := hookstore.New(s.cfg.Store, w.Lease, s.cfg.User)
+	for _, f := range w.Turn.Files {
+		if _, err := to.SaveArtifact(ctx, f.Name, f.MediaType, f.Bytes); err != nil {
+			return failure.FromCause(ctx, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package local_test
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+	service "github.com/troupe-dev/troupe/services/memory/app"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// sessionTests are run over each store.
+type sessionTests map[string]func(*testing.T, memory.Store)
+
+func (all sessionTests) run(t *testing.T, store memory.Store) {
+	t.Helper()
+	for name, test := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, store)
+		})
+	}
+}
+
+func allSessionTests() sessionTests {
+	all := sessionTests{}
+	for _, some := range []sessionTests{turnTests(), lifeTests(), lossTests(), saveTests(), boundTests(), answerTests()} {
+		maps.Copy(all, some)
+	}
+	return all
+}
+
+func TestSession_InRAM(t *testing.T) { allSessionTests().run(t, inmem.New(inmem.Config{})) }
+
+// The real thing: a memory service, and behind it a Redis that has everything on disk.
+func TestSession_OverTheMemoryService(t *testing.T) {
+	allSessionTests().run(t, memoryService(t))
+}
+
+func memoryService(t *testing.T) memory.Store {
+	t.Helper()
+	_, store := servedMemory(t)
+	return store
+}
+
+// servedMemory is a memory service, and its address.
+func servedMemory(t *testing.T) (address string, store memory.Store) {
+	t.Helper()
+	app, err := service.New(telemetry.Discard(), service.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redistest.Start(t), Grace: 5 * time.Second,
+	})
+	require.NoError(t, err)
+	conn, err := rpc.Dial(app.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- app.Run(ctx, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		stop()
+		require.NoError(t, <-done)
+	})
+	<-ready
+	return app.GRPCAddr(), memoryrpc.New(conn)
+}
+
+// talk opens a session of an agent, and closes both when the test ends.
+func talk(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
+	t.Helper()
+	s, err := local.Open(t.Context(), a, c)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close(context.WithoutCancel(t.Context())) })
+	return s
+}
+
+// talker is an agent whose model says the replies, and the model.
+func talker(t *testing.T, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
+	t.Helper()
+	model := scripted.New(replies...)
+	c.Model = model
+	return build(t, c), model
+}
+
+// happened are the events of a turn but for pieces of text; the error must come last.
+func happened(t *testing.T, s *local.Session, in local.Input) ([]event.Event, error) {
+	t.Helper()
+	return happenedUnder(t.Context(), t, s, in)
+}
+
+func happenedUnder(ctx context.Context, t *testing.T, s *local.Session, in local.Input) (all []event.Event, failed error) {
+	t.Helper()
+	for e, err := range s.Turn(ctx, in) {
+		require.NoError(t, failed, "nothing comes behind an error")
+		if err != nil {
+			failed = err
+			continue
+		}
+		require.False(t, strings.HasPrefix(e.Kind(), event.Internal))
+		if _, delta := e.Payload.(event.TextDelta); !delta {
+			all = append(all, e)
+		}
+	}
+	results := 0
+	for _, e := range all {
+		if _, ok := e.Payload.(event.TurnResult); ok {
+			results++
+		}
+	}
+	require.Equal(t, 1, results)
+	require.IsType(t, event.TurnResult{}, all[len(all)-1].Payload)
+	return all, failed
+}
+
+func resultOf(all []event.Event) event.TurnResult {
+	done, _ := all[len(all)-1].Payload.(event.TurnResult)
+	return done
+}
+
+// ask carries a turn to its answer.
+func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
+	t.Helper()
+	all, err := happened(t, s, local.Input{Text: text})
+	require.NoError(t, err)
+	require.NotEqual(t, event.Failed, resultOf(all).Reason)
+	return resultOf(all)
+}
+
+// refused begins a turn that must be refused: with one event, and no error.
+func refused(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
+	t.Helper()
+	all, err := happened(t, s, local.Input{Text: "and me"})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	done := resultOf(all)
+	require.Equal(t, event.Failed, done.Reason)
+	require.Equal(t, string(mode), done.ErrorType, "%v", done.Result.Failure)
+	require.Equal(t, mode, done.Result.Failure.Mode)
+	return done
+}
+
+// spoken is a conversation in short: "user: hello", "ai: hi", "call: lookup", "tool: found".
+func spoken(messages []conversation.Message) []string {
+	var all []string
+	for _, m := range messages {
+		text := m.Text
+		for _, c := range m.ToolCalls {
+			text += " → " + c.Name
+		}
+		if m.Partial {
+			text += " (partial)"
+		}
+		switch m.Role {
+		case conversation.RoleUser:
+			all = append(all, "user: "+text)
+		case conversation.RoleTool:
+			all = append(all, "tool: "+text)
+		case conversation.RoleSummary:
+			all = append(all, "summary")
+		default:
+			all = append(all, "ai: "+strings.TrimSpace(text))
+		}
+	}
+	return all
+}
+
+// stored is what another reader finds.
+func stored(t *testing.T, store memory.Store, s *local.Session) ([]string, session.Session) {
+	t.Helper()
+	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
+	info, err := store.GetSession(t.Context(), ref)
+	require.NoError(t, err)
+	messages, err := store.LoadHistory(t.Context(), ref, 0, memory.MaxWindow)
+	require.NoError(t, err)
+	return spoken(messages), info
+}
+
+func kindsOf(all []event.Event) []string {
+	var kinds []string
+	for _, e := range all {
+		kinds = append(kinds, e.Kind())
+	}
+	return kinds
+}
+
+// topic is what tools of these tests take.
+type topic struct {
+	Query string `json:"query"`
+}
+
+// echo says what the user said last.
+type echo struct{}
+
+func (echo) Name() string { return "test/echo" }
+
+func (echo) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	last := ""
+	for _, m := range req.Messages {
+		if m.Role == conversation.RoleUser {
+			last = m.Text
+		}
+	}
+	return scripted.New(scripted.Say("echo "+last)).Generate(ctx, req)
+}

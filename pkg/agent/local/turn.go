@@ -1,0 +1,278 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Turn carries one input of the user to the agent's answer. It runs while its events are read, and again each time the
+// sequence is ranged over. The user's message is stored before the first event, and the turn before the last event
+// (LP-13, C-19). So the session takes the next turn as soon as the last event is seen (C-37). Events whose kind begins
+// with event.Internal are left out (LP-24).
+//
+// The last event is always exactly one event.TurnResult, and an error of the turn follows it. Its mode is
+// user_invalid_input for an invalid input, or the mode of the agent's or the store's error. What the agent said before
+// an error is stored. The next turn may try again with Continue (LP-17), without a new message.
+//
+// A rejected turn has that one event, and no error follows: its Reason is event.Failed, its ErrorType session_busy or
+// session_closed, and Result.Failure has the details (LP-7). A turn is rejected while another one runs, here or
+// elsewhere, and when the session is not started.
+//
+// A caller that stops reading cancels the turn.
+func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		t := &turn{s: s, yield: yield}
+		if err := in.check(); err != nil {
+			t.reject(err, err)
+			return
+		}
+		stop, askToStop := context.WithCancel(context.WithoutCancel(ctx))
+		defer askToStop()
+		if err := s.status.Claim("local.Turn", askToStop); err != nil {
+			t.reject(err, nil)
+			return
+		}
+		defer t.close()
+		t.run(ctx, stop, in)
+	}
+}
+
+// Execute runs a turn and returns its result. All events but the last go to emit (nil drops them). A rejected turn is an
+// error here. An error of emit cancels the turn and is returned as it is.
+func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) error) (event.TurnResult, error) {
+	var done event.TurnResult
+	for e, err := range s.Turn(ctx, in) {
+		if err != nil {
+			return done, err
+		}
+		if result, ok := e.Payload.(event.TurnResult); ok {
+			done = result
+			continue
+		}
+		if emit == nil {
+			continue
+		}
+		if err := emit(e); err != nil {
+			return done, err
+		}
+	}
+	if done.Result.Failure != nil {
+		return done, done.Result.Failure
+	}
+	return done, nil
+}
+
+// turn is a turn whose events are read. It begins, then the agent runs, then its end is stored and emitted. It has the
+// claim of the session until it is released.
+type turn struct {
+	s        *Session
+	yield    func(event.Event, error) bool
+	begun    *begun      // (nil until it began)
+	unread   bool        // the reader stopped
+	last     event.Event // the agent's TurnResult
+	released bool
+}
+
+// run carries the turn from its beginning to its last event.
+func (t *turn) run(ctx, stop context.Context, in Input) {
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	begun, found, err := t.begin(running, end, in)
+	switch {
+	case err != nil:
+		t.release("")
+		var follows error
+		if !failure.Is(err, failure.SessionBusy, failure.SessionClosed) {
+			follows = err
+		}
+		t.reject(err, follows)
+		return
+	case found != nil:
+		t.deliver(ctx, *found)
+		return
+	}
+	t.begun = begun
+	inv := agent.Invocation{Step: begun.step, Store: begun.store, Stop: stop, MaxIterations: in.MaxIterations}
+	for e, failed := range t.s.agent.Run(execution.WithAuth(running, in.Auth), inv) {
+		if failed != nil {
+			err = failure.FromCause(running, failed)
+			break
+		}
+		if t.unread = !t.emit(e); t.unread {
+			break
+		}
+	}
+	t.finish(ctx, err)
+}
+
+// emit passes an event of the agent on, and notes what is to be stored. It reports false when the reader stopped.
+func (t *turn) emit(e event.Event) bool {
+	if e.Branch == "" { // the results and messages of agents inside this one are not the session's
+		switch p := e.Payload.(type) {
+		case event.TurnResult:
+			t.last = e
+			return true
+		case event.Appended:
+			m := p.Message
+			m.Text = conversation.Cut(m.Text, conversation.MaxMessageBytes)
+			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message says nothing
+				t.begun.record.Messages = append(t.begun.record.Messages, m)
+			}
+		}
+	}
+	if strings.HasPrefix(e.Kind(), event.Internal) {
+		return true
+	}
+	return t.yield(e, nil)
+}
+
+// finish stores the turn and emits its end.
+func (t *turn) finish(ctx context.Context, err error) {
+	done, _ := t.last.Payload.(event.TurnResult)
+	if t.unread {
+		err = failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: its events were not read to the end")
+	}
+	t.begun.conclude(done, err)
+	ctx, before := context.WithoutCancel(ctx), t.s.Info().Messages
+	state, unstored := t.store(ctx)
+	if err == nil {
+		err = unstored
+	}
+	var warnings []event.Payload
+	if unstored == nil {
+		warnings = t.s.checkLength(ctx, before)
+	}
+	t.release(state)
+	if t.unread {
+		return
+	}
+	last := t.last
+	for _, w := range warnings {
+		e := last
+		e.Payload, e.Time = w, time.Now()
+		last.Sequence++
+		if !t.yield(e, nil) {
+			return
+		}
+	}
+	done.Turn, done.Messages, done.State = t.begun.record.Number, t.begun.record.Messages, t.begun.record.State
+	last.Payload = done
+	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know of it
+		last = t.failedResult(t.begun.record.ID, last.Sequence, done, err)
+	}
+	if t.yield(last, nil) && err != nil {
+		t.yield(event.Event{}, err)
+	}
+}
+
+// conclude completes the turn with the agent's result.
+func (b *begun) conclude(done event.TurnResult, err error) {
+	t := b.record
+	for _, m := range done.Messages { // of an agent that emits no event for its message
+		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
+		if !slices.ContainsFunc(t.Messages, isSame) {
+			t.Messages = append(t.Messages, m)
+		}
+	}
+	t.Messages = stored.Repair(t.Messages)
+	switch {
+	case failure.Is(err, failure.UserCancelled):
+		t.Fail(session.OutcomeCancelled, stored.AsFailure(err))
+	case err != nil:
+		t.Fail(session.OutcomeFailed, stored.AsFailure(err))
+	default:
+		t.State, t.Result, t.Outcome = done.State, done.Result, session.OutcomeCompleted
+		if done.Result.InputRequired {
+			t.Outcome = session.Asking(done.Result)
+		}
+		if len(done.Result.Pending) > 0 { // the journal has the rest, and the turn that continues has it again
+			t.Messages, t.State = done.Messages, nil
+		}
+	}
+}
+
+// close ends a turn whose reader panicked or ended its goroutine.
+func (t *turn) close() {
+	if t.released {
+		return
+	}
+	if t.begun == nil {
+		t.release("")
+		return
+	}
+	t.begun.conclude(event.TurnResult{}, failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: the reader of its events failed"))
+	state, _ := t.store(context.Background())
+	t.release(state)
+}
+
+// release ends the claim.
+func (t *turn) release(state session.State) {
+	t.released = true
+	t.s.status.Release(state)
+}
+
+// reject emits the end of a turn that does not begin, and the error if one follows.
+func (t *turn) reject(why, follows error) {
+	last := t.failedResult(rand.Text(), 1, event.TurnResult{Turn: t.s.Info().Turns + 1}, why)
+	if t.yield(last, nil) && follows != nil {
+		t.yield(event.Event{}, follows)
+	}
+}
+
+// failedResult returns the last event of a turn that failed without one from the agent.
+func (t *turn) failedResult(id string, sequence int, done event.TurnResult, why error) event.Event {
+	done.Reason, done.ErrorType = event.Failed, string(failure.ModeOf(why))
+	if failure.Is(why, failure.UserCancelled, failure.AgentTimeout) {
+		done.Reason = event.Interrupted
+	}
+	name := t.s.agent.Name()
+	done.Result = execution.Result{Agent: name, Failure: stored.AsFailure(why), Usage: done.Result.Usage}
+	return event.Event{Invocation: id, Sequence: sequence, Time: time.Now(), Author: name, Payload: done}
+}
+
+// deliver emits the result of a turn that was stored with its answer, which was never delivered.
+func (t *turn) deliver(ctx context.Context, found session.Turn) {
+	messages, err := t.s.stored.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
+	if err != nil {
+		t.release("")
+		t.reject(err, err)
+		return
+	}
+	done := event.TurnResult{Turn: found.Number, Reason: event.Natural}
+	for _, m := range messages {
+		if m.Turn == found.Number && m.Role != conversation.RoleUser {
+			done.Messages = append(done.Messages, m)
+		}
+	}
+	if n := len(found.Steps); n > 0 {
+		done.Result = found.Steps[n-1]
+		done.Result.Step = 1 // a turn that exceeds one commit is stored in several
+	}
+	if u := done.Result.Usage; u != (execution.Usage{}) {
+		done.Usage = &u
+	}
+	switch result := done.Result; {
+	case result.MaxIterations:
+		done.Reason = event.MaxIterations
+	case result.InputRequired:
+		done.Reason = event.InputRequired
+	case result.Stopped:
+		done.Reason = event.Stopped
+	}
+	t.s.opener.SetLost("")
+	t.release("")
+	t.yield(event.Event{Invocation: found.ID, Sequence: 1, Time: time.Now(), Author: t.s.agent.Name(), Payload: done}, nil)
+}
