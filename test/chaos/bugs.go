@@ -34,8 +34,8 @@ var Bugs = []Bug{
 		Program: planted.Memory,
 		Changes: []planted.Change{{
 			File: commitLua,
-			Find: "local refusal = unheld(epoch, current, turn)",
-			Put:  "local refusal = unheld(current, current, turn)",
+			Find: "local refusal = check_epoch(epoch, current, turn)",
+			Put:  "local refusal = check_epoch(current, current, turn)",
 		}},
 	},
 	{

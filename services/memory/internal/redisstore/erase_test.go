@@ -232,7 +232,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 		require.Equal(t, cut, eraseUser(t.Context(), broken, user) != nil)
 		require.NoError(t, eraseUser(t.Context(), s, user))
 		require.Empty(t, scan(t, s), "cut after %d trips", trips)
-		require.Zero(t, s.db.Exists(t.Context(), db.UserKey("default", user, "leaving")).Val())
+		require.Zero(t, s.db.Exists(t.Context(), db.UserKey("default", user, "erasing")).Val())
 	}
 	require.Greater(t, trips, 10)
 }

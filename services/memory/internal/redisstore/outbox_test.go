@@ -82,7 +82,7 @@ func TestStore_DeletesAppliedChanges(t *testing.T) {
 	b := ask("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	settled := db.AppKey(b.Ref.Tenant, "settled")
+	settled := db.AppKey(b.Ref.Tenant, "decided")
 	require.NoError(t, s.db.ZAdd(t.Context(), settled, zAt("s0/t0/1", 1)).Err()) // long ago
 	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("1")})
 	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))

@@ -49,7 +49,7 @@ func named(b memory.Begin, epoch int64, request, name, value string) memory.Stat
 func warmed(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
-	for _, script := range []*redis.Script{script("attend"), script("leave"), script("scope"), script("settle")} {
+	for _, script := range []*redis.Script{script("session_user"), script("enqueue"), script("apply_call"), script("apply_commit")} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	return s
@@ -123,7 +123,7 @@ func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 	leave := func() {
 		stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 		require.NoError(t, err)
-		r, err := s.db.Run(t.Context(), "test", b.Ref, script("leave"), db.TurnKeys(b.Ref, b.TurnID, "out"), u.Epoch, "call:x", stored, false)
+		r, err := s.db.Run(t.Context(), "test", b.Ref, script("enqueue"), db.TurnKeys(b.Ref, b.TurnID, "out"), u.Epoch, "call:x", stored, false)
 		require.NoError(t, err)
 		require.Equal(t, "ok", r.Status())
 	}

@@ -43,8 +43,8 @@ func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
 	for _, script := range []*redis.Script{
-		script("offer"), script("admit"), script("carry"), script("leave"), script("shelve"),
-		script("discard"), script("settle"), script("unstage"),
+		script("user"), script("stage_for_user"), script("copy_piece"), script("enqueue"), script("put_artifact"),
+		script("drop_artifact"), script("apply_commit"), script("unstage"),
 	} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
@@ -100,7 +100,7 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	addr := redistest.Start(t)
 	next := openStore(t, "redis://"+addr)
-	for name, at := range map[string]*redis.Script{"before it is left": script("leave"), "before it is made": script("shelve")} {
+	for name, at := range map[string]*redis.Script{"before it is left": script("enqueue"), "before it is made": script("put_artifact")} {
 		t.Run(name, func(t *testing.T) {
 			old, _ := broken(t, addr, 1000)
 			b, h := alices(t, next, name, "s1")
@@ -126,7 +126,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 			require.True(t, once)
 			after, again := next.ListArtifacts(t.Context(), b.Ref)
 			require.NoError(t, again)
-			if at == script("leave") {
+			if at == script("enqueue") {
 				require.Equal(t, failure.Fenced, failure.ModeOf(err), "error: %v", err)
 				require.Empty(t, seen)
 				require.Len(t, after, 1)
@@ -154,7 +154,7 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	stagedIn(t, other, two, text)
 	once := false
 	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
-		if once || !runs(script("leave"), cmds) {
+		if once || !runs(script("enqueue"), cmds) {
 			return nil
 		}
 		once = true

@@ -12,8 +12,8 @@ import (
 const (
 	MaxEvents    = 4096
 	MaxBytes     = 16 << 20 // of durable events
-	maxEphemeral = 16 << 20 // of ephemeral events, by what they take in memory; later ones are dropped
-	eventBytes   = 256      // what an event takes in memory besides its fields
+	maxEphemeral = 16 << 20 // of ephemeral events in memory; later ones are dropped
+	eventBytes   = 256      // memory that an event takes besides its fields
 )
 
 // history holds the events of a log in memory, in the order in which they happened. The zero value is
@@ -21,7 +21,7 @@ const (
 type history struct {
 	events    []*troupev1.Event // durable and ephemeral
 	earlier   int               // events[:earlier] belong to earlier epochs of the turn
-	shown     int               // events[:shown] are stored, or need not be
+	shown     int               // events[:shown] are stored, or do not have to be
 	sequence  uint64            // of the last durable event
 	bytes     int               // of durable events
 	ephemeral int               // bytes that ephemeral events take

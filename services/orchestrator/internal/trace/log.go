@@ -102,14 +102,14 @@ func (l *Log) Stage() troupev1.Stage {
 	return l.history.events[len(l.history.events)-1].GetStage()
 }
 
-// Published returns what the log says of the steps so far.
+// Published returns what the log has published about the steps so far.
 func (l *Log) Published() Published {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return publishedIn(l.history.events)
 }
 
-// Steps returns what the log says of the steps, as AccountOf does.
+// Steps returns the summary of the steps so far, as StepsOf does.
 func (l *Log) Steps() Steps {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Times of the leases of open traces. From the death of an owner to the takeover by the next one, it takes
-// at most Vouch, plus Interval with its jitter, plus the time of the takeover. With more replicas it takes
-// less, because they ask independently.
+// Times of the leases of open traces. A trace whose owner dies is taken over after at most LeaseTime, plus
+// HeartbeatInterval with its jitter, plus the time of the takeover. With more replicas it takes less, because
+// they ask independently.
 const (
 	LeaseTime         = 6 * time.Second // the duration of a lease, by the clock of the store
-	HeartbeatInterval = 2 * time.Second // about how long between two calls of Beat
+	HeartbeatInterval = 2 * time.Second // about how long between two heartbeats
 )
 
 // OpenTraces is the list of all open traces, each with the end of its owner's lease. It is only a hint for
@@ -34,7 +34,7 @@ type Heartbeat struct {
 	Owned, Ended []Ref
 	LeaseTime    time.Duration // the duration of the leases
 	MaxTaken     int           // how many traces to take over at most
-	Cursor       string        // Heard.Until of the last heartbeat (empty means that all stops are wanted)
+	Cursor       string        // Cursor of the last HeartbeatReply (empty means that all stops are wanted)
 }
 
 // HeartbeatReply is the reply to a heartbeat.
@@ -58,11 +58,11 @@ type pulse struct {
 	until string
 }
 
-// Heartbeat renews the leases of the traces that this replica drives. It returns the traces that the replica
-// must now continue, at most take, and the stops that were requested. It is called about every Interval.
+// Heartbeat renews the leases of the traces that this replica drives. It returns at most take traces that the
+// replica must now continue, and the stops that were requested. It is called about every HeartbeatInterval.
 //
-// It takes over nothing until heartbeats have succeeded for the duration of a lease: while the store was
-// away no owner could renew a lease, and living owners come first.
+// It takes over nothing until heartbeats have succeeded for the duration of a lease: while the store was away
+// no owner could renew a lease, and living owners come first.
 func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
 	began := time.Now()
 	t.mu.Lock()

@@ -2,7 +2,7 @@ package trace
 
 import troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 
-// Published is what the events of a trace have published of its steps, by step number.
+// Published is what the events of a trace say about its steps, by step number.
 type Published struct {
 	Finished  map[int]*troupev1.StepResult // steps that have ended
 	Started   map[int]*troupev1.Event      // the last start of each step that has not ended

@@ -7,15 +7,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Status is the status of a trace, as a worker that has one of its steps needs it.
+// Status is the status of a trace and of one of its steps, as needed to check the call of a worker.
 type Status struct {
 	Ended     bool
 	TurnEpoch int64 // under which the turn is driven (0 means that nothing of the trace is stored yet)
 	StepEnded bool  // whether the step has ended; known only where the trace is driven
 }
 
-// Status returns the status of a trace and of one of its steps. For a trace that another replica drives
-// it is what is stored, which may be one write behind. Modes: those of the store.
+// Status returns the status of a trace and of one of its steps. If another replica drives the trace, it is the
+// stored status, which may be one write behind. Modes: as the store.
 func (t *Traces) Status(ctx context.Context, ref Ref, step int) (Status, error) {
 	if l := t.logOf(ref); l != nil && l.rejection() == nil {
 		return l.status(step), nil

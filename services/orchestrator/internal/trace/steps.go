@@ -6,8 +6,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Steps summarizes the steps of a trace, by step number. It says what there is of a turn that failed,
-// and from where another turn may continue (contract OC-26, OC-27).
+// Steps summarizes the steps of a trace, by step number. It shows the results of a failed turn, and where
+// another turn may continue (contract OC-26, OC-27).
 type Steps struct {
 	Planned   int                          // steps of the plan that an agent runs
 	Finished  map[int]*troupev1.StepResult // results of the steps that ended

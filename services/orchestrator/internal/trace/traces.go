@@ -11,8 +11,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Traces are the traces that this replica drives, and a view of all others. It is safe for concurrent
-// use.
+// Traces are the traces that this replica drives, and a view of all others. It is safe for concurrent use.
 type Traces struct {
 	store Store
 	log   *zap.Logger

@@ -24,12 +24,12 @@ import (
 //go:embed scripts/stage.lua
 var stageSource string
 
-//go:embed scripts/piece.lua
-var pieceSource string
+//go:embed scripts/append.lua
+var appendSource string
 
 var (
-	stageScript = db.Register("stage", db.TurnSource, contents.Source, stageSource)
-	pieceScript = db.Register("piece", db.TurnSource, pieceSource)
+	stageScript  = db.Register("stage", db.TurnSource, contents.Source, stageSource)
+	appendScript = db.Register("append", db.TurnSource, appendSource)
 )
 
 // stagedRetention is how long a staged content waits for its artifact.
@@ -89,7 +89,7 @@ func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory
 	if wrong {
 		keys, piece = append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.Keys(db.OfSession(h.Ref), c)...), nil
 	}
-	r, err := s.db.Run(ctx, op, h.Ref, pieceScript, keys, db.Fence(ctx, h.Epoch), offset, end, state, piece, wrong, contents.Name(c))
+	r, err := s.db.Run(ctx, op, h.Ref, appendScript, keys, db.Fence(ctx, h.Epoch), offset, end, state, piece, wrong, contents.Name(c))
 	if err != nil {
 		return err
 	}

@@ -16,23 +16,23 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
 )
 
-//go:embed scripts/offer.lua
-var offerSource string
+//go:embed scripts/user.lua
+var userSource string
 
-//go:embed scripts/admit.lua
-var admitSource string
+//go:embed scripts/stage_for_user.lua
+var stageForUserSource string
 
-//go:embed scripts/carry.lua
-var carrySource string
+//go:embed scripts/copy_piece.lua
+var copyPieceSource string
 
 //go:embed scripts/unstage.lua
 var unstageSource string
 
 var (
-	offerScript   = db.Register("offer", db.TurnSource, offerSource)
-	admitScript   = db.Register("admit", contents.Source, admitSource)
-	carryScript   = db.Register("carry", carrySource)
-	unstageScript = db.Register("unstage", db.TurnSource, unstageSource)
+	userScript         = db.Register("user", db.TurnSource, userSource)
+	stageForUserScript = db.Register("stage_for_user", contents.Source, stageForUserSource)
+	copyPieceScript    = db.Register("copy_piece", copyPieceSource)
+	unstageScript      = db.Register("unstage", db.TurnSource, unstageSource)
 )
 
 // putOfUser is PutArtifact for an artifact of the user, which is in another slot than the session. The
@@ -69,7 +69,7 @@ func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Lease, a 
 
 // deleteOfUser is DeleteArtifact for an artifact of the user.
 func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease, name string, version int) error {
-	r, err := s.db.RunReadOnly(ctx, op, h.Ref, offerScript, db.TurnKeys(h.Ref, h.TurnID), db.Fence(ctx, h.Epoch))
+	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID), db.Fence(ctx, h.Epoch))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease,
 // which is harmless: its bytes are those of its digest.
 func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (user string, _ error) {
 	c, own := a.Content, db.OfSession(h.Ref)
-	r, err := s.db.RunReadOnly(ctx, op, h.Ref, offerScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c)), db.Fence(ctx, h.Epoch))
+	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c)), db.Fence(ctx, h.Epoch))
 	if err != nil {
 		return "", err
 	}
@@ -109,7 +109,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 		return "", storeerror.NoUser(op, h.Ref, a.Name)
 	}
 	at, complete := db.OfUser(h.Ref.Tenant, user), stored == strconv.FormatInt(c.Size, 10)
-	r, err = s.db.Run(ctx, op, h.Ref, admitScript, []string{at("arts"), at("staged"), at(contents.Blob(c)), at("erased")},
+	r, err = s.db.Run(ctx, op, h.Ref, stageForUserScript, []string{at("arts"), at("staged"), at(contents.Blob(c)), at("erased")},
 		c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.Name(c), complete, h.Ref.Session)
 	if err != nil {
 		return "", err
@@ -131,7 +131,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 			return "", storeerror.WrongOffset(op, 0)
 		}
 		keys := []string{at(contents.Blob(c)), at(contents.Piece(c, offset)), at("erased")}
-		if _, err := s.db.Run(ctx, op, h.Ref, carryScript, keys, piece, h.Ref.Session); err != nil {
+		if _, err := s.db.Run(ctx, op, h.Ref, copyPieceScript, keys, piece, h.Ref.Session); err != nil {
 			return "", err
 		}
 	}

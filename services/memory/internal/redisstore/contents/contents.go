@@ -22,7 +22,7 @@ import (
 
 // Source is the Lua source about versions and contents. It defines room, version_of, shelve and discard.
 //
-//go:embed scripts/shelf.lua
+//go:embed scripts/contents.lua
 var Source string
 
 // Name returns the name of a content among the staged ones: <sha>-<size>.
@@ -89,7 +89,7 @@ func Sort(all []memory.Artifact) []memory.Artifact {
 	return all
 }
 
-// Decode reads a version as shelf.lua stored it: digest, size, time and a troupe.v1.Artifact.
+// Decode reads a version as contents.lua stored it: digest, size, time and a troupe.v1.Artifact.
 func Decode(version, stored string) (memory.Artifact, error) {
 	parts := strings.SplitN(stored, " ", 4)
 	if len(parts) != 4 {
@@ -104,7 +104,7 @@ func Decode(version, stored string) (memory.Artifact, error) {
 	return a, nil
 }
 
-// Removal returns the keys and arguments with which discard of shelf.lua removes a version of a name
+// Removal returns the keys and arguments with which discard of contents.lua removes a version of a name
 // (version 0 means all of them).
 func Removal(at db.Location, stored []memory.Artifact, name string, version int) (keys []string, args []any) {
 	for _, a := range stored {
@@ -116,7 +116,7 @@ func Removal(at db.Location, stored []memory.Artifact, name string, version int)
 	return keys, args
 }
 
-// versionField returns the field of a version in the hash of artifacts; shelf.lua makes the same.
+// versionField returns the field of a version in the hash of artifacts; contents.lua makes the same.
 func versionField(a memory.Artifact) string {
 	return "v:" + a.Name + "\x00" + strconv.Itoa(a.Version)
 }

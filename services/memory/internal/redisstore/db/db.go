@@ -20,7 +20,7 @@ const Schema = "3"
 //go:embed scripts/prelude.lua
 var prelude string
 
-// TurnSource is the Lua source in front of every script that acts for a turn. It defines held, unheld,
+// TurnSource is the Lua source in front of every script that acts for a turn. It defines check_turn, check_epoch,
 // append and gravest.
 //
 //go:embed scripts/turn.lua

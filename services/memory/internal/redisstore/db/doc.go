@@ -46,10 +46,10 @@
 //
 // What sessions share is elsewhere:
 //
-//	m:{T/u/U}, m:{T}     the scopes user: and app:, with :state and :reqs as above; :settled, the outbox
+//	m:{T/u/U}, m:{T}     the scopes user: and app:, with :state and :reqs as above; :decided, the outbox
 //	                     changes that were decided on; :erased, the sessions erased with the user
 //	m:{T/u/U}            the artifacts of a user, with :arts, which also has arts and art_bytes, :blob
-//	                     and :staged; :leaving, a hash that exists while the user is being erased
+//	                     and :staged; :erasing, a hash that exists while the user is being erased
 //	m:idx:{T}, m:{T/u/U}:sessions
 //	                     sorted sets, the indexes of session ids by the time the sessions were created
 //	m:tenants            sorted set of all tenants

@@ -18,14 +18,14 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
 )
 
-//go:embed scripts/leave_user.lua
-var leaveUserSource string
+//go:embed scripts/begin_user.lua
+var beginUserSource string
 
 //go:embed scripts/erase_user.lua
 var eraseUserSource string
 
 var (
-	leaveUserScript = db.Register("leave_user", leaveUserSource)
+	beginUserScript = db.Register("begin_user", beginUserSource)
 	eraseUserScript = db.Register("erase_user", eraseUserSource)
 )
 
@@ -42,7 +42,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 	const op = "memory.EraseUser"
 	at := db.OfUser(tenant, user)
 	for range db.MaxAttempts {
-		r, err := e.db.Run(ctx, op, session.Ref{}, leaveUserScript, []string{at("sessions"), at("leaving"), at("erased")},
+		r, err := e.db.Run(ctx, op, session.Ref{}, beginUserScript, []string{at("sessions"), at("erasing"), at("erased")},
 			memory.MaxPage, memory.Retention.Milliseconds(), leavingRetention.Milliseconds())
 		if err != nil {
 			return memory.ErasedUser{}, err
@@ -60,7 +60,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 			return memory.ErasedUser{}, err
 		}
 		r, err = e.db.Run(ctx, op, session.Ref{}, eraseUserScript,
-			[]string{at("sessions"), at("leaving"), at("state"), at("arts"), at("reqs"), at("settled"), at("staged")}, count)
+			[]string{at("sessions"), at("erasing"), at("state"), at("arts"), at("reqs"), at("decided"), at("staged")}, count)
 		if err != nil {
 			return memory.ErasedUser{}, err
 		}

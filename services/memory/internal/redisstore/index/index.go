@@ -42,7 +42,7 @@ func (x *Index) Add(ctx context.Context, op string, ref session.Ref, user string
 		p.ZAdd(ctx, db.IndexKey(ref.Tenant, ""), entry)
 		if user != "" { // in this order: the erasure of a user ends once the user's index is empty
 			p.ZAdd(ctx, db.IndexKey(ref.Tenant, user), entry)
-			leaving = p.Exists(ctx, db.UserKey(ref.Tenant, user, "leaving"))
+			leaving = p.Exists(ctx, db.UserKey(ref.Tenant, user, "erasing"))
 		}
 		return nil
 	})

@@ -22,7 +22,7 @@ func (o *Outbox) apply(ctx context.Context, op, user string, u memory.StateUpdat
 	c := Change{id: u.RequestID, StateUpdate: u}
 	for scope, changes := range parts {
 		args := append([]any{c.decisionID(), decisionRetention.Milliseconds()}, changes...)
-		if _, err := o.db.Run(ctx, op, u.Ref, settleScript, delta.ScopeKeys(u.Ref, user, scope, "settled", "erased"), args...); err != nil {
+		if _, err := o.db.Run(ctx, op, u.Ref, applyCommitScript, delta.ScopeKeys(u.Ref, user, scope, "decided", "erased"), args...); err != nil {
 			return err
 		}
 	}
@@ -35,16 +35,16 @@ func (o *Outbox) decideState(ctx context.Context, op, user string, c Change) (db
 	if err != nil {
 		return nil, err
 	}
-	keys := delta.ScopeKeys(c.Ref, user, scope, "reqs", "erased", "settled")
+	keys := delta.ScopeKeys(c.Ref, user, scope, "reqs", "erased", "decided")
 	args := append([]any{delta.RequestID(c.StateUpdate), delta.IfRevision(c.StateUpdate), c.decisionID()}, delta.RequestArgs(c.StateUpdate)...)
-	r, err := o.db.Run(ctx, op, c.Ref, scopeScript, keys, args...)
+	r, err := o.db.Run(ctx, op, c.Ref, applyCallScript, keys, args...)
 	return o.forgetDecided(ctx, op, user, c, scope, r, err)
 }
 
 // ApplyNow changes state that several sessions share, without a turn: nothing is enqueued.
 func (o *Outbox) ApplyNow(ctx context.Context, op, user string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	args := append([]any{delta.RequestID(u), delta.IfRevision(u), ""}, delta.RequestArgs(u)...)
-	return o.db.Run(ctx, op, u.Ref, scopeScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
+	return o.db.Run(ctx, op, u.Ref, applyCallScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
 }
 
 // decideArtifact makes the change of the artifacts of the user, or rejects it, and forgets it.
@@ -65,8 +65,8 @@ func (o *Outbox) shelve(ctx context.Context, op string, at db.Location, c Change
 		return nil, db.Unencodable(op, err)
 	}
 	a := c.artifact
-	keys := append([]string{at("arts"), at("settled"), at("staged"), at("erased")}, contents.Keys(at, a.Content)...)
-	return o.db.Run(ctx, op, c.Ref, shelveScript, keys,
+	keys := append([]string{at("arts"), at("decided"), at("staged"), at("erased")}, contents.Keys(at, a.Content)...)
+	return o.db.Run(ctx, op, c.Ref, putArtifactScript, keys,
 		c.decisionID(), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
 }
 
@@ -81,6 +81,6 @@ func (o *Outbox) discard(ctx context.Context, op string, at db.Location, c Chang
 		return nil, db.Unreadable(op, err)
 	}
 	removed, args := contents.Removal(at, all, c.artifact.Name, c.artifact.Version)
-	keys := append([]string{at("arts"), at("settled"), at("erased")}, removed...)
-	return o.db.Run(ctx, op, c.Ref, discardScript, keys, append([]any{c.decisionID()}, args...)...)
+	keys := append([]string{at("arts"), at("decided"), at("erased")}, removed...)
+	return o.db.Run(ctx, op, c.Ref, dropArtifactScript, keys, append([]any{c.decisionID()}, args...)...)
 }

@@ -27,27 +27,27 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
 )
 
-//go:embed scripts/leave.lua
-var leaveSource string
+//go:embed scripts/enqueue.lua
+var enqueueSource string
 
-//go:embed scripts/scope.lua
-var scopeSource string
+//go:embed scripts/apply_call.lua
+var applyCallSource string
 
-//go:embed scripts/settle.lua
-var settleSource string
+//go:embed scripts/apply_commit.lua
+var applyCommitSource string
 
-//go:embed scripts/shelve.lua
-var shelveSource string
+//go:embed scripts/put_artifact.lua
+var putArtifactSource string
 
-//go:embed scripts/discard.lua
-var discardSource string
+//go:embed scripts/drop_artifact.lua
+var dropArtifactSource string
 
 var (
-	leaveScript   = db.Register("leave", db.TurnSource, delta.Source, delta.RequestSource, leaveSource)
-	scopeScript   = db.Register("scope", db.TurnSource, delta.Source, delta.RequestSource, scopeSource)
-	settleScript  = db.Register("settle", delta.Source, settleSource)
-	shelveScript  = db.Register("shelve", contents.Source, shelveSource)
-	discardScript = db.Register("discard", contents.Source, discardSource)
+	enqueueScript      = db.Register("enqueue", db.TurnSource, delta.Source, delta.RequestSource, enqueueSource)
+	applyCallScript    = db.Register("apply_call", db.TurnSource, delta.Source, delta.RequestSource, applyCallSource)
+	applyCommitScript  = db.Register("apply_commit", delta.Source, applyCommitSource)
+	putArtifactScript  = db.Register("put_artifact", contents.Source, putArtifactSource)
+	dropArtifactScript = db.Register("drop_artifact", contents.Source, dropArtifactSource)
 )
 
 // decisionRetention is how long a destination remembers a change after the session forgot it. It is
@@ -68,7 +68,7 @@ func New(d *db.DB) *Outbox { return &Outbox{d} }
 
 // Drain makes all changes in the outbox of a session, each once and in their order, and removes them.
 func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
-	const op = "memory.settle"
+	const op = "memory.DrainOutbox"
 	var waiting *redis.MapStringStringCmd
 	var user *redis.StringCmd
 	_, err := o.db.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -152,7 +152,7 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 // enqueue stores a change in its session, which checks who holds the turn.
 func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, stored []byte, needsUser bool) (db.Reply, error) {
 	keys := db.TurnKeys(c.Ref, c.TurnID, "out")
-	return o.db.Run(ctx, op, c.Ref, leaveScript, keys, db.Fence(ctx, epoch), c.id, stored, needsUser)
+	return o.db.Run(ctx, op, c.Ref, enqueueScript, keys, db.Fence(ctx, epoch), c.id, stored, needsUser)
 }
 
 // forget removes a change that was decided on, first from the session, and then from what the scopes
@@ -162,8 +162,8 @@ func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes [
 		return o.db.Fault(op, err)
 	}
 	for _, scope := range scopes {
-		keys := delta.ScopeKeys(c.Ref, user, scope, "settled", "erased")
-		if _, err := o.db.Run(ctx, op, c.Ref, settleScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
+		keys := delta.ScopeKeys(c.Ref, user, scope, "decided", "erased")
+		if _, err := o.db.Run(ctx, op, c.Ref, applyCommitScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
 			return err
 		}
 	}

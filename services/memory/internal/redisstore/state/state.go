@@ -20,12 +20,12 @@ import (
 //go:embed scripts/state.lua
 var stateSource string
 
-//go:embed scripts/attend.lua
-var attendSource string
+//go:embed scripts/session_user.lua
+var sessionUserSource string
 
 var (
-	stateScript  = db.Register("state", db.TurnSource, delta.Source, delta.RequestSource, stateSource)
-	attendScript = db.Register("attend", db.TurnSource, delta.Source, delta.RequestSource, attendSource)
+	stateScript       = db.Register("state", db.TurnSource, delta.Source, delta.RequestSource, stateSource)
+	sessionUserScript = db.Register("session_user", db.TurnSource, delta.Source, delta.RequestSource, sessionUserSource)
 )
 
 // State implements memory.State. It is safe for concurrent use.
@@ -147,7 +147,7 @@ func (s *State) updateSession(ctx context.Context, op string, u memory.StateUpda
 // updateShared changes state that several sessions share, without a turn. It is in another slot than the
 // session, which is asked first.
 func (s *State) updateShared(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
-	r, err := s.db.RunReadOnly(ctx, op, u.Ref, attendScript, []string{db.Key(u.Ref, "meta")})
+	r, err := s.db.RunReadOnly(ctx, op, u.Ref, sessionUserScript, []string{db.Key(u.Ref, "meta")})
 	if err != nil || r.Status() != "ok" {
 		return r, err
 	}

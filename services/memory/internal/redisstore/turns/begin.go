@@ -23,7 +23,7 @@ import (
 //go:embed scripts/begin.lua
 var beginSource string
 
-var beginScript = db.Register("begin", db.TurnSource, messages.ReadSource, contents.Source, attachSource, delta.Source, fromSource, beginSource)
+var beginScript = db.Register("begin", db.TurnSource, messages.ReadSource, contents.Source, attachSource, delta.Source, originSource, beginSource)
 
 // maxBeginAttempts bounds how often BeginTurn runs its script again, because the turn that must make room
 // changed between two round trips, or the files of its message become other versions than assumed.

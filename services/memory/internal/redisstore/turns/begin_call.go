@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
-//go:embed scripts/from.lua
-var fromSource string
+//go:embed scripts/origin.lua
+var originSource string
 
 // firstOptional is the index in ARGV of the first argument after those that every turn has.
 const firstOptional = 28
@@ -93,7 +93,7 @@ func resumedJournals(b memory.Begin, steps string) predecessor {
 	return p
 }
 
-// fromArgs returns the arguments of from.lua (none for a turn that neither resumes another nor begins
+// fromArgs returns the arguments of origin.lua (none for a turn that neither resumes another nor begins
 // with a copy).
 func fromArgs(b memory.Begin) ([]any, error) {
 	if b.Resumes == "" && b.Copy == nil {

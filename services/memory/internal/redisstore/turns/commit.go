@@ -28,12 +28,12 @@ import (
 //go:embed scripts/commit.lua
 var commitSource string
 
-//go:embed scripts/weigh.lua
-var weighSource string
+//go:embed scripts/check_size.lua
+var checkSizeSource string
 
 var (
-	commitScript = db.Register("commit", db.TurnSource, delta.Source, commitSource)
-	weighScript  = db.Register("weigh", delta.Source, weighSource)
+	commitScript    = db.Register("commit", db.TurnSource, delta.Source, commitSource)
+	checkSizeScript = db.Register("check_size", delta.Source, checkSizeSource)
 )
 
 // CommitStep implements memory.Turns.
@@ -168,7 +168,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 			continue // commit.lua rejects it
 		}
 		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.Pairs(changes)...)
-		r, err := t.db.RunReadOnly(ctx, op, ref, weighScript, delta.ScopeKeys(ref, user, scope), args...)
+		r, err := t.db.RunReadOnly(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
 		if err != nil {
 			return nil, err
 		}

@@ -19,16 +19,16 @@ import (
 //go:embed scripts/claim.lua
 var claimSource string
 
-//go:embed scripts/enter.lua
-var enterSource string
+//go:embed scripts/enter_session.lua
+var enterSessionSource string
 
-//go:embed scripts/below.lua
-var belowSource string
+//go:embed scripts/enter_child.lua
+var enterChildSource string
 
 var (
-	claimScript = redis.NewScript(claimSource)
-	enterScript = redis.NewScript(enterSource)
-	belowScript = redis.NewScript(belowSource)
+	claimScript        = redis.NewScript(claimSource)
+	enterSessionScript = redis.NewScript(enterSessionSource)
+	enterChildScript   = redis.NewScript(enterChildSource)
 )
 
 // maxIndex is how many traces a list holds.
@@ -59,9 +59,9 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	if err != nil {
 		return 0, 0, w.conn.Fault(op, err)
 	}
-	if erased { // this claim came too late, and so may be what the memory service has of the session
+	if erased { // the claim came too late, and the session in the memory service may be erased already
 		subject := sessionSubject(c.Tenant, c.Record.GetSessionId())
-		if _, err := w.eraser.BeginErasure(ctx, subject, "the erasure of the session above it", false); err != nil {
+		if _, err := w.eraser.BeginErasure(ctx, subject, "the erasure of its parent session", false); err != nil {
 			return 0, 0, err
 		}
 		if err := w.eraser.eraseTrace(ctx, subject, c.Ref()); err != nil {
@@ -127,9 +127,9 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 		}
 		return reply, erased, err
 	}
-	reply, erased, err := send(enterScript.EvalSha, belowScript.EvalSha, claimScript.EvalSha, beatScript.EvalSha)
+	reply, erased, err := send(enterSessionScript.EvalSha, enterChildScript.EvalSha, claimScript.EvalSha, heartbeatScript.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(enterScript.Eval, belowScript.Eval, claimScript.Eval, beatScript.Eval)
+		return send(enterSessionScript.Eval, enterChildScript.Eval, claimScript.Eval, heartbeatScript.Eval)
 	}
 	return reply, erased, err
 }

@@ -20,12 +20,12 @@ import (
 //go:embed scripts/fence.lua
 var fenceSource string
 
-//go:embed scripts/strip.lua
-var stripSource string
+//go:embed scripts/remove.lua
+var removeSource string
 
 var (
-	fenceScript = redis.NewScript(fenceSource)
-	stripScript = redis.NewScript(stripSource)
+	fenceScript  = redis.NewScript(fenceSource)
+	removeScript = redis.NewScript(removeSource)
 )
 
 // parallelErasures is how many traces of a session are erased at once.
@@ -39,7 +39,7 @@ type eraser struct {
 
 // EraseTraces implements trace.Erasures.
 func (e *eraser) EraseTraces(ctx context.Context, ref session.Ref) error {
-	const op = "trace.Erase"
+	const op = "trace.EraseTraces"
 	subject := sessionSubject(ref.Tenant, ref.Session)
 	list, _ := sessionKeys(subject)
 	for {
@@ -64,7 +64,7 @@ func (e *eraser) EraseTraces(ctx context.Context, ref session.Ref) error {
 // eraseTrace removes a trace in an order that can be repeated: it fences the owner, removes the entries in
 // all lists, then the data, and last the entry in the list of its session, by which it is found again.
 func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trace.Ref) error {
-	const op = "trace.Erase"
+	const op = "trace.EraseTraces"
 	had, err := e.fence(ctx, op, ref)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	if err != nil {
 		return err
 	}
-	counts, err := stripScript.Run(ctx, e.conn, append(traceKeys(ref), childrenKey(ref)), decisions, markRetention.Milliseconds()).StringSlice()
+	counts, err := removeScript.Run(ctx, e.conn, append(traceKeys(ref), childrenKey(ref)), decisions, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
 		return e.conn.fault(op, err)
 	}
@@ -82,7 +82,7 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	if counts[0] == "0" { // it was never claimed
 		traces = 0
 	}
-	err = strikeScript.Run(ctx, e.conn, []string{mark, list},
+	err = addRemovedScript.Run(ctx, e.conn, []string{mark, list},
 		ref.Trace, trace.KindTraces, traces, trace.KindEvents, counts[0], trace.KindDecisions, counts[1]).Err()
 	return e.conn.fault(op, err)
 }
@@ -174,7 +174,7 @@ func (e *eraser) removeStops(ctx context.Context, op, tenant string, ids []strin
 // other entries are ignored. Agents that call as clients, without a credential of their turn, enter no
 // sessions, so the events of their traces count as well.
 func (e *eraser) ChildSessions(ctx context.Context, ref session.Ref) ([]string, error) {
-	const op = "trace.Below"
+	const op = "trace.ChildSessions"
 	list, _ := sessionKeys(sessionSubject(ref.Tenant, ref.Session))
 	ids, err := e.conn.ZRevRange(ctx, list, 0, -1).Result()
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 
 // The keys that belong to all tenants. Each is one key, because it is read as a whole.
 const (
-	openKey    = "o:{running}:roll"
+	openKey    = "o:{running}:open"
 	stopsKey   = "o:{running}:stops"
 	erasingKey = "o:{erasing}:list"
 )
 
-// openKeys are the KEYS of beat.lua.
+// openKeys are the KEYS of heartbeat.lua.
 var openKeys = []string{openKey, stopsKey}
 
 // traceKeys returns the keys of the record and of the events of a trace.
@@ -30,7 +30,7 @@ func recordKey(ref trace.Ref) string { return traceKeys(ref)[0] }
 func eventsKey(ref trace.Ref) string { return traceKeys(ref)[1] }
 
 // childrenKey returns the key of the child sessions in which agents of a trace work.
-func childrenKey(ref trace.Ref) string { return "o:{" + ref.Tenant + "/" + ref.Trace + "}:below" }
+func childrenKey(ref trace.Ref) string { return "o:{" + ref.Tenant + "/" + ref.Trace + "}:children" }
 
 func indexKey(tenant string) string { return "o:idx:{" + tenant + "}" }
 

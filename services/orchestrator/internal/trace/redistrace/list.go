@@ -28,7 +28,7 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 		}
 		last = len(ids) < q.Limit || key == indexKey(tenant)
 		if last && q.Root != "" {
-			ids = append(ids, q.Root) // which began before all others, and is in no list of its own
+			ids = append(ids, q.Root) // the root began before all others, and no list of the run has it
 		}
 		page, err := r.records(ctx, tenant, ids)
 		if err != nil {

@@ -15,23 +15,23 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-//go:embed scripts/condemn.lua
-var condemnSource string
+//go:embed scripts/begin_erasure.lua
+var beginErasureSource string
 
-//go:embed scripts/strike.lua
-var strikeSource string
+//go:embed scripts/add_removed.lua
+var addRemovedSource string
 
-//go:embed scripts/erased.lua
-var erasedSource string
+//go:embed scripts/end_erasure.lua
+var endErasureSource string
 
-//go:embed scripts/unfinished.lua
-var unfinishedSource string
+//go:embed scripts/claim_erasures.lua
+var claimErasuresSource string
 
 var (
-	condemnScript    = redis.NewScript(condemnSource)
-	strikeScript     = redis.NewScript(strikeSource)
-	erasedScript     = redis.NewScript(erasedSource)
-	unfinishedScript = redis.NewScript(unfinishedSource)
+	beginErasureScript  = redis.NewScript(beginErasureSource)
+	addRemovedScript    = redis.NewScript(addRemovedSource)
+	endErasureScript    = redis.NewScript(endErasureSource)
+	claimErasuresScript = redis.NewScript(claimErasuresSource)
 )
 
 const (
@@ -45,12 +45,12 @@ const staleAfter = 30 * time.Second
 // BeginErasure implements trace.Erasures. The subject enters the list before it is marked, so that every marked
 // one is erased eventually.
 func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
-	const op = "trace.Condemn"
+	const op = "trace.BeginErasure"
 	again := -time.Now().Add(staleAfter).UnixMilli()
 	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
 		return memory.Erasure{}, e.conn.Fault(op, err)
 	}
-	reply, err := condemnScript.Run(ctx, e.conn, []string{markKey(subject)}, by, markRetention.Milliseconds(), anew).StringSlice()
+	reply, err := beginErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, by, markRetention.Milliseconds(), anew).StringSlice()
 	if err != nil {
 		return memory.Erasure{}, e.conn.Fault(op, err)
 	}
@@ -82,17 +82,17 @@ func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from str
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		args = append(args, kind, counts[kind])
 	}
-	err := strikeScript.Run(ctx, e.conn, []string{markKey(subject)}, args...).Err()
+	err := addRemovedScript.Run(ctx, e.conn, []string{markKey(subject)}, args...).Err()
 	if err == nil && subject.User != "" {
 		err = e.conn.ZRem(ctx, userSessionsKey(subject.Tenant, subject.User), from).Err()
 	}
-	return e.conn.fault("trace.Removed", err)
+	return e.conn.fault("trace.AddRemoved", err)
 }
 
 // EndErasure implements trace.Erasures.
 func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
-	const op = "trace.Erased"
-	reply, err := erasedScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
+	const op = "trace.EndErasure"
+	reply, err := endErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
 		return memory.Erasure{}, e.conn.Fault(op, err)
 	}
@@ -102,9 +102,9 @@ func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.
 
 // UnfinishedErasures implements trace.Erasures.
 func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, _ error) {
-	found, err := unfinishedScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
+	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
 	if err != nil {
-		return nil, e.conn.Fault("trace.Unfinished", err)
+		return nil, e.conn.Fault("trace.UnfinishedErasures", err)
 	}
 	for _, member := range found {
 		all = append(all, subjectFromMember(member))
@@ -117,5 +117,5 @@ func (e *eraser) SessionsOfUser(ctx context.Context, tenant, user string, until 
 	ids, err := e.conn.ZRevRangeByScore(ctx, userSessionsKey(tenant, user), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: int64(limit),
 	}).Result()
-	return ids, e.conn.fault("trace.Visited", err)
+	return ids, e.conn.fault("trace.SessionsOfUser", err)
 }

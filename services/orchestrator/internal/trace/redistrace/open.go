@@ -12,15 +12,15 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-//go:embed scripts/beat.lua
-var beatSource string
+//go:embed scripts/heartbeat.lua
+var heartbeatSource string
 
 //go:embed scripts/stop.lua
 var stopSource string
 
 var (
-	beatScript = redis.NewScript(beatSource)
-	stopScript = redis.NewScript(stopSource)
+	heartbeatScript = redis.NewScript(heartbeatSource)
+	stopScript      = redis.NewScript(stopSource)
 )
 
 // maxStops is about how many stop requests are kept for owners that have not read them yet.
@@ -29,12 +29,12 @@ const maxStops = 1000
 // maxBatch is how many traces one script handles, so that it does not delay other callers of Redis.
 const maxBatch = 1000
 
-// openTraces implements trace.Roll.
+// openTraces implements trace.OpenTraces.
 type openTraces struct {
 	conn *conn
 }
 
-// Heartbeat implements trace.Roll.
+// Heartbeat implements trace.OpenTraces.
 func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.HeartbeatReply, error) {
 	heard := trace.HeartbeatReply{Cursor: cmp.Or(b.Cursor, "0-0")}
 	for {
@@ -51,7 +51,7 @@ func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.He
 	}
 }
 
-// heartbeatArgs returns the arguments of beat.lua. Without After the script returns no stops.
+// heartbeatArgs returns the arguments of heartbeat.lua. Without a cursor the script returns no stops.
 func heartbeatArgs(b trace.Heartbeat) []any {
 	args := []any{b.LeaseTime.Milliseconds(), b.MaxTaken, b.Cursor, len(b.Owned)}
 	for _, ref := range slices.Concat(b.Owned, b.Ended) {
@@ -60,10 +60,10 @@ func heartbeatArgs(b trace.Heartbeat) []any {
 	return args
 }
 
-// sendBatch runs beat.lua once, and adds its reply to what was heard before.
+// sendBatch runs heartbeat.lua once, and adds its reply to what was heard before.
 func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *trace.HeartbeatReply) error {
-	const op = "trace.Beat"
-	reply, err := beatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
+	const op = "trace.Heartbeat"
+	reply, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
 	if err != nil {
 		return o.conn.Fault(op, err)
 	}
@@ -90,13 +90,13 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *tr
 	return nil
 }
 
-// ReleaseLease implements trace.Roll.
+// ReleaseLease implements trace.OpenTraces.
 func (o *openTraces) ReleaseLease(ctx context.Context, ref trace.Ref) error {
 	err := o.conn.ZAdd(ctx, openKey, redis.Z{Score: 0, Member: openMember(ref)}).Err()
-	return o.conn.fault("trace.Free", err)
+	return o.conn.fault("trace.ReleaseLease", err)
 }
 
-// Stop implements trace.Roll. The request is stored with the trace, for its next owner, and sent to the
+// Stop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to the
 // current one. A trace that is not kept needs no stop.
 func (o *openTraces) Stop(ctx context.Context, stop trace.Stop) error {
 	const op = "trace.Stop"

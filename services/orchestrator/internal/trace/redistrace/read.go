@@ -72,7 +72,7 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.Running, error)
 		Record: record, Stopped: stopped, Reason: reason, Left: time.Duration(timeout-elapsed) * time.Millisecond,
 		Terms: trace.Terms{
 			User: fields["user"], Fingerprint: fields["fingerprint"], TurnEpoch: epoch, Timeout: time.Duration(timeout) * time.Millisecond,
-			Credentials: fields["credentials"] == "1", Labels: fields["labels"], Parent: fields["above"],
+			Credentials: fields["credentials"] == "1", Labels: fields["labels"], Parent: fields["parent"],
 		},
 	}, nil
 }

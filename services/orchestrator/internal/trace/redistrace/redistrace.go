@@ -3,10 +3,10 @@
 // erases. Store composes them.
 //
 //	o:{tenant/trace}:rec   hash    record (protobuf), owner, epoch, last, ended, result (protobuf); user,
-//	                               fingerprint, turn_epoch, timeout, since, credentials, labels, above (the
+//	                               fingerprint, turn_epoch, timeout, since, credentials, labels, parent (the
 //	                               parent trace), stop
 //	o:{tenant/trace}:ev    stream  the durable events, ids <sequence>-0
-//	o:{tenant/trace}:below  zset   child sessions in which agents work for it
+//	o:{tenant/trace}:children  zset   child sessions in which agents work for it
 //	o:idx:{tenant}         zset    traces by start, for lists; eventual
 //	o:run:{tenant/root}    zset    traces by start of a run with more traces than the one it began with; eventual
 //	o:quarantine:{tenant}  zset    quarantined traces by their end; eventual
@@ -16,7 +16,7 @@
 //	o:{tenant/u/user}:sessions  zset  sessions in which the user had traces, by their last claim
 //	o:{tenant/u/user}:erased   hash  the mark of an erased user; also of:<session> for each that was counted
 //	o:{erasing}:list       zset    unfinished erasures, by minus the ms until which one caller works on them
-//	o:{running}:roll       zset    open traces, <tenant>/<trace>, by minus the ms until which they are leased
+//	o:{running}:open       zset    open traces, <tenant>/<trace>, by minus the ms until which they are leased
 //	o:{running}:stops      stream  the latest requests to stop a trace
 //
 // The record of an erased trace holds erased, last and decisions, for a week.
@@ -25,7 +25,7 @@
 // the caller's tenant, without an index. Round trips and durable writes: Claim 1 and 1 (and with it the
 // index, the list of open traces, the audit and the list of the parent trace, which may be in other slots),
 // Append 1 and 1 (and with it the audit), Get 1, Load 1, Events 1, Decisions 2 for 200 of a type, or 1 for
-// 200 events of a trace, Beat 1 for a thousand traces and 1 when there are any.
+// 200 events of a trace, Heartbeat 1 for a thousand traces and 1 when there are any.
 package redistrace
 
 import (
@@ -40,7 +40,7 @@ import (
 
 var _ trace.Store = (*Store)(nil)
 
-// runningTTL is how long a trace is kept that is never ended.
+// runningTTL is how long a trace is kept if it never ends.
 const runningTTL = 7 * 24 * time.Hour
 
 // pendingTTL is the least time for which a trace is kept whose turn ended with calls that wait, or that is

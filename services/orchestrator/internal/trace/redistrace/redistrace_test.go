@@ -122,7 +122,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.NoError(t, err)
 		require.Equal(t, `{"profile":"fast"}`, running.Terms.Labels)
 	})
-	t.Run("the roll gives each orphan to one", func(t *testing.T) {
+	t.Run("each orphan is claimed by one owner", func(t *testing.T) {
 		terms := trace.Terms{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, Credentials: true, Labels: `{"profile":"fast"}`}
 		for n := range 3 {
 			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(10 + n), Terms: terms, Events: events(1, 1)})

@@ -2,7 +2,7 @@
 -- and its pieces.
 local epoch, name = ARGV[1], ARGV[2] -- the name of the content: <sha>-<size>
 
-local refusal = held(epoch)
+local refusal = check_turn(epoch)
 if refusal then return refusal end
 if redis.call('HGET', KEYS[5], 'refs') ~= '0' then return {'ok'} end
 

@@ -1,5 +1,5 @@
 -- Comes first in every script. KEYS[1] is the meta hash of the session. Scripts about data that sessions
--- share have no such key, and must not call barred.
+-- share have no such key, and must not call check_session.
 -- Every check comes before the first write, because Redis does not roll a script back.
 
 -- Leases are measured only by the clock of the server.
@@ -13,11 +13,11 @@ local function decimal(n) return string.format('%.0f', n) end
 
 -- Reports whether the session of a change was erased with its user. The id of the change begins with the session.
 -- Such a change comes too late.
-local function struck(erased, id) return redis.call('ZSCORE', erased, string.match(id, '^[^/]*')) end
+local function is_erased(erased, id) return redis.call('ZSCORE', erased, string.match(id, '^[^/]*')) end
 
 -- Returns why no caller can use the session: it was deleted, or another version wrote it. Otherwise returns nil and
 -- values of its meta hash: epoch, and the named fields (false for a missing one).
-local function barred(...)
+local function check_session(...)
   local meta = redis.call('HMGET', KEYS[1], 'deleted', 'schema', 'epoch', ...)
   if meta[1] then return {'deleted'} end
   if meta[2] and meta[2] ~= schema then return {'schema', meta[2]} end

@@ -15,7 +15,7 @@ end
 
 -- Returns why the holder of an epoch may not write, or nil. current is the epoch of the session; turn begins with
 -- the outcome of the turn.
-local function unheld(epoch, current, turn)
+local function check_epoch(epoch, current, turn)
   if not turn[1] then return {'not_found'} end
   if current ~= epoch then return {'fenced', current} end
   if turn[1] ~= '' then return {'turn_not_open', turn[1]} end
@@ -24,12 +24,12 @@ end
 -- Returns why the holder of an epoch may not write, or nil. When the session can be read, it also returns values of
 -- the turn's hash: outcome, and the named fields. The epoch of a worker is <epoch>/<step>: it may not write once its
 -- step is committed.
-local function held(epoch, ...)
-  local bar, current = barred()
+local function check_turn(epoch, ...)
+  local bar, current = check_session()
   if bar then return bar end
   local turn, step = redis.call('HMGET', KEYS[3], 'outcome', ...), nil
   epoch, step = string.match(epoch, '^(%d+)/?(%d*)$')
-  local refusal = unheld(epoch, current, turn)
+  local refusal = check_epoch(epoch, current, turn)
   if not refusal and step ~= '' and redis.call('HEXISTS', KEYS[3], 'sha' .. step) == 1 then
     refusal = {'step_over', step}
   end

@@ -3,7 +3,7 @@
 
 -- Returns the bytes and keys of the scope after the changes, and whether they are within the limits, if any are given.
 -- Changes that make a scope smaller are accepted even if it is still too large.
-local function weighed(scope, first, last, max_bytes, max_keys)
+local function size_after(scope, first, last, max_bytes, max_keys)
   local had = redis.call('HMGET', scope, 'bytes', 'keys')
   local bytes, count = tonumber(had[1] or 0), tonumber(had[2] or 0)
   if max_bytes then max_bytes, max_keys = math.max(max_bytes, bytes), math.max(max_keys, count) end

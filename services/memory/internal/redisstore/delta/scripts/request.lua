@@ -1,12 +1,12 @@
 -- Comes first in the scripts that change state because a caller asks for it.
 
 -- Returns why the caller may not change state, or nil. Without an epoch, the caller acts without a turn.
-local function unknown(epoch)
-  local bar = barred()
+local function check_caller(epoch)
+  local bar = check_session()
   if bar then return bar end
   if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return {'no_session'} end
   if epoch ~= '' then
-    local refusal = held(epoch)
+    local refusal = check_turn(epoch)
     return refusal
   end
 end
@@ -19,7 +19,7 @@ local function request(scope, reqs, id, if_revision, first, decided)
   if answered then return {'ok', answered} end
   local revision = redis.call('HGET', scope, 'rev') or '0'
   if if_revision ~= '' and if_revision ~= revision then return {'revision_mismatch', revision} end
-  local bytes, count, fits = weighed(scope, first + 3, #ARGV, max_bytes, max_keys)
+  local bytes, count, fits = size_after(scope, first + 3, #ARGV, max_bytes, max_keys)
   if not fits then return {'state_full', decimal(count), decimal(bytes)} end
   if decided then return {'decided'} end
 

@@ -2,7 +2,7 @@
 -- wait; then the contents of its artifacts with their pieces.
 local epoch, waiting = ARGV[1], ARGV[2] -- of the session as it was read; only a turn stores artifacts
 
-local bar = barred()
+local bar = check_session()
 if bar then return bar end
 local meta = redis.call('HMGET', KEYS[1], 'schema', 'open', 'open_trace', 'epoch', 'waiting')
 if not meta[1] then return {'no_session'} end

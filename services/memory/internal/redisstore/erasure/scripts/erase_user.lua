@@ -1,5 +1,5 @@
 -- Removes what a user without sessions still has, so that new sessions can begin. The contents of artifacts are
--- removed before. KEYS: sessions, leaving, state, arts, reqs, settled and staged of the user. ARGV: how many
+-- removed before. KEYS: sessions, erasing, state, arts, reqs, decided and staged of the user. ARGV: how many
 -- artifacts there were when their contents were removed.
 local arts = redis.call('HMGET', KEYS[4], 'arts', 'art_bytes')
 local count = arts[1] or '0'

@@ -2,7 +2,7 @@
 local epoch, step, max_bytes, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local first = 5 -- index of the fields and values, in turn up to the end
 
-local refusal, turn = held(epoch, 'sha' .. step, 'inherits')
+local refusal, turn = check_turn(epoch, 'sha' .. step, 'inherits')
 if refusal then return refusal end
 if turn[2] then return {'step_committed'} end
 local bytes = tonumber(redis.call('HGET', KEYS[4], 'bytes') or 0)

@@ -2,7 +2,7 @@
 -- KEYS: meta, log, turn, jrnl of the step.
 local step, after, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local bar = barred()
+local bar = check_session()
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'outcome', 'sha' .. step)
 if not turn[1] then return {'not_found'} end

@@ -3,7 +3,7 @@ local seq, summarized, held, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4] -- of t
 local last, count, bytes, summary = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local waiting = ARGV[9] -- of the session as it was read too: the messages of a turn whose calls wait stay
 
-local bar = barred()
+local bar = check_session()
 if bar then return bar end
 local meta = redis.call('HMGET', KEYS[1], 'schema', 'open', 'open_trace', 'seq', 'summarized', 'count', 'bytes', 'waiting')
 if not meta[1] then return {'no_session'} end

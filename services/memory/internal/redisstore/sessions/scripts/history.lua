@@ -2,7 +2,7 @@
 -- 0, a turn must be open under that epoch. KEYS: meta, log.
 local after, limit, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local bar, current, open = barred('open')
+local bar, current, open = check_session('open')
 if bar then return bar end
 if ARGV[4] ~= '0' and current then
   if current ~= ARGV[4] then return {'fenced', current} end

@@ -5,7 +5,7 @@ local labels = 6 + 2 * tonumber(ARGV[6]) + 1 -- before them: pairs of a state an
 local moves = {}
 for i = 7, labels - 1, 2 do moves[ARGV[i]] = ARGV[i + 1] end
 
-local bar = barred()
+local bar = check_session()
 if bar then return bar end
 local had, stored, count, bytes = {}, redis.call('HGETALL', KEYS[1]), 0, 0
 for i = 1, #stored, 2 do

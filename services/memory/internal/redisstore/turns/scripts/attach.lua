@@ -1,10 +1,10 @@
--- Comes before begin.lua, after shelf.lua. It stores the files of the message, which become artifacts with the
+-- Comes before begin.lua, after contents.lua. It stores the files of the message, which become artifacts with the
 -- turn. KEYS from index at: arts, staged, and for each file its blob and its pieces. ARGV from index from: how
 -- many versions and bytes a session may have, how many files; and for each file its name, the version that the
 -- message names, digest, size, artifact, the number of pieces, and the pieces.
 
 -- Returns the files, or nil and the reply that says why they cannot be stored.
-local function attachable(at, from, count, bytes, now)
+local function check_files(at, from, count, bytes, now)
   local max_count, max_bytes, arts, staged = tonumber(ARGV[from]), tonumber(ARGV[from + 1]), KEYS[at], KEYS[at + 1]
   local key, arg, mine, versions, added, moved = at + 2, from + 3, {}, {}, 0, false
   local files = {}

@@ -2,8 +2,8 @@
 -- KEYS: meta, log, turn, turns, out. Then the turn that must make room, ARGV[15], and jrnl of its step: the
 -- open turn, which fails when its lease has expired, or the turn whose calls wait, as <turn>:<step>; and jrnl
 -- of that step in the new turn. A turn that resumes a failed one, or begins with a copy, has the keys of
--- from.lua instead. Then, from ARGV[26] on, the keys of attach.lua, for the files of the message. ARGV from
--- 28 on is for attach.lua and from.lua.
+-- origin.lua instead. Then, from ARGV[26] on, the keys of attach.lua, for the files of the message. ARGV from
+-- 28 on is for attach.lua and origin.lua.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least: the least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -12,16 +12,16 @@ local before, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
 local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- the unfinished reply of the open turn
 local continues, answers = ARGV[21], ARGV[22] -- the turn whose calls wait (or empty)
-local resumes, from_place = ARGV[23], tonumber(ARGV[24]) -- the failed turn (or empty), and where ARGV of from.lua begins (or 0)
+local resumes, origin_at = ARGV[23], tonumber(ARGV[24]) -- the failed turn (or empty), and where ARGV of origin.lua begins (or 0)
 local reserve = tonumber(ARGV[25]) -- how many ms an open turn with an expired lease is left to the caller that takes it over
-local files_at, files, unattachable = tonumber(ARGV[26]), {}, nil
+local files_at, files, files_rejected = tonumber(ARGV[26]), {}, nil
 local source = ARGV[27] -- the source of untrusted text that the turn, or the open one, brings (or empty)
-local new = from_place > 0 and from_at(from_place) or {count = 0, bytes = 0}
+local new = origin_at > 0 and read_origin(origin_at) or {count = 0, bytes = 0}
 local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that continues another has no message
 
 local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered =
-  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted')
+  check_session('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
 local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
@@ -74,9 +74,9 @@ seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 
 if not known and added > 0 and (count + added + new.count > max_messages or bytes + size + new.bytes > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
-if not known and ARGV[28] and from_place ~= 28 then
-  files, unattachable = attachable(files_at, 28, tonumber(arts or 0), tonumber(art_bytes or 0), now)
-  if unattachable then return unattachable end
+if not known and ARGV[28] and origin_at ~= 28 then
+  files, files_rejected = check_files(files_at, 28, tonumber(arts or 0), tonumber(art_bytes or 0), now)
+  if files_rejected then return files_rejected end
 end
 
 local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))
@@ -131,7 +131,7 @@ elseif waiting ~= '' then
   redis.call('HDEL', KEYS[1], 'waiting')
 end
 local number = tonumber(turns or 0) + 1
-if from_place > 0 then
+if origin_at > 0 then
   steps = decimal(new.step)
   inherit(new, carried)
   if new.copy then seq = copy_before(new, seq) end

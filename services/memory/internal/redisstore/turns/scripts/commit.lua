@@ -15,11 +15,11 @@ local changes = 25 -- index of the changes of the session's state; ARGV[23] is w
 local last_change, last_entry = tonumber(ARGV[23]), tonumber(ARGV[24]) -- the entries of the journal are between the two
 local first = last_entry + 1 -- index of the bodies of the messages, up to the end
 
-local bar, current, seq, count, bytes, user, remembered = barred('seq', 'count', 'bytes', 'user', 'untrusted')
+local bar, current, seq, count, bytes, user, remembered = check_session('seq', 'count', 'bytes', 'user', 'untrusted')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step, 'inherits')
 if turn[5] == sha and turn[4] == epoch then return {'ok'} end
-local refusal = unheld(epoch, current, turn)
+local refusal = check_epoch(epoch, current, turn)
 if refusal then return refusal end
 if turn[5] then return {'step_committed'} end
 if turn[6] and step ~= turn[6] and tonumber(turn[3]) < tonumber(turn[6]) then return {'continued', turn[6]} end
@@ -33,7 +33,7 @@ end
 if needs_user and user == '' then return {'no_user'} end
 local state_bytes, state_keys, fits
 if last_change > changes then
-  state_bytes, state_keys, fits = weighed(KEYS[5], changes, last_change, max_state, max_keys)
+  state_bytes, state_keys, fits = size_after(KEYS[5], changes, last_change, max_state, max_keys)
   if not fits then return {'state_full', decimal(state_keys), decimal(state_bytes), 'session'} end
 end
 if full ~= '' then return {'state_full', full_keys, full_bytes, full} end

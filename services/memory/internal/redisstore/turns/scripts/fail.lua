@@ -6,11 +6,11 @@ local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- the unfinished 
 local keep = tonumber(ARGV[11]) -- how many ms the journal stays (or 0)
 local source = ARGV[12] -- the source of untrusted text that it had read (or empty)
 
-local bar, current, seq, count, bytes, remembered = barred('seq', 'count', 'bytes', 'untrusted')
+local bar, current, seq, count, bytes, remembered = check_session('seq', 'count', 'bytes', 'untrusted')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'sha' .. step)
 if turn[1] and turn[1] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
-local refusal = unheld(epoch, current, turn)
+local refusal = check_epoch(epoch, current, turn)
 if refusal then return refusal end
 
 seq, count, bytes = tonumber(seq), tonumber(count) + 1, tonumber(bytes) + size

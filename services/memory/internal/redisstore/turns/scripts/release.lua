@@ -1,7 +1,7 @@
 -- Ends the lease of a turn. KEYS: meta, log, turn.
 local epoch = ARGV[1]
 
-local refusal = held(epoch)
+local refusal = check_turn(epoch)
 if refusal then return refusal end
 
 local now = now_ms()

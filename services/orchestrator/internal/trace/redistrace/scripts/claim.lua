@@ -22,7 +22,7 @@ redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'last', last,
   'user', ARGV[4], 'fingerprint', ARGV[5], 'turn_epoch', ARGV[6], 'credentials', ARGV[8])
 redis.call('HSETNX', KEYS[1], 'record', ARGV[2])
 redis.call('HSETNX', KEYS[1], 'labels', ARGV[9])
-redis.call('HSETNX', KEYS[1], 'above', ARGV[10])
+redis.call('HSETNX', KEYS[1], 'parent', ARGV[10])
 if ARGV[7] ~= '0' then
   local now = redis.call('TIME')
   redis.call('HSET', KEYS[1], 'timeout', ARGV[7], 'since', string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))

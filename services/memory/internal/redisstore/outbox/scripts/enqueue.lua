@@ -2,7 +2,7 @@
 -- the change is made, no matter who holds the turn. KEYS: meta, log, turn, out.
 local epoch, id, change, needs_user = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
-local refusal = unknown(epoch)
+local refusal = check_caller(epoch)
 if refusal then return refusal end
 local user = redis.call('HGET', KEYS[1], 'user') or ''
 if needs_user and user == '' then return {'no_user'} end

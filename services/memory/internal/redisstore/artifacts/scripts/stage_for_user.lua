@@ -4,7 +4,7 @@ local size, max_bytes, keep = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARG
 local max_count, name, whole = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1' -- whether the session has all of it
 local session = ARGV[7]
 
-if struck(KEYS[4], session) then return {'deleted'} end
+if is_erased(KEYS[4], session) then return {'deleted'} end
 if tonumber(redis.call('HGET', KEYS[3], 'refs') or 0) > 0 then return {'there'} end
 if not whole then return {'missing'} end
-return room(KEYS[1], KEYS[2], KEYS[3], name, size, max_count, max_bytes, keep)
+return make_room(KEYS[1], KEYS[2], KEYS[3], name, size, max_count, max_bytes, keep)

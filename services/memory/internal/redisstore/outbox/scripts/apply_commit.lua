@@ -1,4 +1,4 @@
--- Makes a change of state that a commit enqueued, once. KEYS: state, settled and erased of the scope.
+-- Makes a change of state that a commit enqueued, once. KEYS: state, decided and erased of the scope.
 -- With only an id and a time in ARGV, the session has forgotten the change, and the scope may forget it after
 -- that time.
 local id, keep = ARGV[1], tonumber(ARGV[2])
@@ -10,8 +10,8 @@ if #ARGV == 2 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', decimal(now - keep))
   return {'ok'}
 end
-if redis.call('ZSCORE', KEYS[2], id) or struck(KEYS[3], id) then return {'ok'} end
-local bytes, count = weighed(KEYS[1], 3, #ARGV)
+if redis.call('ZSCORE', KEYS[2], id) or is_erased(KEYS[3], id) then return {'ok'} end
+local bytes, count = size_after(KEYS[1], 3, #ARGV)
 
 change(KEYS[1], 3, #ARGV, bytes, count)
 redis.call('ZADD', KEYS[2], waiting, id)

@@ -1,5 +1,5 @@
 -- Renews the leases of traces, removes those that have ended, and takes over some whose lease has expired.
--- KEYS: roll, stops
+-- KEYS: open, stops
 -- ARGV: the duration of a lease in ms, how many to take over at most, the id of the last stop that was read or
 -- '' to read none, how many traces the caller owns; then these, and those that have ended
 -- Reply: the traces that were taken over, and the stops since then

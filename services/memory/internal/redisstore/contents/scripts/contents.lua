@@ -6,7 +6,7 @@
 local function size_of(name) return tonumber(string.sub(name, 66)) end
 
 -- Makes room for a content that is not complete.
-local function room(counts, staged, blob, name, size, max_count, max_bytes, keep)
+local function make_room(counts, staged, blob, name, size, max_count, max_bytes, keep)
   local known = redis.call('HMGET', blob, 'stored', 'hash')
   local had = redis.call('HMGET', counts, 'arts', 'art_bytes')
   local now, count, bytes = now_ms(), tonumber(had[1] or 0), tonumber(had[2] or 0)
@@ -42,7 +42,7 @@ end
 
 -- Makes a stored content the next version of a name. Returns the reply, and the time when the version is new. blob is
 -- the index in KEYS of the content, followed by its pieces up to the end.
-local function shelve(arts, counts, staged, blob, name, sha, size, artifact, max_count, max_bytes)
+local function put_version(arts, counts, staged, blob, name, sha, size, artifact, max_count, max_bytes)
   local content = sha .. ' ' .. size .. ' '
   local next, latest = version_of(arts, name, content)
   if latest then return {'ok', decimal(next), latest} end
@@ -63,7 +63,7 @@ end
 
 -- Removes versions, and the contents that no version has any more. Returns how many versions it removed. ARGV from
 -- index first holds for each its field, its size and its number of keys; KEYS from index key its blob and its pieces.
-local function discard(arts, counts, key, first)
+local function drop_versions(arts, counts, key, first)
   local removed, bytes = 0, 0
   for i = first, #ARGV, 3 do
     local field, size, keys = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])

@@ -6,7 +6,7 @@
 -- messages have, how many come before the turn's own message and how many after it, the time and body of each,
 -- and the state as keys and values up to the end.
 
-local function from_at(at)
+local function read_origin(at)
   local new, arg = {results = {}, step = 0, count = 0, bytes = 0}, at + 1
   for i = 1, tonumber(ARGV[at]) do
     new.step = tonumber(ARGV[arg])
@@ -74,7 +74,7 @@ local function copy_before(new, seq)
     append(seq, ARGV[new.messages + 2 * i + 1], '0', ARGV[new.messages + 2 * i])
   end
   if ARGV[new.state] then
-    local bytes, count = weighed(KEYS[6], new.state, #ARGV)
+    local bytes, count = size_after(KEYS[6], new.state, #ARGV)
     change(KEYS[6], new.state, #ARGV, bytes, count)
   end
   return seq

@@ -1,5 +1,5 @@
 -- Begins or continues the erasure of a user. Returns sessions of the user, at most as many as given, and notes
--- them as erased from then on. KEYS: sessions, leaving and erased of the user.
+-- them as erased from then on. KEYS: sessions, erasing and erased of the user.
 local most, kept, patience = tonumber(ARGV[1]), ARGV[2], ARGV[3] -- the last two in ms
 
 local now = decimal(now_ms())

@@ -2,6 +2,6 @@
 -- KEYS: meta, log, turn; and the blob, if a content is asked for.
 local epoch = ARGV[1]
 
-local refusal = held(epoch)
+local refusal = check_turn(epoch)
 if refusal then return refusal end
 return {'ok', redis.call('HGET', KEYS[1], 'user') or '', KEYS[4] and redis.call('HGET', KEYS[4], 'stored') or ''}

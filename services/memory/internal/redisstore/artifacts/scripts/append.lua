@@ -3,7 +3,7 @@
 local epoch, offset, ends, hash, piece, forget = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6] == '1'
 local name = ARGV[7] -- of the content
 
-local refusal = held(epoch)
+local refusal = check_turn(epoch)
 if refusal then return refusal end
 local blob = redis.call('HMGET', KEYS[5], 'stored', 'until')
 if blob[1] ~= offset then return {'elsewhere', blob[1] or '0'} end
