@@ -13,7 +13,7 @@ import (
 // The metadata keys of a call. Each may have one value.
 const (
 	CredentialKey  = "troupe-turn"
-	ParentTraceKey = "troupe-trace-above"
+	ParentTraceKey = "troupe-parent-trace"
 )
 
 type credentialKey struct{}

@@ -14,7 +14,7 @@ type newToken struct {
 	Name   string        `arg:"" help:"Name of its holder, for logs and the audit log."`
 	Tenant string        `help:"Tenant whose sessions it gives access to: 1 to 64 of A-Z a-z 0-9 _ . -" default:"default"`
 	Admin  bool          `help:"It may also operate the mesh: pause, drain and quarantine agents, replay turns, and look at instances and decisions."`
-	Within time.Duration `help:"Time until it expires, such as 720h. 0: never." default:"0" placeholder:"TIME"`
+	TTL    time.Duration `help:"Time until the token expires, such as 720h (0 means never)." default:"0" placeholder:"TIME"`
 }
 
 // Help implements kong.HelpProvider.
@@ -32,11 +32,11 @@ func (n *newToken) Run(term console.Terminal) error {
 	if n.Admin {
 		entry.Role = identity.Admin
 	}
-	if n.Within < 0 {
-		return failure.Newf(failure.UserInvalidInput, "troupe new token", "--within: %s is below zero", n.Within)
+	if n.TTL < 0 {
+		return failure.Newf(failure.UserInvalidInput, "troupe new token", "--ttl: %s is negative; use a positive time, or 0 for a token that never expires", n.TTL)
 	}
-	if n.Within > 0 {
-		entry.Expires = time.Now().UTC().Add(n.Within).Truncate(time.Second)
+	if n.TTL > 0 {
+		entry.Expires = time.Now().UTC().Add(n.TTL).Truncate(time.Second)
 	}
 	value, entry := token.New(entry)
 	if err := entry.Check(); err != nil {

@@ -24,7 +24,7 @@ func TestNewToken_PrintsATokenAndItsEntry(t *testing.T) {
 	}{
 		"client": {[]string{"ann", "--tenant", "acme"}, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}},
 		"breaks": {[]string{"a\u2028b: c\u0085d"}, identity.Principal{Role: identity.Client, Name: "a\u2028b: c\u0085d", Tenant: "default"}},
-		"admin":  {[]string{"root", "--admin", "--within", "1h"}, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}},
+		"admin":  {[]string{"root", "--admin", "--ttl", "1h"}, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}},
 	} {
 		var out, told bytes.Buffer
 		require.Equal(t, process.ExitOK, run(t.Context(), append([]string{"new", "token"}, c.args...), console.Terminal{Out: &out, Err: &told}), name)
@@ -41,7 +41,7 @@ func TestNewToken_PrintsATokenAndItsEntry(t *testing.T) {
 	}
 	for says, args := range map[string][]string{
 		"tenant: it must be":    {"ann", "--tenant", "a/b"},
-		"--within: -1h0m0s":     {"ann", "--within=-1h"},
+		"--ttl: -1h0m0s":        {"ann", "--ttl=-1h"},
 		"name: it must be 1 to": {"a\nb"},
 	} {
 		var out, told bytes.Buffer

@@ -27,7 +27,7 @@ type pause struct {
 	remote.Query `embed:""`
 	Agent        string        `arg:"" help:"Name of the agent."`
 	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
-	Within       time.Duration `help:"How long running steps may take to end, at most 10m; then the pause fails." default:"30s"`
+	Timeout      time.Duration `help:"How long running steps may take to end, at most 10m; then the pause fails." default:"30s"`
 }
 
 // Help implements kong.HelpProvider.
@@ -39,8 +39,8 @@ func (pause) Help() string {
 // Run pauses the agent.
 func (p *pause) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.PauseAgentResponse
-	err := p.ShowWithin(ctx, p.Within+operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
-		resp, err = c.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: p.Agent, Reason: p.Reason, Within: durationpb.New(p.Within)})
+	err := p.ShowWithin(ctx, p.Timeout+operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: p.Agent, Reason: p.Reason, Timeout: durationpb.New(p.Timeout)})
 		return resp, err
 	}, func(w *tabwriter.Writer) { printOutcomes(w, resp.GetInstances()) })
 	return outcomeError(err, resp.GetInstances())
@@ -99,7 +99,7 @@ type drain struct {
 	Instance     string        `arg:"" help:"Id of the instance; troupe get instances lists them."`
 	Agent        string        `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
 	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
-	Within       time.Duration `help:"How long running steps may take to end, at most 10m; then they are cancelled." default:"30s"`
+	Timeout      time.Duration `help:"How long running steps may take to end, at most 10m; then they are cancelled." default:"30s"`
 }
 
 // Help implements kong.HelpProvider.
@@ -110,9 +110,9 @@ func (drain) Help() string {
 // Run drains the instance.
 func (d *drain) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.DrainInstanceResponse
-	return d.ShowWithin(ctx, d.Within+shutdownTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	return d.ShowWithin(ctx, d.Timeout+shutdownTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.DrainInstance(ctx, &troupev1.DrainInstanceRequest{
-			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Within),
+			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Timeout),
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {

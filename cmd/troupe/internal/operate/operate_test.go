@@ -80,7 +80,7 @@ func TestOperate_WaitsAsLongAsTheOrchestratorMayTake(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
 	for within, verb := range map[time.Duration][]string{
 		0:               {"resume"},
-		2 * time.Minute: {"pause", "--within", "2m"},
+		2 * time.Minute: {"pause", "--timeout", "2m"},
 	} {
 		require.Zero(t, run(t.Context(), append(verb, "--addr", addr, "research"), console.Terminal{Out: io.Discard, Err: io.Discard}))
 		require.Greater(t, s.left, within+most, "%s", verb)

@@ -20,10 +20,10 @@ type provision struct {
 }
 
 type provisionEtcd struct {
-	Agents console.Folder `help:"Folder with the YAML files that declare the agents. Empty: --agent names all." env:"TROUPE_AGENTS" placeholder:"DIR"`
-	Agent  []string       `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
-	Etcd   []string       `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
-	Within time.Duration  `help:"How long etcd may take." default:"30s"`
+	Agents  console.Folder `help:"Folder with the YAML files that declare the agents. Empty: --agent names all." env:"TROUPE_AGENTS" placeholder:"DIR"`
+	Agent   []string       `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
+	Etcd    []string       `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
+	Timeout time.Duration  `help:"How long etcd may take." default:"30s"`
 
 	Security rootCredentials `embed:"" prefix:"etcd-"`
 }
@@ -57,7 +57,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.Within)
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	others, err := etcdauth.Admit(ctx, creds, p.Etcd, agents)
 	if err != nil {

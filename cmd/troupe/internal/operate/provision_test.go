@@ -75,7 +75,7 @@ func TestProvision_SaysWhyEtcdIsOutOfReach(t *testing.T) {
 			says: []string{"--etcd-cert", "tls: certificate required"},
 		},
 		"nobody there": {
-			args: []string{"--etcd", nobody, "--etcd-ca", ours.CA, "--etcd-cert", ours.Cert, "--etcd-key", ours.Key, "--within", "1s"},
+			args: []string{"--etcd", nobody, "--etcd-ca", ours.CA, "--etcd-cert", ours.Cert, "--etcd-key", ours.Key, "--timeout", "1s"},
 			says: []string{"--etcd: ", "connection refused"},
 		},
 	} {

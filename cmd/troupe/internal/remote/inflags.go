@@ -14,7 +14,7 @@ import (
 // flagOf maps fields of the API to flags and arguments.
 var flagOf = map[string]string{
 	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
-	"request_id": "--request-id", "reason": "--reason", "within": "--within", "timeout": "--timeout",
+	"request_id": "--request-id", "reason": "--reason", "timeout": "--timeout",
 	"user_id": "id of the user", "session_id": "id of the session", "instance_id": "id of the instance", "agent": "name of the agent",
 }
 

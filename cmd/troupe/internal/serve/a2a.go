@@ -33,7 +33,7 @@ type a2aBridge struct {
 
 	Bearer bool `help:"Forward the token of each request (Authorization: Bearer) to the orchestrator, which identifies the caller by it. The agent card then requires one."`
 
-	LetAnybodyCall bool `help:"Allow an address other than loopback. Everyone who reaches it may then talk to the mesh."`
+	AllowUnauthenticated bool `help:"Allow an address other than loopback. Everyone who reaches it may then talk to the mesh."`
 
 	TLS       identity.Trust   `embed:""`
 	Telemetry telemetry.Config `embed:""`
@@ -112,10 +112,10 @@ func (b *a2aBridge) checkListen() error {
 		return failure.Newf(failure.UserInvalidInput, "troupe a2a", "--listen: want HOST:PORT, such as 127.0.0.1:7410, not %q", b.Listen)
 	}
 	ip, err := netip.ParseAddr(host)
-	if b.LetAnybodyCall || host == "localhost" || err == nil && ip.IsLoopback() {
+	if b.AllowUnauthenticated || host == "localhost" || err == nil && ip.IsLoopback() {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "troupe a2a",
 		"--listen: everyone who reaches %s could talk to the mesh, because there is no authentication; serve at 127.0.0.1 behind a "+
-			"proxy that authenticates, or add --let-anybody-call", b.Listen)
+			"proxy that authenticates, or add --allow-unauthenticated", b.Listen)
 }

@@ -67,10 +67,10 @@ func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 // There is no authentication, so that others reach it has to be said in full words.
 func TestA2A_IsNotServedToOthersByMistake(t *testing.T) {
 	for listen, says := range map[string]string{
-		"0.0.0.0:0":      "add --let-anybody-call",
-		":0":             "add --let-anybody-call",
-		"192.0.2.1:7410": "add --let-anybody-call",
-		"mesh:7410":      "add --let-anybody-call",
+		"0.0.0.0:0":      "add --allow-unauthenticated",
+		":0":             "add --allow-unauthenticated",
+		"192.0.2.1:7410": "add --allow-unauthenticated",
+		"mesh:7410":      "add --allow-unauthenticated",
 		"7410":           "want HOST:PORT",
 	} {
 		var out, told strings.Builder

@@ -447,15 +447,15 @@ func (x *AllowedTools) GetNames() []string {
 	return nil
 }
 
-// PlanRequest asks an agent for a list of tasks. The orchestrator checks what it says: a task for
-// another agent, or more of them than max, fail the step's turn with AGENT_CONTRACT.
+// PlanRequest asks an agent for a list of tasks. The orchestrator checks its answer: a task for
+// another agent, or more tasks than max, fail the step's turn with AGENT_CONTRACT.
 type PlanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// agents that may have tasks.
 	Agents []*PlanAgent `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
-	// max is how many tasks there may be, 1 to 16.
+	// max is the largest number of tasks, 1 to 16.
 	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
-	// parallel is set when they run at once, so that none may build on another.
+	// parallel is set if the tasks run at the same time, so that none may depend on another.
 	Parallel      bool `protobuf:"varint,3,opt,name=parallel,proto3" json:"parallel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -568,7 +568,7 @@ func (x *PlanAgent) GetDescription() string {
 }
 
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
-// seconds; the orchestrator gives a stream up that was silent for 6.
+// seconds; the orchestrator gives up a stream after 6 seconds without an item.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -710,7 +710,7 @@ func (*ExecuteStepResponse_Result) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
 
-// ReplayStepRequest is a step that is over.
+// ReplayStepRequest is a finished step that runs again.
 type ReplayStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// step as it was dispatched; its epoch is ignored.
@@ -765,7 +765,7 @@ func (x *ReplayStepRequest) GetResult() *StepResult {
 	return nil
 }
 
-// ReplayStepResponse is what came of it.
+// ReplayStepResponse is the outcome of a replayed step.
 type ReplayStepResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// replay of the step.

@@ -33,9 +33,9 @@ const (
 	HookBehavior_HOOK_BEHAVIOR_FAIL HookBehavior = 1
 	// Throws.
 	HookBehavior_HOOK_BEHAVIOR_PANIC HookBehavior = 2
-	// Never returns, and does not heed its cancellation.
+	// Never returns, and ignores its cancellation.
 	HookBehavior_HOOK_BEHAVIOR_HANG HookBehavior = 3
-	// Returns after 300 ms, and heeds its cancellation.
+	// Returns after 300 ms, or when it is cancelled.
 	HookBehavior_HOOK_BEHAVIOR_SLOW HookBehavior = 4
 	// Fails the first time, and returns at once from then on.
 	HookBehavior_HOOK_BEHAVIOR_FAIL_ONCE HookBehavior = 5

@@ -31,9 +31,9 @@ type ErasureReceipt struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// user_id is the erased user (empty in the receipt of a session).
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// removed are the kinds of which there was something, by name.
+	// removed are the kinds of which there were items, by name.
 	Removed []*ErasedItems `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
-	// remains lists what the erasure left or could not reach.
+	// remains lists what the erasure kept or could not reach.
 	Remains []*ErasureRemainder `protobuf:"bytes,4,rep,name=remains,proto3" json:"remains,omitempty"`
 	// by is who asked for it first, as proven.
 	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
@@ -183,11 +183,11 @@ func (x *ErasedItems) GetCount() int64 {
 // ErasureRemainder is something that remains after an erasure.
 type ErasureRemainder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// what it is.
+	// what remains, such as a backup.
 	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
 	// why it remains, and what removes it if until is not set.
 	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	// until when; not set: that is not the mesh's to know.
+	// until is when it will be gone (absent if the mesh cannot know).
 	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

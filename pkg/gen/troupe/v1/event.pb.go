@@ -33,9 +33,9 @@ const (
 	Stage_STAGE_UNSPECIFIED Stage = 0
 	// The request is admitted and its message stored.
 	Stage_STAGE_INITIALIZE Stage = 1
-	// The steps that are known are laid out.
+	// The plan is made from the steps that are known.
 	Stage_STAGE_PLAN Stage = 2
-	// It is decided who works next.
+	// The orchestrator chooses the agent that works next.
 	Stage_STAGE_ROUTE Stage = 3
 	// An agent works.
 	Stage_STAGE_EXECUTE Stage = 4
@@ -122,13 +122,13 @@ const (
 	RoutingStrategy_ROUTING_STRATEGY_DEFAULT RoutingStrategy = 4
 	// The candidate with most of the needed capabilities (contract OC-16).
 	RoutingStrategy_ROUTING_STRATEGY_CAPABILITY RoutingStrategy = 5
-	// In turn.
+	// The candidates take turns.
 	RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN RoutingStrategy = 6
 	// The candidate with the smallest used fraction of its slots.
 	RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED RoutingStrategy = 7
-	// The one with the highest priority.
+	// The candidate with the highest priority.
 	RoutingStrategy_ROUTING_STRATEGY_PRIORITY RoutingStrategy = 8
-	// The one that the workflow names.
+	// The candidate that the workflow names.
 	RoutingStrategy_ROUTING_STRATEGY_MANUAL RoutingStrategy = 9
 )
 
@@ -195,11 +195,11 @@ const (
 	DecisionType_DECISION_TYPE_UNSPECIFIED DecisionType = 0
 	// Which agent works next.
 	DecisionType_DECISION_TYPE_AGENT_SELECTION DecisionType = 1
-	// Which instance of it.
+	// Which instance of the agent.
 	DecisionType_DECISION_TYPE_WORKER_SELECTION DecisionType = 2
 	// Which tools a step may use; a model's call for one is a request.
 	DecisionType_DECISION_TYPE_TOOL_SELECTION DecisionType = 3
-	// Which part of a workflow. None is made yet.
+	// Which part of a workflow. Reserved: no such decision is made yet.
 	DecisionType_DECISION_TYPE_SUBGRAPH_SELECTION DecisionType = 4
 	// A substitute was chosen for a preferred agent or instance.
 	DecisionType_DECISION_TYPE_FALLBACK DecisionType = 5
@@ -258,13 +258,13 @@ type FinishReason int32
 const (
 	// Not set.
 	FinishReason_FINISH_REASON_UNSPECIFIED FinishReason = 0
-	// It said all.
+	// The answer is complete.
 	FinishReason_FINISH_REASON_STOP FinishReason = 1
-	// It reached the limit of what it may say: text or arguments may be cut.
+	// It reached the output limit: text or arguments may be cut.
 	FinishReason_FINISH_REASON_LENGTH FinishReason = 2
 	// It waits for the results of its calls.
 	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 3
-	// It declined, or a filter of its provider stopped it; by a filter the call fails.
+	// It declined, or a filter of its provider stopped it. A call that a filter stopped fails.
 	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 4
 )
 
@@ -391,7 +391,7 @@ const (
 	Topic_TOPIC_UNSPECIFIED Topic = 0
 	// What the agent is going to do.
 	Topic_TOPIC_PLAN Topic = 1
-	// What it makes of what it found.
+	// How it judges what it found.
 	Topic_TOPIC_REFLECTION Topic = 2
 )
 
@@ -446,9 +446,9 @@ const (
 	RecoveryStrategy_RECOVERY_STRATEGY_MANUAL RecoveryStrategy = 1
 	// Retry the failed steps: at least 0.75 of the steps are completed.
 	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS RecoveryStrategy = 2
-	// Retry from what is completed: at least 0.25 of the steps.
+	// Continue from the completed steps: at least 0.25 of the steps are completed.
 	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT RecoveryStrategy = 3
-	// All is to be retried.
+	// Retry all steps.
 	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL RecoveryStrategy = 4
 )
 
@@ -514,7 +514,7 @@ type Event struct {
 	Step int32 `protobuf:"varint,5,opt,name=step,proto3" json:"step,omitempty"`
 	// attempt counts the dispatches of the step, from 1; 0 outside of steps.
 	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// agent is the agent that works; empty outside of steps.
+	// agent is the agent that runs the step; empty outside of steps.
 	Agent string `protobuf:"bytes,7,opt,name=agent,proto3" json:"agent,omitempty"`
 	// instance_id is the instance of the agent; empty outside of steps.
 	InstanceId string `protobuf:"bytes,8,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
@@ -530,7 +530,7 @@ type Event struct {
 	// unless another turn asked for this one or this one continues another, and never changes
 	// (contract OC-10; empty on events from before the field existed).
 	RootTraceId string `protobuf:"bytes,12,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
-	// payload is what happened.
+	// payload is the kind of the event and its details.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
@@ -865,7 +865,7 @@ type Event_Plan struct {
 }
 
 type Event_RoutingDecision struct {
-	// routing_decision says who works next, and why.
+	// routing_decision says which agent works next, and why.
 	RoutingDecision *RoutingDecision `protobuf:"bytes,22,opt,name=routing_decision,json=routingDecision,proto3,oneof"`
 }
 
@@ -900,7 +900,7 @@ type Event_ToolCallStarted struct {
 }
 
 type Event_ToolCallFinished struct {
-	// tool_call_finished says how it ended. There is exactly one per started call.
+	// tool_call_finished says how a tool call ended. There is exactly one per started call.
 	ToolCallFinished *ToolCallFinished `protobuf:"bytes,29,opt,name=tool_call_finished,json=toolCallFinished,proto3,oneof"`
 }
 
@@ -910,7 +910,7 @@ type Event_AgentMessage struct {
 }
 
 type Event_Thinking struct {
-	// thinking is what an agent thinks aloud.
+	// thinking is a plan or a reflection that an agent publishes.
 	Thinking *Thinking `protobuf:"bytes,31,opt,name=thinking,proto3,oneof"`
 }
 
@@ -1004,13 +1004,13 @@ type TurnStarted struct {
 	InstancesReady int32 `protobuf:"varint,5,opt,name=instances_ready,json=instancesReady,proto3" json:"instances_ready,omitempty"`
 	// continues_turn_id is the turn with waiting calls that this one continues (empty if none).
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
-	// answers are those that it brings.
+	// answers are the answers to pending calls that the request brings.
 	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
 	// parent is the call of an agent that asked for the turn (absent otherwise).
 	Parent *Parent `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
 	// attachments are the files that the user sent, as artifacts and without their bytes.
 	Attachments []*Blob `protobuf:"bytes,9,rep,name=attachments,proto3" json:"attachments,omitempty"`
-	// profile is the one under which the turn runs; "default" when the request names none.
+	// profile is the profile of the turn; "default" when the request names none.
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
 	// from is the earlier trace that the turn continues (absent if it starts anew).
 	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
@@ -1195,21 +1195,21 @@ func (x *From) GetFork() bool {
 // fills it in; the mesh decides nothing by it.
 type Parent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// trace_id is the trace above, 32 lower-case hex digits.
+	// trace_id is the parent trace, 32 lower-case hex digits.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// turn_id is its turn (empty if unknown).
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// step is the number of the step in that turn, from 1.
 	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
-	// call is the number of the call among those of the step, from 1. Agents that run in parallel
-	// number their calls separately.
+	// call is the number of the call within the step, from 1. Agents that run in parallel number
+	// their calls separately.
 	Call int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
 	// depth is the number of ancestors of the requested turn: 1 for a direct child of a turn that no
 	// agent asked for. A depth beyond a budget fails with POLICY_BUDGET and admits nothing (S17; 0 if
 	// unknown).
 	Depth int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
-	// root_trace_id is the trace with which the run above began, 32 lower-case hex digits; the
-	// turn belongs to that run (contract OC-10). Empty: trace_id is where it began.
+	// root_trace_id is the trace with which the run of the parent began, 32 lower-case hex digits; the
+	// turn belongs to that run (contract OC-10; empty: trace_id).
 	RootTraceId string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// untrusted is as in Message, for everything that the asking step has read (S14).
 	Untrusted     string `protobuf:"bytes,12,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
@@ -1307,7 +1307,7 @@ type Plan struct {
 	Steps []string `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
 	// steps_count is how many steps are listed. The turn may take fewer, or some again.
 	StepsCount int32 `protobuf:"varint,4,opt,name=steps_count,json=stepsCount,proto3" json:"steps_count,omitempty"`
-	// duration is how long it took to lay them out.
+	// duration is how long planning took.
 	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
 	// budget is what the turn may use.
 	Budget *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
@@ -1405,14 +1405,14 @@ func (x *Plan) GetInherited() []*InheritedStep {
 	return nil
 }
 
-// InheritedStep is a step that an earlier turn did.
+// InheritedStep is a step that an earlier turn completed.
 type InheritedStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// number of the step, the same in both turns.
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// agent that did it.
+	// agent that ran it.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// failed is set when it failed, and the turn went on.
+	// failed is set if the step failed and the turn continued.
 	Failed        bool `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1474,11 +1474,11 @@ type TurnBudget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// steps is how many it may take.
 	Steps int32 `protobuf:"varint,1,opt,name=steps,proto3" json:"steps,omitempty"`
-	// time is what it has from its admission to its result.
+	// time is its timeout, from admission to result.
 	Time *durationpb.Duration `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// limits are the other kinds (OC-29; absent on traces from before the field existed).
+	// limits are the limits of the other kinds (OC-29; absent on traces from before the field existed).
 	Limits *Budget `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
-	// carried is what the turns that this one continues had used.
+	// carried is what had been used by the turns that this one continues.
 	Carried       *BudgetUse `protobuf:"bytes,4,opt,name=carried,proto3" json:"carried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1542,7 +1542,7 @@ func (x *TurnBudget) GetCarried() *BudgetUse {
 	return nil
 }
 
-// RoutingDecision says who works next. Only the orchestrator makes it.
+// RoutingDecision says which agent works next. Only the orchestrator makes it.
 type RoutingDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// target is the chosen agent; with TOOL_SELECTION the best matching tool, and "none" if no
@@ -1718,13 +1718,13 @@ type RoutingInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// task is the step for which it was decided.
 	Task string `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// constraints are the needed capabilities: those of the step and those of the call.
+	// constraints are the needed capabilities, of the step and of the request.
 	Constraints []string `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	// counter is how many such decisions were made before; it makes round robin repeatable.
 	Counter uint64 `protobuf:"varint,3,opt,name=counter,proto3" json:"counter,omitempty"`
 	// names are the candidates that the workflow names, with the strategy MANUAL.
 	Names []string `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
-	// candidates in the order of their declaration, those that were rejected included.
+	// candidates in the order of their declaration, including the rejected ones.
 	Candidates    []*RoutingCandidate `protobuf:"bytes,5,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1795,7 +1795,7 @@ func (x *RoutingInput) GetCandidates() []*RoutingCandidate {
 	return nil
 }
 
-// RoutingCandidate is one that could be chosen.
+// RoutingCandidate is an agent or a tool among which a decision chose.
 type RoutingCandidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// id is the step that would run, or the tool.
@@ -1913,7 +1913,7 @@ func (x *RoutingCandidate) GetPriority() int32 {
 	return 0
 }
 
-// RejectedCandidate is one that was not chosen.
+// RejectedCandidate is a candidate that could not be chosen, and why.
 type RejectedCandidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// id of the candidate: a step or a tool.
@@ -2047,8 +2047,8 @@ type InstanceChoice struct {
 	Alternatives []string `protobuf:"bytes,5,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// rejected are instances that did not get the step, 8 at most.
 	Rejected []*RejectedInstance `protobuf:"bytes,6,rep,name=rejected,proto3" json:"rejected,omitempty"`
-	// type is WORKER_SELECTION, or FALLBACK when the strategy would rather have had one that
-	// was rejected.
+	// type is WORKER_SELECTION, or FALLBACK if the strategy preferred an instance that was
+	// rejected.
 	Type DecisionType `protobuf:"varint,7,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
 	// counter is how many such decisions were made before; it makes round robin repeatable.
 	Counter       uint64 `protobuf:"varint,8,opt,name=counter,proto3" json:"counter,omitempty"`
@@ -2147,8 +2147,8 @@ type RejectedInstance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instance_id is the instance.
 	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// why is one of the words of docs/routing.md: full, lost, refused, silent, starting, paused,
-	// draining, not_ready, missing, no_share, not_named.
+	// why is one of the words of docs/routing.md: full, lost, refused, unresponsive, breaker_open,
+	// starting, paused, draining, not_ready, missing, no_share or not_named.
 	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	// detail for a person (may be empty).
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
@@ -2881,7 +2881,7 @@ func (x *AgentMessage) GetArtifacts() map[string]int32 {
 	return nil
 }
 
-// Thinking is what an agent thinks aloud.
+// Thinking is a plan or a reflection that an agent publishes.
 type Thinking struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// topic says what the thought is about.
@@ -2936,7 +2936,7 @@ func (x *Thinking) GetText() string {
 	return ""
 }
 
-// Warning is something a person should know.
+// Warning is something that a person should know.
 type Warning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// reason is an UPPER_SNAKE word for programs.
@@ -3227,14 +3227,14 @@ type PartialResult struct {
 	// completed_steps are the numbers of the steps that this turn, or the turn that it resumes,
 	// committed.
 	CompletedSteps []int32 `protobuf:"varint,1,rep,packed,name=completed_steps,json=completedSteps,proto3" json:"completed_steps,omitempty"`
-	// failed_steps are those that failed, or were not ended.
+	// failed_steps are the numbers of the steps that failed or did not end.
 	FailedSteps []int32 `protobuf:"varint,2,rep,packed,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
 	// partial_data are texts and observations of the completed steps, in order, each cut to 500
 	// characters, and at most 64 of them.
 	PartialData []string `protobuf:"bytes,3,rep,name=partial_data,json=partialData,proto3" json:"partial_data,omitempty"`
 	// failure_mode is why the turn failed.
 	FailureMode FailureMode `protobuf:"varint,4,opt,name=failure_mode,json=failureMode,proto3,enum=troupe.v1.FailureMode" json:"failure_mode,omitempty"`
-	// recovery_strategy is what is best done.
+	// recovery_strategy is the recommended way to recover.
 	RecoveryStrategy RecoveryStrategy `protobuf:"varint,5,opt,name=recovery_strategy,json=recoveryStrategy,proto3,enum=troupe.v1.RecoveryStrategy" json:"recovery_strategy,omitempty"`
 	// step_results are the steps with a result, by number. Their texts are cut to 500 characters.
 	StepResults []*PartialStep `protobuf:"bytes,6,rep,name=step_results,json=stepResults,proto3" json:"step_results,omitempty"`
@@ -3250,7 +3250,7 @@ type PartialResult struct {
 	CompletionRatio float64 `protobuf:"fixed64,11,opt,name=completion_ratio,json=completionRatio,proto3" json:"completion_ratio,omitempty"`
 	// recoverable is set if Orchestrate with from can resume the turn.
 	Recoverable bool `protobuf:"varint,12,opt,name=recoverable,proto3" json:"recoverable,omitempty"`
-	// remaining_steps is how many are not completed.
+	// remaining_steps is the number of steps that are not completed.
 	RemainingSteps int32 `protobuf:"varint,13,opt,name=remaining_steps,json=remainingSteps,proto3" json:"remaining_steps,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -3377,14 +3377,14 @@ func (x *PartialResult) GetRemainingSteps() int32 {
 	return 0
 }
 
-// PartialStep is the result of a step in short.
+// PartialStep is the shortened result of a step.
 type PartialStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// step is its number.
 	Step int32 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
-	// agent that did it.
+	// agent that ran it.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// text that it said, cut to 500 characters.
+	// text of its result, cut to 500 characters.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	// failure is why it failed; absent when it is completed.
 	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -3454,8 +3454,8 @@ func (x *PartialStep) GetFailure() *Failure {
 // its texts (contract RA-2, SO-10). It follows from the history, the decisions and the results.
 type Coordination struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// next_agent is who works next; END when the turn has an answer or a question, and who should
-	// have worked when it failed.
+	// next_agent is the agent that works next: END when the turn has an answer or a question, and
+	// the agent whose step was due when the turn failed.
 	NextAgent string `protobuf:"bytes,1,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
 	// last_agent is the agent that worked last (empty if none did).
 	LastAgent string `protobuf:"bytes,2,opt,name=last_agent,json=lastAgent,proto3" json:"last_agent,omitempty"`
@@ -3563,10 +3563,10 @@ func (x *Coordination) GetToolHistory() []string {
 	return nil
 }
 
-// TurnMetrics say what a turn took, the work of owners before the last one included.
+// TurnMetrics are durations and counts of a turn, including the work of earlier owners.
 type TurnMetrics struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// plan is how long it took to lay the steps out.
+	// plan is how long planning took.
 	Plan *durationpb.Duration `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
 	// routing is the sum over the routing decisions.
 	Routing *durationpb.Duration `protobuf:"bytes,2,opt,name=routing,proto3" json:"routing,omitempty"`
@@ -3576,15 +3576,15 @@ type TurnMetrics struct {
 	Total *durationpb.Duration `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// total_steps is how many steps ended in this turn.
 	TotalSteps int32 `protobuf:"varint,5,opt,name=total_steps,json=totalSteps,proto3" json:"total_steps,omitempty"`
-	// successful_steps are those without a failure.
+	// successful_steps are the steps without a failure.
 	SuccessfulSteps int32 `protobuf:"varint,6,opt,name=successful_steps,json=successfulSteps,proto3" json:"successful_steps,omitempty"`
-	// failed_steps are the others.
+	// failed_steps are the steps with a failure.
 	FailedSteps int32 `protobuf:"varint,7,opt,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
 	// retries counts the attempts that replaced a lost one.
 	Retries int32 `protobuf:"varint,8,opt,name=retries,proto3" json:"retries,omitempty"`
-	// routing_decisions is how many there were about agents.
+	// routing_decisions is the number of decisions about agents.
 	RoutingDecisions int32 `protobuf:"varint,9,opt,name=routing_decisions,json=routingDecisions,proto3" json:"routing_decisions,omitempty"`
-	// average_step_duration is execute by total_steps; zero without steps.
+	// average_step_duration is execute divided by total_steps (0 without steps).
 	AverageStepDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=average_step_duration,json=averageStepDuration,proto3" json:"average_step_duration,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache

@@ -44,7 +44,7 @@ const (
 	FailureMode_FAILURE_MODE_SYSTEM_NETWORK FailureMode = 10
 	// A process or a store did not answer in time; what was asked may have happened. Retryable.
 	FailureMode_FAILURE_MODE_SYSTEM_TIMEOUT FailureMode = 11
-	// A process broke down while it worked. Terminal.
+	// A process crashed while it worked. Terminal.
 	FailureMode_FAILURE_MODE_SYSTEM_CRASH FailureMode = 12
 	// A process ran out of memory. Terminal.
 	FailureMode_FAILURE_MODE_SYSTEM_OOM FailureMode = 13
@@ -64,7 +64,7 @@ const (
 	FailureMode_FAILURE_MODE_POLICY_SECURITY FailureMode = 30
 	// A budget is used up. Terminal.
 	FailureMode_FAILURE_MODE_POLICY_BUDGET FailureMode = 31
-	// It is not on an allow list. Terminal.
+	// Something that the request needs is not on an allow list. Terminal.
 	FailureMode_FAILURE_MODE_POLICY_ALLOWLIST FailureMode = 32
 	// Too many calls in a short time. Retryable.
 	FailureMode_FAILURE_MODE_POLICY_RATE_LIMIT FailureMode = 33
@@ -94,7 +94,7 @@ const (
 	FailureMode_FAILURE_MODE_FENCED FailureMode = 64
 	// The turn is closed, or was never begun.
 	FailureMode_FAILURE_MODE_TURN_NOT_OPEN FailureMode = 65
-	// The session's history went on since the writer read it.
+	// The session's history has changed since the writer read it.
 	FailureMode_FAILURE_MODE_BASE_MISMATCH FailureMode = 66
 	// State is owned by another tier.
 	FailureMode_FAILURE_MODE_STATE_VIOLATION FailureMode = 67

@@ -30,7 +30,7 @@ type InstanceState int32
 const (
 	// Not set.
 	InstanceState_INSTANCE_STATE_UNSPECIFIED InstanceState = 0
-	// Made, not started.
+	// Created, not started.
 	InstanceState_INSTANCE_STATE_UNINITIALIZED InstanceState = 1
 	// Startup hooks run.
 	InstanceState_INSTANCE_STATE_INITIALIZING InstanceState = 2
@@ -955,9 +955,9 @@ func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
 // GetMetricsResponse holds the counters of the instance. They only grow.
 type GetMetricsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// startup_time is how long the start took; zero before it ended.
+	// startup_time is how long the startup took; zero before it ended.
 	StartupTime *durationpb.Duration `protobuf:"bytes,1,opt,name=startup_time,json=startupTime,proto3" json:"startup_time,omitempty"`
-	// shutdown_time is how long the end took; zero before it ended.
+	// shutdown_time is how long the shutdown took; zero before it ended.
 	ShutdownTime *durationpb.Duration `protobuf:"bytes,2,opt,name=shutdown_time,json=shutdownTime,proto3" json:"shutdown_time,omitempty"`
 	// active_time is the time with at least one step running.
 	ActiveTime *durationpb.Duration `protobuf:"bytes,3,opt,name=active_time,json=activeTime,proto3" json:"active_time,omitempty"`
@@ -1089,7 +1089,7 @@ func (x *OwnsStateRequest) GetKey() string {
 	return ""
 }
 
-// OwnsStateResponse says whose the key is.
+// OwnsStateResponse says which tier owns the key.
 type OwnsStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// owner is the tier that owns the key.

@@ -331,7 +331,7 @@ type CompactionStrategy int32
 const (
 	// Not set: SUMMARY.
 	CompactionStrategy_COMPACTION_STRATEGY_UNSPECIFIED CompactionStrategy = 0
-	// The oldest messages go; the summary says only how many they were.
+	// The oldest messages are removed; the summary says only how many they were.
 	CompactionStrategy_COMPACTION_STRATEGY_SLIDING_WINDOW CompactionStrategy = 1
 	// The oldest messages become one summary.
 	CompactionStrategy_COMPACTION_STRATEGY_SUMMARY CompactionStrategy = 2
@@ -395,7 +395,7 @@ type Session struct {
 	Messages int64 `protobuf:"varint,4,opt,name=messages,proto3" json:"messages,omitempty"`
 	// bytes is the size of its messages.
 	Bytes int64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// created is when its first turn began.
+	// created is when the session was created.
 	Created *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
 	// last_activity is when it was written last.
 	LastActivity *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_activity,json=lastActivity,proto3" json:"last_activity,omitempty"`
@@ -921,7 +921,7 @@ func (x *BeginTurnRequest) GetReserve() *durationpb.Duration {
 	return nil
 }
 
-// SessionCopy is what a new session gets of an older one.
+// SessionCopy is the content of an older session with which a new one begins.
 type SessionCopy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// history are the messages before the turn's own, oldest first; a summary may come first. They
@@ -986,7 +986,7 @@ func (x *SessionCopy) GetState() map[string]string {
 	return nil
 }
 
-// BeginTurnResponse is the turn and what the agents need to see.
+// BeginTurnResponse is the turn and the history that its agents see.
 type BeginTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// outcome says what was found.
@@ -2252,7 +2252,7 @@ func (x *MemoryServiceListSessionsRequest) GetPageToken() string {
 // MemoryServiceListSessionsResponse is a page of sessions.
 type MemoryServiceListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// sessions, those made last first.
+	// sessions, newest first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// next_page_token continues after them (empty: there are no more).
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -2447,7 +2447,7 @@ type MemoryServiceCompactSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_id is the conversation.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// strategy is how.
+	// strategy is how the session is made shorter.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
 	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0: 50). More stay if a tool
 	// call would be separated from its result.
@@ -2570,11 +2570,11 @@ type Compaction struct {
 	First int64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	// last is the sequence of the last removed message.
 	Last int64 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	// messages is how many went.
+	// messages is how many were removed.
 	Messages int64 `protobuf:"varint,3,opt,name=messages,proto3" json:"messages,omitempty"`
-	// tokens_saved is about how many tokens the session has less, at 4 bytes a token.
+	// tokens_saved estimates how many tokens fewer the session has, at 4 bytes a token.
 	TokensSaved int64 `protobuf:"varint,4,opt,name=tokens_saved,json=tokensSaved,proto3" json:"tokens_saved,omitempty"`
-	// summary is what stands for them now.
+	// summary replaces them.
 	Summary       string `protobuf:"bytes,5,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2774,10 +2774,10 @@ func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
 	return ""
 }
 
-// MemoryServiceDeleteSessionResponse says that nothing of it is left.
+// MemoryServiceDeleteSessionResponse says that the session is removed.
 type MemoryServiceDeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// receipt of what the MEMORY tier had of it.
+	// receipt of what the MEMORY tier removed.
 	Receipt       *ErasureReceipt `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2820,7 +2820,7 @@ func (x *MemoryServiceDeleteSessionResponse) GetReceipt() *ErasureReceipt {
 	return nil
 }
 
-// SearchMemoryRequest asks for what was said.
+// SearchMemoryRequest asks for messages with words of a query.
 type SearchMemoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// user_id is whose sessions are searched; at most the latest 100 of them.
@@ -4193,7 +4193,7 @@ func (x *GetConfigRequest) GetAgent() string {
 	return ""
 }
 
-// GetConfigResponse has it.
+// GetConfigResponse is a configuration.
 type GetConfigResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// config of the agent.
@@ -4405,7 +4405,7 @@ func (x *MemoryServiceEraseUserRequest) GetUserId() string {
 	return ""
 }
 
-// MemoryServiceEraseUserResponse says what is left to do.
+// MemoryServiceEraseUserResponse says whether the user is erased, or which sessions to delete first.
 type MemoryServiceEraseUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_ids are sessions that the user still has, at most 200: delete them, and call again

@@ -98,7 +98,7 @@ type MemoryServiceClient interface {
 	LoadHistory(ctx context.Context, in *LoadHistoryRequest, opts ...grpc.CallOption) (*LoadHistoryResponse, error)
 	// GetSession returns a session. It fails with NOT_FOUND.
 	GetSession(ctx context.Context, in *MemoryServiceGetSessionRequest, opts ...grpc.CallOption) (*MemoryServiceGetSessionResponse, error)
-	// ListSessions returns sessions, those made last first, a page at a time.
+	// ListSessions returns sessions, newest first, a page at a time.
 	ListSessions(ctx context.Context, in *MemoryServiceListSessionsRequest, opts ...grpc.CallOption) (*MemoryServiceListSessionsResponse, error)
 	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb without
 	// effect succeeds. It fails with SESSION_BUSY if a turn is open and the verb is PAUSE or CLOSE,
@@ -114,8 +114,8 @@ type MemoryServiceClient interface {
 	// DeleteSession removes everything of a session except its tombstone. An open turn is fenced.
 	// Deleting it again succeeds. It fails with NOT_FOUND if it never existed.
 	DeleteSession(ctx context.Context, in *MemoryServiceDeleteSessionRequest, opts ...grpc.CallOption) (*MemoryServiceDeleteSessionResponse, error)
-	// SearchMemory finds messages in a user's sessions that hold words of the query: those
-	// with the most of them first, and then the latest.
+	// SearchMemory finds messages in a user's sessions that hold words of the query. Messages with
+	// the most words come first, then the newest.
 	SearchMemory(ctx context.Context, in *SearchMemoryRequest, opts ...grpc.CallOption) (*SearchMemoryResponse, error)
 	// GetState returns the state that a session sees: its own keys, the app: keys, and the
 	// user: keys of its user. Fails with NOT_FOUND.
@@ -483,7 +483,7 @@ type MemoryServiceServer interface {
 	LoadHistory(context.Context, *LoadHistoryRequest) (*LoadHistoryResponse, error)
 	// GetSession returns a session. It fails with NOT_FOUND.
 	GetSession(context.Context, *MemoryServiceGetSessionRequest) (*MemoryServiceGetSessionResponse, error)
-	// ListSessions returns sessions, those made last first, a page at a time.
+	// ListSessions returns sessions, newest first, a page at a time.
 	ListSessions(context.Context, *MemoryServiceListSessionsRequest) (*MemoryServiceListSessionsResponse, error)
 	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb without
 	// effect succeeds. It fails with SESSION_BUSY if a turn is open and the verb is PAUSE or CLOSE,
@@ -499,8 +499,8 @@ type MemoryServiceServer interface {
 	// DeleteSession removes everything of a session except its tombstone. An open turn is fenced.
 	// Deleting it again succeeds. It fails with NOT_FOUND if it never existed.
 	DeleteSession(context.Context, *MemoryServiceDeleteSessionRequest) (*MemoryServiceDeleteSessionResponse, error)
-	// SearchMemory finds messages in a user's sessions that hold words of the query: those
-	// with the most of them first, and then the latest.
+	// SearchMemory finds messages in a user's sessions that hold words of the query. Messages with
+	// the most words come first, then the newest.
 	SearchMemory(context.Context, *SearchMemoryRequest) (*SearchMemoryResponse, error)
 	// GetState returns the state that a session sees: its own keys, the app: keys, and the
 	// user: keys of its user. Fails with NOT_FOUND.

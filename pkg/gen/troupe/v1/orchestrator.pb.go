@@ -213,9 +213,9 @@ const (
 	DesiredState_DESIRED_STATE_UNSPECIFIED DesiredState = 0
 	// Takes steps.
 	DesiredState_DESIRED_STATE_RUN DesiredState = 1
-	// Takes no steps, stays.
+	// Takes no steps and keeps running.
 	DesiredState_DESIRED_STATE_PAUSE DesiredState = 2
-	// Takes no more steps, ends.
+	// Takes no more steps and ends.
 	DesiredState_DESIRED_STATE_DRAIN DesiredState = 3
 )
 
@@ -268,7 +268,7 @@ type WorkflowEdgeKind int32
 const (
 	// Not set.
 	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_UNSPECIFIED WorkflowEdgeKind = 0
-	// When no other edge is.
+	// When no other edge is taken.
 	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_NEXT WorkflowEdgeKind = 1
 	// When the agent chooses it.
 	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_ROUTE WorkflowEdgeKind = 2
@@ -282,7 +282,7 @@ const (
 	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_OTHERWISE WorkflowEdgeKind = 6
 	// At once with the other branches.
 	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_BRANCH WorkflowEdgeKind = 7
-	// When all branches have come there.
+	// When all branches have reached it.
 	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_JOIN WorkflowEdgeKind = 8
 )
 
@@ -590,7 +590,7 @@ type OrchestrateRequest_Text struct {
 type OrchestrateRequest_Answers struct {
 	// answers continue the turn of the session that ended with waiting calls: with the same
 	// workflow, at the step that stopped, without repeating finished work. Calls without an answer
-	// wait on. The turn has the auth of this call, not of the earlier one. USER_INVALID_INPUT if an
+	// keep waiting. The turn has the auth of this call, not of the earlier one. USER_INVALID_INPUT if an
 	// answer names no waiting call or does not fit; TURN_NOT_OPEN if nothing waits any more. target
 	// must be empty.
 	Answers *Answers `protobuf:"bytes,9,opt,name=answers,proto3,oneof"`
@@ -822,7 +822,7 @@ type Trace struct {
 	OwnerEpoch int64 `protobuf:"varint,12,opt,name=owner_epoch,json=ownerEpoch,proto3" json:"owner_epoch,omitempty"`
 	// result is how it ended; absent while it runs.
 	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
-	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
+	// parent is the call of an agent that asked for its turn (absent otherwise).
 	Parent *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
 	// plan is the progress of the steps of the turn, computed from its events: numbered steps in
 	// order, then the steps that the turn did not reach. Only GetTrace fills it in, on request.
@@ -996,8 +996,8 @@ func (x *Trace) GetQuarantined() bool {
 	return false
 }
 
-// PlanStep is one step of the plan of a turn (contract OC-29). A step that the turn comes to again
-// is another one. Times are by the clock of the orchestrator.
+// PlanStep is one step of the plan of a turn (contract OC-29). A step that the turn runs again
+// is a new one. Times are by the clock of the orchestrator.
 type PlanStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// number of the step in the turn, from 1; 0 until it is routed.
@@ -1326,7 +1326,7 @@ type ListTracesRequest struct {
 	// root_trace_id limits them to the run that began with this trace, 32 lower-case hex digits,
 	// including the trace itself (empty: all runs). An unknown run has none.
 	RootTraceId string `protobuf:"bytes,2,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
-	// quarantined limits them to those that are.
+	// quarantined limits them to quarantined traces.
 	Quarantined   bool `protobuf:"varint,3,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1439,9 +1439,9 @@ type Agent struct {
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// instances is how many are registered.
 	Instances int32 `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
-	// ready is how many of them take steps.
+	// ready is how many of its instances take steps.
 	Ready int32 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
-	// workflows are those that have a step with this agent.
+	// workflows are the workflows that have a step of this agent.
 	Workflows []string `protobuf:"bytes,5,rep,name=workflows,proto3" json:"workflows,omitempty"`
 	// versions that are registered.
 	Versions []string `protobuf:"bytes,6,rep,name=versions,proto3" json:"versions,omitempty"`
@@ -2173,9 +2173,9 @@ type PauseAgentRequest struct {
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// reason is for logs and status, at most 200 characters.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// within is how long running steps may take to end, at most 10 minutes; then the pause
+	// timeout is how long running steps may take to end, at most 10 minutes; then the pause
 	// fails. Absent: 30 seconds. The deadline of the call may only shorten it.
-	Within        *durationpb.Duration `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
+	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2224,9 +2224,9 @@ func (x *PauseAgentRequest) GetReason() string {
 	return ""
 }
 
-func (x *PauseAgentRequest) GetWithin() *durationpb.Duration {
+func (x *PauseAgentRequest) GetTimeout() *durationpb.Duration {
 	if x != nil {
-		return x.Within
+		return x.Timeout
 	}
 	return nil
 }
@@ -2622,13 +2622,13 @@ func (x *ListDecisionsResponse) GetDecisions() []*Decision {
 // Decision is the record of one decision, derived from its event.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// record_id is unique: the trace, a dash, and the sequence of the event.
+	// record_id identifies it: the trace, a dash, and the sequence of the event.
 	RecordId string `protobuf:"bytes,1,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
 	// time is when it was made.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	// trace_id is the trace that it belongs to.
 	TraceId string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// type is what it is about.
+	// type is what the decision is about.
 	Type DecisionType `protobuf:"varint,4,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
 	// stage is where the trace stood.
 	Stage Stage `protobuf:"varint,5,opt,name=stage,proto3,enum=troupe.v1.Stage" json:"stage,omitempty"`
@@ -2636,7 +2636,7 @@ type Decision struct {
 	Target string `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
 	// reason is one sentence for a person.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	// alternatives are the others that could have been chosen.
+	// alternatives are the other candidates that could have been chosen.
 	Alternatives []string `protobuf:"bytes,8,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// confidence in the choice, 0 to 1.
 	Confidence float64 `protobuf:"fixed64,9,opt,name=confidence,proto3" json:"confidence,omitempty"`
@@ -2766,7 +2766,7 @@ type Workflow struct {
 	IsDefault bool `protobuf:"varint,6,opt,name=is_default,json=isDefault,proto3" json:"is_default,omitempty"`
 	// agents of its steps, by name, each once.
 	Agents []string `protobuf:"bytes,7,rep,name=agents,proto3" json:"agents,omitempty"`
-	// steps in the order in which a turn can come to them, the entry first; none in a list.
+	// steps in the order in which a turn can reach them, the entry first; only GetWorkflow fills them in.
 	Steps []*WorkflowStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
 	// timeout of a turn whose caller sets none (absent: the orchestrator's default).
 	Timeout *durationpb.Duration `protobuf:"bytes,20,opt,name=timeout,proto3" json:"timeout,omitempty"`
@@ -2879,7 +2879,7 @@ func (x *Workflow) GetLimits() *Budget {
 // WorkflowStep is one node of a workflow.
 type WorkflowStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// name of the step; one of a workflow inside has a slash in it.
+	// name of the step; the name of a step of a nested workflow has a slash.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// agent that runs it (empty for a fork that runs nothing itself).
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -2889,9 +2889,9 @@ type WorkflowStep struct {
 	End bool `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
 	// fork is the fork whose branch contains it (empty: none).
 	Fork string `protobuf:"bytes,5,opt,name=fork,proto3" json:"fork,omitempty"`
-	// limit is how many times a turn may reach it (0: the turn's limit of steps).
+	// limit is how often a turn may reach it (0: the turn's limit of steps).
 	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	// retries is how many times it is retried when it fails.
+	// retries is how often it is retried when it fails.
 	Retries int32 `protobuf:"varint,7,opt,name=retries,proto3" json:"retries,omitempty"`
 	// continues is set if the turn continues after it failed.
 	Continues bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
@@ -2903,7 +2903,7 @@ type WorkflowStep struct {
 	// instances describes how its instance is chosen: the strategy and its settings, such as
 	// "weighted (v2 10)" (empty: round_robin).
 	Instances string `protobuf:"bytes,32,opt,name=instances,proto3" json:"instances,omitempty"`
-	// plan is set when the step makes tasks for others.
+	// plan is set if the step plans tasks for other agents.
 	Plan *WorkflowPlan `protobuf:"bytes,20,opt,name=plan,proto3" json:"plan,omitempty"`
 	// task is what it must do (empty: the goal of the user).
 	Task string `protobuf:"bytes,21,opt,name=task,proto3" json:"task,omitempty"`
@@ -3053,7 +3053,7 @@ func (x *WorkflowStep) GetConstraints() []string {
 // ChoicePolicy is how the orchestrator chooses among agents or tools.
 type ChoicePolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// strategy by which it chooses.
+	// strategy of the choice.
 	Strategy RoutingStrategy `protobuf:"varint,1,opt,name=strategy,proto3,enum=troupe.v1.RoutingStrategy" json:"strategy,omitempty"`
 	// needs are the capabilities that are asked for; with CAPABILITY.
 	Needs []string `protobuf:"bytes,2,rep,name=needs,proto3" json:"needs,omitempty"`
@@ -3123,7 +3123,7 @@ func (x *ChoicePolicy) GetNames() []string {
 	return nil
 }
 
-// WorkflowPlan is what a planner may plan.
+// WorkflowPlan bounds what a planner may plan.
 type WorkflowPlan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// agents that may have tasks.
@@ -3499,12 +3499,12 @@ func (x *ReplayTraceRequest) GetInstanceId() string {
 	return ""
 }
 
-// ReplayTraceResponse says what came of it.
+// ReplayTraceResponse is the outcome of a replay.
 type ReplayTraceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// steps that were run again, in order; only the last one may differ.
 	Steps []*StepReplay `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
-	// decisions that were made again and were the same.
+	// decisions is the number of decisions that were made again and were the same.
 	Decisions int32 `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
 	// routing is the first decision that differs (absent: none differs, or none was made again).
 	Routing       *Difference `protobuf:"bytes,3,opt,name=routing,proto3" json:"routing,omitempty"`
@@ -3980,12 +3980,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x121\n" +
 	"\x06status\x18\x02 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12,\n" +
-	"\afailure\x18\x03 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x98\x01\n" +
+	"\afailure\x18\x03 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x9a\x01\n" +
 	"\x11PauseAgentRequest\x12\x1f\n" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12 \n" +
-	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12@\n" +
-	"\x06within\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\xd8\x04*\x00R\x06within\"N\n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12B\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\xd8\x04*\x00R\atimeout\"N\n" +
 	"\x12PauseAgentResponse\x128\n" +
 	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"W\n" +
 	"\x12ResumeAgentRequest\x12\x1f\n" +
@@ -4300,7 +4300,7 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	70, // 39: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
 	67, // 40: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
 	70, // 41: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	56, // 42: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	56, // 42: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
 	27, // 43: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
 	27, // 44: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
 	56, // 45: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration

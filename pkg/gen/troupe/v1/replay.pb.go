@@ -21,29 +21,30 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DifferenceKind is in what a replay differs from what was recorded.
+// DifferenceKind is the kind of a difference between a replay and the recording.
 type DifferenceKind int32
 
 const (
 	// Not set.
 	DifferenceKind_DIFFERENCE_KIND_UNSPECIFIED DifferenceKind = 0
-	// A call is made that was not.
+	// The replay makes a call that was not recorded.
 	DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL DifferenceKind = 1
-	// A call is not made that was.
+	// The replay does not make a recorded call.
 	DifferenceKind_DIFFERENCE_KIND_MISSING_CALL DifferenceKind = 2
-	// Another tool is called, or a model in the place of a tool, or the other way round.
+	// Another tool is called, or a model instead of a tool, or a tool instead of a model.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_CALL DifferenceKind = 3
 	// The tool is called with other arguments.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS DifferenceKind = 4
 	// A call of an agent that is a tool ends in another way.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME DifferenceKind = 5
-	// The step says something else.
+	// The text of the step differs.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT DifferenceKind = 6
-	// The step has another result besides its text: the next agent, waiting calls, or how it ended.
+	// The result differs in something besides its text: the next agent, the waiting calls, or how
+	// the step ended.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT DifferenceKind = 7
-	// The step fails, or fails in another way, or does not fail any more.
+	// The step fails, fails in another way, or no longer fails.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE DifferenceKind = 8
-	// An artifact is stored that was not.
+	// The step stores another artifact.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT DifferenceKind = 9
 	// The workflow leads elsewhere.
 	DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE DifferenceKind = 10
@@ -106,7 +107,7 @@ func (DifferenceKind) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_replay_proto_rawDescGZIP(), []int{0}
 }
 
-// Difference is the first thing in which a replay differs from what was recorded.
+// Difference is the first difference between a replay and the recording.
 type Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// kind of the difference.
@@ -188,7 +189,7 @@ func (x *Difference) GetNow() string {
 	return ""
 }
 
-// ChangedPrompt is a model call with a changed question. It is not a difference: the recorded reply
+// ChangedPrompt is a model call whose prompt has changed. It is not a difference: the recorded reply
 // is used nevertheless.
 type ChangedPrompt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -249,7 +250,7 @@ type StepReplay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// step is its number in the turn.
 	Step int32 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
-	// agent that ran it.
+	// agent that ran the step.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// instance_id is the instance that ran it now.
 	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
@@ -259,7 +260,7 @@ type StepReplay struct {
 	ToolCalls int32 `protobuf:"varint,5,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// difference is the first one (absent if there is none).
 	Difference *Difference `protobuf:"bytes,6,opt,name=difference,proto3" json:"difference,omitempty"`
-	// changed_prompts are the model calls that are asked something else, up to the difference.
+	// changed_prompts are the model calls with a changed prompt, up to the difference.
 	ChangedPrompts []*ChangedPrompt `protobuf:"bytes,7,rep,name=changed_prompts,json=changedPrompts,proto3" json:"changed_prompts,omitempty"`
 	// skipped says why the step could not run again, for a person (empty if it did).
 	Skipped       string `protobuf:"bytes,8,opt,name=skipped,proto3" json:"skipped,omitempty"`

@@ -291,7 +291,7 @@ func (x *ListSessionsRequest) GetPageToken() string {
 // ListSessionsResponse is a page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// sessions, those made last first.
+	// sessions, newest first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// next_page_token continues after them (empty: there are no more).
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -885,7 +885,7 @@ type CompactSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_id is the conversation. Unknown: NOT_FOUND.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// strategy is how.
+	// strategy is how the session is made shorter.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
 	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0: 50).
 	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
@@ -1174,7 +1174,7 @@ func (x *DeleteSessionResponse) GetReceipt() *ErasureReceipt {
 	return nil
 }
 
-// SessionServiceSearchMemoryRequest asks for what was said.
+// SessionServiceSearchMemoryRequest asks for messages with words of a query.
 type SessionServiceSearchMemoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// user_id is whose sessions are searched; at most the latest 100 of them.

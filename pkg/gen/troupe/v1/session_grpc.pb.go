@@ -46,7 +46,7 @@ type SessionServiceClient interface {
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
-	// ListSessions returns sessions, those made last first, a page at a time.
+	// ListSessions returns sessions, newest first, a page at a time.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
 	// user: keys of its user. Fails with NOT_FOUND.
@@ -75,8 +75,8 @@ type SessionServiceClient interface {
 	// call breaks off after the tombstone was set, an orchestrator completes it. It fails with
 	// NOT_FOUND if the session never existed.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
-	// SearchMemory finds messages in a user's sessions that hold words of the query: those
-	// with the most of them first, and then the latest.
+	// SearchMemory finds messages in a user's sessions that hold words of the query. Messages with
+	// the most words come first, then the newest.
 	SearchMemory(ctx context.Context, in *SessionServiceSearchMemoryRequest, opts ...grpc.CallOption) (*SessionServiceSearchMemoryResponse, error)
 	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what they share:
 	// user: state and artifacts. Until it has ended, new sessions of the user fail with
@@ -244,7 +244,7 @@ type SessionServiceServer interface {
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
-	// ListSessions returns sessions, those made last first, a page at a time.
+	// ListSessions returns sessions, newest first, a page at a time.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
 	// user: keys of its user. Fails with NOT_FOUND.
@@ -273,8 +273,8 @@ type SessionServiceServer interface {
 	// call breaks off after the tombstone was set, an orchestrator completes it. It fails with
 	// NOT_FOUND if the session never existed.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
-	// SearchMemory finds messages in a user's sessions that hold words of the query: those
-	// with the most of them first, and then the latest.
+	// SearchMemory finds messages in a user's sessions that hold words of the query. Messages with
+	// the most words come first, then the newest.
 	SearchMemory(context.Context, *SessionServiceSearchMemoryRequest) (*SessionServiceSearchMemoryResponse, error)
 	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what they share:
 	// user: state and artifacts. Until it has ended, new sessions of the user fail with

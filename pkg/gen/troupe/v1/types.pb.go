@@ -269,11 +269,11 @@ const (
 	CallVerdict_CALL_VERDICT_APPROVE CallVerdict = 1
 	// It does not run; the model reads that, and the turn continues.
 	CallVerdict_CALL_VERDICT_DENY CallVerdict = 2
-	// Neither it nor the rest of the round runs, and the turn ends.
+	// Neither the call nor the rest of its round runs, and the turn ends.
 	CallVerdict_CALL_VERDICT_STOP CallVerdict = 3
 	// The tool ran at the client; text is its result.
 	CallVerdict_CALL_VERDICT_SUCCEED CallVerdict = 4
-	// It ran there and failed; text says why.
+	// The tool ran at the client and failed; text says why.
 	CallVerdict_CALL_VERDICT_FAIL CallVerdict = 5
 )
 
@@ -379,16 +379,16 @@ func (ConfigProtocol) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
-// ToolCall is a model's wish to run a tool.
+// ToolCall is a model's request to run a tool.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ToolCall is a model's request to run a tool.
+	// id pairs the call with its result, as the model gave it.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// name of the tool, as the model gave it.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// arguments are a JSON object, as the model wrote it.
 	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// extra is what the provider of the model wants back with the call; opaque, at most 64 KiB.
+	// extra is opaque data that the model's provider needs back with the call, at most 64 KiB.
 	Extra         string `protobuf:"bytes,4,opt,name=extra,proto3" json:"extra,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -781,7 +781,7 @@ type StepResult struct {
 	InputRequired bool `protobuf:"varint,5,opt,name=input_required,json=inputRequired,proto3" json:"input_required,omitempty"`
 	// observations are what the step found, at most 4 KiB each, for the steps after it.
 	Observations []string `protobuf:"bytes,6,rep,name=observations,proto3" json:"observations,omitempty"`
-	// tools_called are the names of the tools in the order of their calls.
+	// tools_called are the names of the called tools, in the order of their calls.
 	ToolsCalled []string `protobuf:"bytes,7,rep,name=tools_called,json=toolsCalled,proto3" json:"tools_called,omitempty"`
 	// iterations is the number of model calls with their tool rounds.
 	Iterations int32 `protobuf:"varint,8,opt,name=iterations,proto3" json:"iterations,omitempty"`

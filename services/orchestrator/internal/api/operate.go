@@ -14,7 +14,7 @@ import (
 
 // PauseAgent implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) PauseAgent(ctx context.Context, req *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	outcomes, err := o.Operator.Pause(ctx, req.GetAgent(), req.GetReason(), req.GetWithin().AsDuration())
+	outcomes, err := o.Operator.Pause(ctx, req.GetAgent(), req.GetReason(), req.GetTimeout().AsDuration())
 	return &troupev1.PauseAgentResponse{Instances: outcomesToProto(outcomes)}, err
 }
 

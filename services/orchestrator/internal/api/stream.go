@@ -14,27 +14,26 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// What a stream may be behind its trace, and for how long one event may be on its way once
-// it is (guarantee F21).
+// How far a stream may fall behind its trace, and how long it then waits for the client to take an event
+// (guarantee F21).
 const (
 	maxBehind      = 256
 	maxBehindBytes = 1 << 20
 	sendTime       = 5 * time.Second
 )
 
-// streams are those that carry events to clients. Safe for concurrent use.
+// streams sends events to clients. Safe for concurrent use.
 type streams struct {
-	sendTime time.Duration // 0: sendTime
+	sendTime time.Duration // (0 means the constant)
 	senders  sync.WaitGroup
 }
 
-// send sends events until there are no more, or one cannot be sent. Events that the client
-// does not take yet are held back; when there are too many of them, or no more to come, and
-// it takes nothing for a while, the stream ends with slow_consumer, which says where to
-// resume.
+// send sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
+// client has not taken yet. When the backlog is full, or all events are in it, and the client takes none for
+// sendTime, send fails with slow_consumer, which says where to resume.
 //
-// A Send that is blocked returns only once the call has ended, so it is not waited for here:
-// its goroutine ends right behind the call.
+// A blocked Send returns only when the call has ended, so send does not wait for it. The goroutine ends right
+// after the call.
 func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*troupev1.Event) error) error {
 	b := newBacklog(cmp.Or(s.sendTime, sendTime))
 	sent := make(chan error, 1)
@@ -61,7 +60,7 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 	return <-sent
 }
 
-// backlog is what one stream has still to send. One goroutine puts, another drains.
+// backlog holds the events that one stream still has to send. One goroutine puts events, another drains them.
 type backlog struct {
 	patience time.Duration
 
@@ -69,8 +68,8 @@ type backlog struct {
 	items   []*troupev1.Event
 	bytes   int
 	last    uint64        // sequence of the last durable event that was sent
-	closed  bool          // nothing more will be put
-	err     error         // why no more is sent
+	closed  bool          // no more events will be put
+	err     error         // why no more events are sent
 	changed chan struct{} // closed and replaced at each change
 }
 
@@ -84,8 +83,8 @@ func (b *backlog) notify() {
 	b.changed = make(chan struct{})
 }
 
-// put adds an event. When there is no room it waits until something was sent, and is false
-// when that takes too long, or no more can be sent.
+// put adds an event. If the backlog is full, it waits until an event was sent. It returns false if that takes
+// too long, or if no more can be sent.
 func (b *backlog) put(e *troupev1.Event) bool {
 	size := proto.Size(e)
 	return b.until(func() bool {
@@ -99,8 +98,7 @@ func (b *backlog) put(e *troupev1.Event) bool {
 	})
 }
 
-// end says that nothing more will be put, and waits until all was sent, as put does for
-// room.
+// end closes the backlog for puts and waits until all events were sent. It returns false as put does.
 func (b *backlog) end() bool {
 	b.mu.Lock()
 	b.closed = true
@@ -109,8 +107,8 @@ func (b *backlog) end() bool {
 	return b.until(func() bool { return len(b.items) == 0 })
 }
 
-// until waits until something holds, which is looked at with the lock held. It is false when
-// nothing was sent for as long as the patience, or no more can be sent.
+// until waits until a condition holds, which it evaluates with the lock held. It returns false if no event was
+// sent for the patience, or if no more can be sent.
 func (b *backlog) until(holds func() bool) bool {
 	var blocked *time.Timer
 	for {
@@ -134,7 +132,8 @@ func (b *backlog) until(holds func() bool) bool {
 	}
 }
 
-// refusal ends a stream to which no more can be put.
+// refusal returns why no more events can be put. It fails the stream with slow_consumer unless sending has
+// failed already.
 func (b *backlog) refusal() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +147,7 @@ func (b *backlog) refusal() error {
 	return b.err
 }
 
-// drain sends what is put until the end.
+// drain sends the events until the backlog is closed and empty.
 func (b *backlog) drain(send func(*troupev1.Event) error) error {
 	for {
 		e, err := b.next()
@@ -169,7 +168,7 @@ func (b *backlog) drain(send func(*troupev1.Event) error) error {
 	}
 }
 
-// next waits for an event to send. It stays in the backlog until it was sent.
+// next waits for an event to send. The event stays in the backlog until it was sent.
 func (b *backlog) next() (*troupev1.Event, error) {
 	for {
 		b.mu.Lock()

@@ -1,6 +1,6 @@
-// Package coordination tells the state that the agents of a turn share by way of their orchestrator
-// (contract RA-2, SO-10). Nobody keeps it: it follows from the history, the decisions and the
-// results, so that a turn that another orchestrator took over has the same.
+// Package coordination computes the state that the agents of a turn share through their orchestrator (contract
+// RA-2, SO-10). The state is not stored: it follows from the history, the decisions and the results, so an
+// orchestrator that takes the turn over computes the same.
 package coordination
 
 import (
@@ -13,53 +13,53 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// End is who works next when the turn has an answer, or a question: nobody.
+// End is the NextAgent of a turn that has an answer or a question.
 const End = "END"
 
-// State is what is known of a turn at a moment. It is a value: what comes behind it makes another.
+// State is the coordination state at one moment. It is a value: Apply returns a new one.
 type State struct {
-	Messages            []conversation.Message // that the turn can see
+	Messages            []conversation.Message // messages that the turn can see
 	SessionID           string
-	NextAgent           string // who works next; empty: that is not decided yet
-	LastAgent           string // who worked last; empty: nobody
+	NextAgent           string // agent that works next (empty until it is decided)
+	LastAgent           string // agent that worked last (empty if none did)
 	ClarificationNeeded bool
-	ClarificationCount  int      // questions of one agent, one after the other, of the turns before included
-	MissingContext      []string // what was asked for
+	ClarificationCount  int      // how many questions one agent asked in a row, earlier turns included
+	MissingContext      []string // the questions that were asked
 	Context             Context
-	Iteration           int     // agents that worked
-	FinalAnswer         *string // nil: none yet
+	Iteration           int     // number of agents that worked
+	FinalAnswer         *string // answer of the turn (nil until there is one)
 	ConfidenceScore     *float64
 
-	entry string // the agent with which the turn begins
+	entry string // the first agent of the turn
 	asked map[string]int
 }
 
-// Context is what agents found.
+// Context is what the agents found.
 type Context struct {
 	Observations []string
-	PDFResults   []string // of those the ones from documents
-	WebResults   []string // and from the web
-	ToolHistory  []string // tools that were called, each once
+	PDFResults   []string // the observations that come from documents
+	WebResults   []string // the observations that come from the web
+	ToolHistory  []string // names of the called tools, each once
 }
 
-// sources are where tools look.
+// sources maps a search tool to the list that gets its observations.
 var sources = map[string]func(*Context) *[]string{
 	"search_documents": func(c *Context) *[]string { return &c.PDFResults },
 	"pdf_retrieval":    func(c *Context) *[]string { return &c.PDFResults },
 	"web_search":       func(c *Context) *[]string { return &c.WebResults },
 }
 
-// Turn is what a turn begins with.
+// Turn holds the initial data of a turn.
 type Turn struct {
 	SessionID string
 	Number    int                    // in the session
-	Entry     string                 // the agent with which it begins; empty: the one that its plan names
-	Messages  []conversation.Message // that it can see, those of its own included
-	Inherited []execution.Result     // steps of the earlier turn that it continues
+	Entry     string                 // the first agent of the turn (empty means the entry of its plan)
+	Messages  []conversation.Message // messages that the turn can see, its own included
+	Inherited []execution.Result     // results of the earlier turn that it continues
 }
 
-// Start is the state with which a turn begins (RA-3). Of the turns before, it knows who spoke last;
-// their answers are not its own (RA-26).
+// Start returns the initial state of a turn (RA-3). Of earlier turns it knows only which agent spoke last, not
+// their answers (RA-26).
 func Start(t Turn) State {
 	s := State{
 		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.Entry, entry: t.Entry, MissingContext: []string{},
@@ -72,7 +72,7 @@ func Start(t Turn) State {
 	return s
 }
 
-// lastSpeaker is who spoke last before a turn, and how often without another in between.
+// lastSpeaker returns the agent that spoke last before a turn, and how often it did so in a row.
 func lastSpeaker(t Turn) (agent string, times map[string]int) {
 	n := 0
 	for _, m := range slices.Backward(t.Messages) {
@@ -88,7 +88,7 @@ func lastSpeaker(t Turn) (agent string, times map[string]int) {
 	return agent, map[string]int{agent: n}
 }
 
-// Apply is the state behind events of the turn.
+// Apply returns the state after the given events of the turn.
 func (s State) Apply(events ...*troupev1.Event) State {
 	for _, e := range events {
 		switch p := e.GetPayload().(type) {
@@ -107,8 +107,8 @@ func (s State) Apply(events ...*troupev1.Event) State {
 	return s
 }
 
-// withDecision says who works next. A rule that decides before anybody has worked does so in the place of
-// the first agent, whose turn it was (RA-8, RA-12).
+// withDecision sets the next agent. A rule that decides before any agent has worked replaces the first agent,
+// so that counts as an iteration of the first agent (RA-8, RA-12).
 func (s State) withDecision(d *troupev1.RoutingDecision) State {
 	if s.Iteration == 0 && d.GetStrategy() == troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE {
 		s.Iteration, s.LastAgent = 1, s.entry
@@ -117,7 +117,7 @@ func (s State) withDecision(d *troupev1.RoutingDecision) State {
 	return s
 }
 
-// withResult counts an agent that worked, also one that failed (RA-12, RA-17, RA-26).
+// withResult counts an agent that worked or failed (RA-12, RA-17, RA-26).
 func (s State) withResult(r execution.Result) State {
 	s.Iteration++
 	s.LastAgent = r.Agent
@@ -139,14 +139,14 @@ func (s State) withResult(r execution.Result) State {
 		}
 	}
 	s.Context = found
-	if r.InputRequired && len(r.Pending) == 0 { // a question; calls that wait are none
+	if r.InputRequired && len(r.Pending) == 0 { // a question to the user; waiting calls are none
 		s.ClarificationNeeded, s.ClarificationCount = true, s.asked[r.Agent]+1
 		s.MissingContext = append(slices.Clip(s.MissingContext), r.Text)
 	}
 	return s
 }
 
-// withAnswer says what came of the turn. A question is an answer here (RA-13).
+// withAnswer sets the final answer. A question counts as an answer here (RA-13).
 func (s State) withAnswer(r *troupev1.TurnResult) State {
 	if r.GetFailure() != nil {
 		return s

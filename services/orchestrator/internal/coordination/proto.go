@@ -5,10 +5,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// maxText is how many characters of what agents say the log quotes.
+// maxText limits the texts of agents in the log, in characters.
 const maxText = 200
 
-// Proto is the state as clients see it beside the answer: without its texts.
+// Proto returns the state for clients, without the texts of agents.
 func (s State) Proto() *troupev1.Coordination {
 	return &troupev1.Coordination{
 		NextAgent: s.NextAgent, LastAgent: s.LastAgent, ClarificationNeeded: s.ClarificationNeeded,
@@ -17,8 +17,8 @@ func (s State) Proto() *troupev1.Coordination {
 	}
 }
 
-// LogFields is the state as it is logged, all its fields by name (RA-2, SO-10). Messages are without
-// their texts, of what was found there is how much, and what agents said is cut.
+// LogFields returns the state for the log, with all fields by name (RA-2, SO-10). It omits the texts of
+// messages, counts what agents found instead of quoting it, and cuts the texts of agents.
 func (s State) LogFields() map[string]any {
 	messages, missing := []any{}, []any{}
 	for _, m := range s.Messages {

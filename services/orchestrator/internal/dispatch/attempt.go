@@ -66,13 +66,13 @@ func (d *Dispatcher) try(
 	return result, true, nil
 }
 
-// connectTimeout is how long a step waits for a connection before it asks another instance. The pool
-// goes on connecting, for later steps.
+// connectTimeout is how long a step waits for a connection before it asks another instance. The pool keeps
+// connecting, for later steps.
 const connectTimeout = 200 * time.Millisecond
 
-// unreachableFactor is for how many times as long as a step waited in vain an instance is not asked.
-// One that rejects connections costs no time and is asked again at once. One that swallows them is
-// left out for a while.
+// unreachableFactor sets the backoff of an instance that could not be reached: this many times the time that
+// the step waited for it. An instance that rejects connections costs no time and is asked again at once. One
+// that never answers them is left out for a while.
 const unreachableFactor = 3
 
 // connect returns a connection to an instance, and backs off when there is none.

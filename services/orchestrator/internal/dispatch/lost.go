@@ -17,7 +17,7 @@ import (
 type LostError struct {
 	Instance          registry.Instance
 	Failure           *failure.Error
-	ContractViolation bool // another instance would hardly do better
+	ContractViolation bool // another instance would probably do the same
 	MemoryOutage      bool // the worker could not reach the memory service; the instance may get the step again
 }
 
@@ -26,11 +26,11 @@ func (l *LostError) Error() string { return l.Failure.Error() }
 // Unwrap returns the failure.
 func (l *LostError) Unwrap() error { return l.Failure }
 
-// suspicion is how long an instance is not asked after it went silent in a step: it takes
-// connections and steps, and does nothing with them.
+// suspicion is how long an instance that became unresponsive in a step is not asked again. Such an instance
+// accepts connections and steps, and then does nothing.
 const suspicion = 5 * time.Second
 
-// The ways in which a worker can leave a step open that are not an error of the call.
+// The ways in which a worker can fail to end a step, other than an error of the call.
 var (
 	errNoResult  = errors.New("the stream ended without a result")
 	errSilent    = errors.New("the stream was silent")
@@ -40,8 +40,8 @@ var (
 // isSilent reports whether a call ended because its stream was silent.
 func isSilent(call context.Context) bool { return errors.Is(context.Cause(call), errSilent) }
 
-// lost returns the error of a step that its instance did not end. An instance that went silent is
-// not asked for a while, by no step. A step whose own time is over is not lost.
+// lost returns the error of a step that its instance did not end. An unresponsive instance is not asked again
+// for a while, by any step. A step whose own time has run out is not lost.
 func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -65,14 +65,14 @@ func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err e
 	return &LostError{Instance: in, Failure: why, ContractViolation: violation}
 }
 
-// lostByViolation returns the error of a step that changed its own place. The instance is not
-// believed any more.
+// lostByViolation returns the error of a step whose events named another place. Nothing more of the instance is
+// accepted for the step.
 func lostByViolation(in registry.Instance, err error) error {
 	e, _ := errors.AsType[*failure.Error](err)
 	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ContractViolation: true}
 }
 
-// gaveUp reports whether the failure of a step says that its worker could not continue it.
+// gaveUp reports whether the failure of a step means that its worker could not continue it.
 func gaveUp(why *failure.Error) bool {
 	return failure.Is(why, failure.InstanceDraining, failure.Fenced) || isMemoryOutage(why)
 }

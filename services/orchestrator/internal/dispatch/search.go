@@ -56,7 +56,7 @@ const (
 	expired                // no instance took the step in time
 )
 
-// round is what came of asking the instances once.
+// round is the outcome of asking the instances once.
 type round struct {
 	end        end
 	result     *troupev1.StepResult // of a step that was taken

@@ -1,9 +1,8 @@
 // Package erase removes sessions and users from both tiers (guarantee S24, docs/adr/0036).
 //
-// What is to be erased is marked in the store first. From then on the orchestrators' store takes
-// no event of it, and once the memory service has deleted it no commit either. Every step can be
-// done again, so that an erasure whose orchestrator goes away is ended by another one, which finds
-// the mark.
+// An erasure first marks its subject in the store of traces. From then on that store accepts no events of the
+// subject; once the memory service has deleted it, no commits are accepted either. Every step can be repeated,
+// so another orchestrator that finds the mark can complete an interrupted erasure.
 package erase
 
 import (
@@ -22,24 +21,24 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Config is what an Eraser works with.
+// Config has what an Eraser works with.
 type Config struct {
 	Memory memory.Sessions
 	Traces trace.Erasures
-	// Cancel ends the open turn of a session that this orchestrator drives, so that its worker
-	// stops at once; nil: the turn is fenced, and ends when it writes next. A session without an
-	// open turn, or that is not known, is no error.
+	// Cancel cancels the open turn of a session if this orchestrator drives it, so that its worker stops at
+	// once (nil means that the turn is only fenced, and ends at its next write). A session that is unknown or
+	// has no open turn is not an error.
 	Cancel func(ctx context.Context, ref session.Ref) error
 	Log    *zap.Logger
 }
 
-// Eraser erases. Safe for concurrent use, also by several orchestrators at once.
+// Eraser erases sessions and users. It is safe for concurrent use, also by several orchestrators.
 type Eraser struct{ cfg Config }
 
 // New returns an eraser.
 func New(cfg Config) *Eraser { return &Eraser{cfg} }
 
-// Bounds of the work.
+// Limits of the work.
 const (
 	concurrency = 4 // sessions of a user that are erased concurrently
 	resumeBatch = 8 // abandoned erasures that one Resume takes
@@ -61,8 +60,8 @@ func (e *Eraser) Session(ctx context.Context, ref session.Ref, by string) (memor
 	return e.eraseSession(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
 }
 
-// User erases all sessions of a user, and what they share. When it fails behind its mark, some
-// orchestrator ends it. A user of whom nothing is known is fine.
+// User erases all sessions of a user, and what they share. If it fails after the user was marked, some
+// orchestrator finishes the erasure later. An unknown user is not an error.
 func (e *Eraser) User(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
 	return e.eraseUser(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
 }
@@ -83,7 +82,7 @@ func (e *Eraser) Maintain(ctx context.Context) {
 	}
 }
 
-// Resume finishes some abandoned erasures. One that fails does not stop the others.
+// Resume finishes some abandoned erasures. A failed one does not stop the others.
 func (e *Eraser) Resume(ctx context.Context) error {
 	left, err := e.cfg.Traces.UnfinishedErasures(ctx, resumeBatch)
 	if err != nil {
@@ -112,14 +111,14 @@ func (e *Eraser) cancel(ctx context.Context, ref session.Ref) error {
 	return nil
 }
 
-// eraseSession goes through all steps of a session's erasure, whichever were done before; deep: also of
-// the sessions below it.
+// eraseSession runs all steps of a session's erasure, including those that were done before. deep includes the
+// child sessions.
 func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
 	if _, err := e.cfg.Traces.BeginErasure(ctx, subject, by, false); err != nil {
 		return memory.Erasure{}, err
 	}
 	had, err := e.cfg.Memory.DeleteSession(ctx, subject.Ref())
-	if err != nil && !failure.Is(err, failure.NotFound) { // its mark may be older than this one
+	if err != nil && !failure.Is(err, failure.NotFound) { // it may have expired
 		return memory.Erasure{}, err
 	}
 	if err := e.cfg.Traces.AddRemoved(ctx, subject, "memory", had.Removed); err != nil {
@@ -136,19 +135,20 @@ func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by str
 	return e.finish(ctx, subject)
 }
 
-// eraseChildren erases the sessions in which agents worked for a session, and those below them, and counts
-// each. They are found by the traces of the session, so it is done before those go. It has an end:
-// the ids of the sessions below one begin with a digest of its own.
-func (e *Eraser) eraseChildren(ctx context.Context, above trace.Subject, by string) error {
-	ids, err := e.cfg.Traces.ChildSessions(ctx, above.Ref())
+// eraseChildren erases the child sessions of a session and their children, and counts each. The traces of the
+// session lead to them, so this comes before the traces are removed. The recursion ends, because the id of a
+// child session begins with a digest of its parent.
+func (e *Eraser) eraseChildren(ctx context.Context, parent trace.Subject, by string) error {
+	ids, err := e.cfg.Traces.ChildSessions(ctx, parent.Ref())
 	if err != nil {
 		return err
 	}
-	return e.eraseSessions(ctx, above, by, ids, true)
+	return e.eraseSessions(ctx, parent, by, ids, true)
 }
 
-// eraseUser goes through all steps of a user's erasure. Last come sessions that had expired, of which the
-// memory service has nothing any more: only those of before, as the user may begin new ones by then.
+// eraseUser runs all steps of a user's erasure. The last step removes traces of sessions that have expired in
+// the memory service. It takes only sessions from before the erasure, because the user may already have new
+// ones.
 func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
@@ -185,18 +185,18 @@ func (e *Eraser) eraseBatch(ctx context.Context, user trace.Subject, by string, 
 	return err
 }
 
-// eraseSessions erases sessions of a user, or below another one, and counts them there.
-func (e *Eraser) eraseSessions(ctx context.Context, whose trace.Subject, by string, ids []string, deep bool) error {
-	at, within := errgroup.WithContext(ctx)
-	at.SetLimit(concurrency)
+// eraseSessions erases sessions and counts them for their owner: a user or a parent session.
+func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by string, ids []string, deep bool) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(concurrency)
 	for _, id := range ids {
-		at.Go(func() (err error) {
+		work.Go(func() (err error) {
 			defer panics.Recover("erase", &err)
-			of := trace.Subject{Tenant: whose.Tenant, Session: id}
-			if err := e.cancel(within, of.Ref()); err != nil {
+			subject := trace.Subject{Tenant: owner.Tenant, Session: id}
+			if err := e.cancel(ctx, subject.Ref()); err != nil {
 				return err
 			}
-			erased, err := e.eraseSession(within, of, by, deep)
+			erased, err := e.eraseSession(ctx, subject, by, deep)
 			if err != nil {
 				return err
 			}
@@ -205,13 +205,13 @@ func (e *Eraser) eraseSessions(ctx context.Context, whose trace.Subject, by stri
 				counts = map[string]int64{}
 			}
 			counts[memory.KindSessions]++
-			return e.cfg.Traces.AddRemoved(within, whose, id, counts)
+			return e.cfg.Traces.AddRemoved(ctx, owner, id, counts)
 		})
 	}
-	return at.Wait()
+	return work.Wait()
 }
 
-// finish ends an erasure whose steps are all done.
+// finish ends an erasure whose steps are all done, and returns its receipt.
 func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {
@@ -231,7 +231,7 @@ func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Eras
 	return erased, nil
 }
 
-// commonRemainders is what is there behind every erasure.
+// commonRemainders returns what remains after every erasure.
 func commonRemainders(ended time.Time) []memory.Remainder {
 	return []memory.Remainder{
 		{What: "the ids of its traces, and how many events they had", Why: "they keep late writers out", Until: ended.Add(memory.Retention)},

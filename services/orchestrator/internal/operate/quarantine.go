@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// quarantineTime is how long a worker may take to pause for a quarantine. Its steps have been ended.
+// quarantineTime is how long a worker may take to pause for a quarantine. Its steps have ended by then.
 const quarantineTime = 2 * time.Second
 
 // Quarantine keeps an agent from all work (S18) and asks its workers to pause. The quarantine does not

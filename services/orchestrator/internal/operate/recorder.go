@@ -81,7 +81,7 @@ func (r *recorder) doubt(wrong, right registry.Desire) {
 	}
 }
 
-// runDesire returns the desire that an instance runs.
+// runDesire returns the desired state RUN of an instance.
 func runDesire(key registry.Key) registry.Desire {
 	return registry.Desire{Key: key, Want: registry.Run, Since: time.Now()}
 }

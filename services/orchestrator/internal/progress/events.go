@@ -12,12 +12,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// maxTask is how many characters of a task are shown, as in the decision about its step.
+// maxTask limits the shown text of a task, in characters. The routing decision of the step has the same limit.
 const maxTask = 200
 
-// StepsFromEvents are the steps of the plan of a turn, as its events tell: by their numbers, and then those that
-// have none. A fork that runs nothing itself is no step. A step that was begun again, by whomever,
-// has the times of the first time.
+// StepsFromEvents returns the steps of the plan of a turn, as its events describe them: numbered steps in
+// order, then the steps without a number. A fork that runs no agent is not a step. A step that began again
+// keeps the times of its first begin.
 func StepsFromEvents(events []*troupev1.Event) []*Step {
 	p := &plan{byNumber: map[int]*Step{}}
 	for _, e := range events {
@@ -32,7 +32,7 @@ func StepsFromEvents(events []*troupev1.Event) []*Step {
 	return p.steps
 }
 
-// plan grows with the events of a turn.
+// plan collects the steps from the events of a turn.
 type plan struct {
 	steps    []*Step
 	byNumber map[int]*Step
@@ -42,7 +42,7 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 	switch {
 	case e.GetPlan() != nil:
 		for i, name := range e.GetPlan().GetSteps() {
-			if agents := e.GetPlan().GetAgents(); i < len(agents) && agents[i] != "" { // else it is a fork, or a trace of before agents were told
+			if agents := e.GetPlan().GetAgents(); i < len(agents) && agents[i] != "" { // otherwise it is a fork, or the trace is older than the field
 				p.create(name, at).Agent = agents[i]
 			}
 		}
@@ -60,8 +60,8 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 	}
 }
 
-// inherit finds the step that an earlier turn did: the first of its agent. One that a planner made
-// is not in the plan, and has the name of its agent.
+// inherit marks the step that an earlier turn completed: the first unnumbered step of the agent. A step that a
+// planner made is not in the plan, so it is added under the name of its agent.
 func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
 	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Agent == done.GetAgent() && s.Number == 0 })
 	if i < 0 {
@@ -87,18 +87,18 @@ func (p *plan) create(name string, at time.Time) *Step {
 	return s
 }
 
-// advance moves a step to its next stage, if the transition is allowed. A repeated event, as after a takeover, changes
-// nothing.
+// advance moves a step to its next stage if the transition is allowed. A repeated event, as after a takeover,
+// changes nothing.
 func (*plan) advance(s *Step, next Stage, at time.Time) {
 	_ = s.Advance(next, at)
 }
 
-// applyDecision finds the step that a decision is about: the one that was planned under its name, or, when
-// the turn comes to it again, another.
+// applyDecision numbers the step that a decision is about: the planned step of this name, or a new one if the
+// turn repeats the step.
 func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 	number := int(d.GetNumber())
 	if number == 0 || p.byNumber[number] != nil {
-		return // of a trace of before decisions had numbers, or told again
+		return // the trace is older than the field, or the event is repeated
 	}
 	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Name == d.GetStep() && s.Number == 0 })
 	if i < 0 {
@@ -111,7 +111,7 @@ func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 	p.advance(s, Routed, at)
 }
 
-// applyExecution is an event of a step that was routed: with the first it executes.
+// applyExecution handles an event of a routed step. The first such event moves it to Executing.
 func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	s := p.byNumber[int(e.GetStep())]
 	if s == nil || s.Ended() {

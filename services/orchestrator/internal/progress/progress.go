@@ -1,5 +1,5 @@
-// Package progress is how far the steps of a turn's plan are: which stage each has come to, and
-// when (contract OC-29). It is a function of the events of the turn.
+// Package progress computes how far the steps of a turn's plan are: the stage of each step, and when it reached
+// that stage (contract OC-29). It is a function of the events of the turn.
 package progress
 
 import (
@@ -14,7 +14,7 @@ import (
 // Stage is how far a step is.
 type Stage string
 
-// The stages. The last three are ends.
+// The stages. The last three are final.
 const (
 	Created   Stage = "created"
 	Routed    Stage = "routed"
@@ -24,7 +24,7 @@ const (
 	Cancelled Stage = "cancelled"
 )
 
-// transitions has the stages that can come behind one.
+// transitions maps a stage to the stages that may follow it.
 var transitions = map[Stage]map[Stage]bool{
 	"":        {Created: true},
 	Created:   {Routed: true, Cancelled: true},
@@ -32,30 +32,30 @@ var transitions = map[Stage]map[Stage]bool{
 	Executing: {Completed: true, Failed: true, Cancelled: true},
 }
 
-// Step is one step of a plan. The zero Step is not in it yet. One goroutine uses it.
+// Step is one step of a plan. The zero Step is not in the plan yet. It is not safe for concurrent use.
 type Step struct {
-	Number int    // of the step in the turn, from 1; 0 until it is routed
+	Number int    // of the step in the turn, from 1 (0 until it is routed)
 	Name   string // in the workflow
 	Agent  string
-	Task   string // what it is asked to do; empty: the goal of the turn
+	Task   string // what the agent is asked to do (empty means the goal of the turn)
 	stage  Stage
 	at     map[Stage]time.Time
 }
 
-// Stage is how far the step is; empty when it is not in the plan yet.
+// Stage returns the current stage (empty when the step is not in the plan yet).
 func (s *Step) Stage() Stage { return s.stage }
 
-// ReachedAt is when the step came to a stage; zero when it did not.
+// ReachedAt returns when the step reached a stage (zero if it did not).
 func (s *Step) ReachedAt(stage Stage) time.Time { return s.at[stage] }
 
-// Ended reports whether nothing can follow.
+// Ended reports whether the stage is final.
 func (s *Step) Ended() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
 
-// Advance has the step come to its next stage. Fails with agent_state, changing nothing, when that
-// cannot follow on the one that it is in.
+// Advance moves the step to its next stage. It fails with agent_state and changes nothing if that stage cannot
+// follow the current one.
 func (s *Step) Advance(next Stage, at time.Time) error {
 	if !transitions[s.stage][next] {
-		return failure.Newf(failure.AgentState, "progress.To", "step %s of the plan cannot become %q; it is %q", s.Name, next, s.stage)
+		return failure.Newf(failure.AgentState, "progress.Advance", "step %s of the plan cannot become %q; it is %q", s.Name, next, s.stage)
 	}
 	if s.at == nil {
 		s.at = map[Stage]time.Time{}
@@ -73,7 +73,7 @@ var states = map[Stage]troupev1.PlanState{
 	Cancelled: troupev1.PlanState_PLAN_STATE_CANCELLED,
 }
 
-// Proto is the step as clients see it.
+// Proto returns the step for clients.
 func (s *Step) Proto() *troupev1.PlanStep {
 	p := &troupev1.PlanStep{Number: int32(s.Number), Step: s.Name, Agent: s.Agent, Task: s.Task, State: states[s.stage]}
 	for stage, at := range s.at {

@@ -21,11 +21,11 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 	if !ok {
 		flow = workflow.Single(was.record.GetTarget())
 	}
-	course, err := cursor.New(flow, began, was.chooser(flow))
+	position, err := cursor.New(flow, began, was.chooser(flow))
 	last := 0
-	for err == nil && len(course.Round()) > 0 {
+	for err == nil && len(position.Round()) > 0 {
 		var results []execution.Result
-		for _, task := range course.Round() {
+		for _, task := range position.Round() {
 			then, now := was.decision(task), task.Decision.Proto()
 			if last = task.Number; then == nil && (!was.answered() || was.inherits(last)) {
 				return same, nil // it was cut off, or the turn before this one did the step
@@ -38,10 +38,10 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 				results = append(results, wire.ResultFromProto(result))
 			}
 		}
-		if len(results) < len(course.Round()) {
+		if len(results) < len(position.Round()) {
 			return same, nil // it was cut off
 		}
-		err = course.Advance(results)
+		err = position.Advance(results)
 	}
 	further := was.decisions[last+1]
 	switch {
@@ -56,50 +56,50 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 	}
 }
 
-// decision is the one that led to a step; nil: the trace has none.
+// decision returns the decision that led to a step (nil when the trace has none).
 func (p *past) decision(task cursor.Task) *troupev1.RoutingDecision {
-	if told := task.Decision.Recorded; told != nil {
-		return told
+	if recorded := task.Decision.Recorded; recorded != nil {
+		return recorded
 	}
 	return p.decisions[task.Number]
 }
 
-// inherits reports whether a step lies before those of which the trace tells.
+// inherits reports whether a step was done by the earlier turn that this trace continues.
 func (p *past) inherits(number int) bool {
-	for told := range p.decisions {
-		if told > number {
+	for later := range p.decisions {
+		if later > number {
 			return true
 		}
 	}
 	return false
 }
 
-var errRoutingDiffers = errors.New("the choice was made in another trace")
+var errRoutingDiffers = errors.New("the trace did not record the choice")
 
-// chooser follows the choices of the trace: they were made of how things were at their moment, and
-// what they were made of leads to them again wherever it is replayed (package choice).
+// chooser repeats the choices by strategy that the trace recorded. They depended on the state at their time,
+// and their recorded input leads to the same choice in any replay (package choice).
 func (p *past) chooser(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
-		told := p.choices[number]
-		if told == nil {
+		recorded := p.choices[number]
+		if recorded == nil {
 			return routing.Decision{}, errRoutingDiffers
 		}
-		return routing.DecisionFromRecord(flow, step, told)
+		return routing.DecisionFromRecord(flow, step, recorded)
 	}
 }
 
-// answered reports whether the turn came to its own end.
+// answered reports whether the turn ended by itself: neither failed nor cancelled.
 func (p *past) answered() bool {
 	o := p.record.GetResult().GetOutcome()
 	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 }
 
-// isSameDecision reports whether two decisions are the same: who works next, and by what right.
+// isSameDecision reports whether two decisions agree in step, target and strategy.
 func isSameDecision(a, b *troupev1.RoutingDecision) bool {
 	return a.GetStep() == b.GetStep() && a.GetTarget() == b.GetTarget() && a.GetStrategy() == b.GetStrategy()
 }
 
-// describeDecision is a decision for a person.
+// describeDecision describes a decision for a person.
 func describeDecision(d *troupev1.RoutingDecision) string {
 	if d == nil {
 		return "the turn ends"
@@ -111,7 +111,7 @@ func describeDecision(d *troupev1.RoutingDecision) string {
 func routingDifference(number int, was, now string) *troupev1.Difference {
 	subject := "the end of the turn"
 	if number > 0 {
-		subject = fmt.Sprintf("the way to step %d", number)
+		subject = fmt.Sprintf("the route to step %d", number)
 	}
 	return &troupev1.Difference{Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE, Subject: subject, Recorded: was, Now: now}
 }

@@ -21,7 +21,7 @@ import (
 // input is the input of a recorded step.
 type input struct {
 	step  *troupev1.ExecuteStepRequest
-	began []conversation.Message // the part of its history that the session held when the turn began
+	began []conversation.Message // the messages of its history that the session held when the turn began
 }
 
 // loadInput rebuilds the input of a step from its recording, which refers to messages of the session and
@@ -81,7 +81,7 @@ func (r *Replayer) loadMessages(ctx context.Context, was *past, step *troupev1.E
 	}
 	for i, m := range step.GetHistory() {
 		if m.GetSequence() == 0 {
-			continue // it is whole
+			continue // it is complete
 		}
 		if said := was.said(m); said != nil {
 			step.History[i] = said

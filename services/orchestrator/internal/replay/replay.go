@@ -143,13 +143,13 @@ func notRecorded(steps []*troupev1.StepReplay) error {
 	return failure.Newf(failure.NotFound, op, "the trace cannot be replayed: %s", why)
 }
 
-// past is what the trace tells of its turn.
+// past holds what the trace recorded of its turn.
 type past struct {
 	record    *troupev1.Trace
 	ref       session.Ref
-	results   map[int]*troupev1.StepResult      // of steps that have ended, failed ones too
-	decisions map[int]*troupev1.RoutingDecision // about the agents of steps, by their numbers
-	choices   map[int]*troupev1.RoutingDecision // by strategy, by theirs
+	results   map[int]*troupev1.StepResult      // results of ended steps, failed ones included, by number
+	decisions map[int]*troupev1.RoutingDecision // decisions about the agents of steps, by number of the step
+	choices   map[int]*troupev1.RoutingDecision // choices by strategy, by number of the choice
 }
 
 // page is how many events are read at once.
@@ -191,7 +191,7 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 	}
 }
 
-// addCredential lets a worker read what the step could read. It is good for no write.
+// addCredential adds a credential with which a worker can read what the step could read, and write nothing.
 func (r *Replayer) addCredential(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := ctx.Deadline()
 	step.Tenant = was.ref.Tenant
@@ -202,7 +202,7 @@ func (r *Replayer) addCredential(ctx context.Context, was *past, step *troupev1.
 	return err
 }
 
-// step has an instance run a step again; only that one, if one is named.
+// step runs a step again at an instance of its agent, or at the named one.
 func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
 	list, _ := r.Roster.List(step.GetAgent())
 	instances := list.Instances
@@ -233,7 +233,7 @@ func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.
 	defer release()
 	resp, err := troupev1.NewAgentServiceClient(conn).ReplayStep(ctx, req)
 	if err = grpcfailure.FromStatus(op, err); failure.Is(err, failure.AgentContract) && resp == nil {
-		err = failure.Newf(failure.AgentContract, op, "the worker of instance %s cannot run steps again; it needs a version that can", in.ID).Because(err)
+		err = failure.Newf(failure.AgentContract, op, "the worker of instance %s cannot replay steps; run a version of it that implements ReplayStep", in.ID).Because(err)
 	}
 	return resp.GetReplay(), err
 }

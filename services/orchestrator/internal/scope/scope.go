@@ -1,5 +1,5 @@
-// Package scope keeps workers that call the orchestrator to what their turn may ask for: turns of
-// remote agents below it, and their traces (guarantees 4.2, S5), while their step has not ended (S6).
+// Package scope limits what a worker may ask of the orchestrator: child turns of its own turn, and the traces
+// of these (guarantees 4.2, S5), as long as its step has not ended (S6).
 package scope
 
 import (
@@ -22,17 +22,17 @@ import (
 // FindTrace returns the record of a trace. Modes: not_found.
 type FindTrace func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 
-// TraceStatus tells how the trace of a turn stands to who has one of its steps.
+// TraceStatus returns the status of a trace and of one of its steps.
 type TraceStatus func(ctx context.Context, ref trace.Ref, step int) (trace.Status, error)
 
-// New returns the scope of the calls of an orchestrator. Others than workers are not looked at:
-// what they may touch is decided by their tenants.
+// New returns the check of all calls to an orchestrator. It passes calls of other roles than worker: their
+// tenants limit what they may touch.
 //
-// Modes: policy_security without the credential of a turn, or for what no turn may ask; not_found for
-// sessions and traces that are neither of the turn nor below it, whether they exist or not; fenced when
-// the turn was given to another worker, turn_not_open when the step has ended.
-func New(a *turncred.Authority, find FindTrace, stands TraceStatus) rpc.Scope {
-	s := scope{find, stands}
+// Modes: policy_security without the credential of a turn, or for a request that no turn may make; not_found
+// for sessions and traces that belong neither to the turn nor to its children, whether they exist or not;
+// fenced when another worker has the turn; turn_not_open when the step has ended.
+func New(a *turncred.Authority, find FindTrace, status TraceStatus) rpc.Scope {
+	s := scope{find, status}
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
 		if identity.PrincipalOf(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
 			return ctx, nil
@@ -42,7 +42,7 @@ func New(a *turncred.Authority, find FindTrace, stands TraceStatus) rpc.Scope {
 			return nil, err
 		}
 		if !ok || turn.Replay {
-			return nil, failure.New(failure.PolicySecurity, "call", "a worker may call this within a turn alone")
+			return nil, failure.New(failure.PolicySecurity, "call", "a worker may call this only within a turn; send the credential of the step with the call")
 		}
 		switch r := req.(type) {
 		case *troupev1.OrchestrateRequest:
@@ -54,20 +54,20 @@ func New(a *turncred.Authority, find FindTrace, stands TraceStatus) rpc.Scope {
 		case *troupev1.CancelTraceRequest:
 			return ctx, s.checkCancel(ctx, turn, r.GetTraceId())
 		default:
-			return nil, failure.Newf(failure.PolicySecurity, "call", "no turn may call %s", method)
+			return nil, failure.Newf(failure.PolicySecurity, "call", "a turn may not call %s", method)
 		}
 	}
 }
 
-// scope is what is known of traces.
+// scope looks traces up.
 type scope struct {
 	find   FindTrace
 	status TraceStatus
 }
 
-// checkChild says why a turn may not ask for another: that has to be one below it, of the same user, in a
-// session of its own, at the place and within the budget that the credential tells. What the worker
-// says of them is worth nothing: it could ask for turns of its own without an end.
+// checkChild rejects a child turn unless it belongs to the same user, has a child session of the turn, and has
+// the parent, depth and budget that the credential of the turn prescribes. It does not trust what the worker
+// says about these, because a worker could otherwise request turns without end.
 func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest) error {
 	const op = "turn.Orchestrate"
 	refuse := func(field, what string) error {
@@ -75,39 +75,39 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	}
 	switch {
 	case r.GetParent().GetTraceId() != turn.Trace:
-		return refuse("parent", "a turn may ask for others below itself alone; name its trace there")
+		return refuse("parent", "a turn may request only its own children; name its trace here")
 	case turncred.ParentTrace(ctx) != "" && turncred.ParentTrace(ctx) != turn.Trace:
-		return refuse("troupe-trace-above", "a turn may name itself alone")
-	case r.GetAnswers() != nil: // it would approve what it had another agent ask for
-		return refuse("answers", "calls that wait for a person or a client are answered by clients, and by no agent")
+		return refuse("troupe-parent-trace", "a turn may name only its own trace")
+	case r.GetAnswers() != nil: // it could approve a call that it had another agent make
+		return refuse("answers", "an agent may not answer calls that wait for a person or a client")
 	case r.GetUserId() != turn.User:
-		return refuse("user_id", "a turn acts for its own user alone")
+		return refuse("user_id", "a turn acts only for its own user")
 	case r.GetSessionId() == turn.Session || !turn.Owns(r.GetSessionId()):
-		return failure.Newf(failure.NotFound, op, "session_id: a turn has no session %q below it", r.GetSessionId()).With("session_id", r.GetSessionId())
+		return failure.Newf(failure.NotFound, op, "session_id: the turn has no child session %q", r.GetSessionId()).With("session_id", r.GetSessionId())
 	case cmp.Or(r.GetParent().GetRootTraceId(), r.GetParent().GetTraceId()) != turn.Root:
-		return refuse("parent.root_trace_id", "a turn asks for others in its own run alone")
+		return refuse("parent.root_trace_id", "a turn may request turns only in its own run")
 	case int(r.GetParent().GetDepth()) != turn.Level+1:
-		return refuse("parent.depth", fmt.Sprintf("a turn below one at depth %d lies at %d", turn.Level, turn.Level+1))
+		return refuse("parent.depth", fmt.Sprintf("a child of a turn at depth %d has depth %d", turn.Level, turn.Level+1))
 	case r.GetTarget() == turn.Agent:
-		return refuse("target", "no agent asks itself; ask another one")
+		return refuse("target", "an agent may not request itself; name another one")
 	}
 	if k, over := exceeded(wire.LimitsFromProto(r.GetBudget()), turn.Budget); over {
-		return refuse("budget", fmt.Sprintf("%s: no more than the step above may use", k))
+		return refuse("budget", fmt.Sprintf("%s: the step that requests the turn may not use as much", k))
 	}
-	standing, err := s.currentStatus(ctx, turn)
+	status, err := s.currentStatus(ctx, turn)
 	switch {
 	case err != nil:
 		return err
-	case standing.Ended:
-		return failure.New(failure.TurnNotOpen, op, "the turn that asks has ended; stop this work").With("trace_id", turn.Trace)
+	case status.Ended:
+		return failure.New(failure.TurnNotOpen, op, "the requesting turn has ended; stop this work").With("trace_id", turn.Trace)
 	case r.GetFrom() == nil:
 		return nil
 	}
 	return s.checkOwned(ctx, turn, r.GetFrom().GetTraceId())
 }
 
-// exceeded reports in which kind a budget exceeds the budget of the calling step. The fan-out of a child is its own,
-// and a step with the policy warn limits only depth.
+// exceeded returns the first kind in which a budget exceeds the budget of the calling step. The fan-out of a
+// child is its own, and a step with the policy warn limits only depth.
 func exceeded(asked, above budget.Limits) (budget.Kind, bool) {
 	kinds := []budget.Kind{budget.Depth}
 	if above.Policy != budget.Warn {
@@ -121,24 +121,25 @@ func exceeded(asked, above budget.Limits) (budget.Kind, bool) {
 	return "policy", asked.Policy == budget.Warn && above.Policy != budget.Warn
 }
 
-// currentStatus is how the trace of a turn stands. It fails with why the worker that calls has nothing to ask
-// for any more: another has the turn, or its step has ended. A trace whose record is not there yet has just begun.
+// currentStatus returns the status of the trace of a turn. It fails if the calling worker may no longer request
+// anything: another worker has the turn, or the step has ended. A trace whose record is not stored yet has just
+// begun.
 func (s scope) currentStatus(ctx context.Context, turn turncred.Turn) (trace.Status, error) {
-	standing, err := s.status(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
+	status, err := s.status(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
 	switch {
 	case err != nil:
-		return standing, err
-	case standing.TurnEpoch > turn.Epoch:
-		return standing, failure.Newf(failure.Fenced, "call", "epoch %d of the turn has ended: another worker has it at epoch %d; stop this work", turn.Epoch, standing.TurnEpoch).
-			With("epoch", strconv.FormatInt(turn.Epoch, 10)).With("current_epoch", strconv.FormatInt(standing.TurnEpoch, 10))
-	case standing.StepEnded:
-		return standing, failure.Newf(failure.TurnNotOpen, "call", "step %d of the turn has ended, and asks for nothing more; stop this work", turn.Step).
+		return status, err
+	case status.TurnEpoch > turn.Epoch:
+		return status, failure.Newf(failure.Fenced, "call", "epoch %d of the turn has ended: another worker has it at epoch %d; stop this work", turn.Epoch, status.TurnEpoch).
+			With("epoch", strconv.FormatInt(turn.Epoch, 10)).With("current_epoch", strconv.FormatInt(status.TurnEpoch, 10))
+	case status.StepEnded:
+		return status, failure.Newf(failure.TurnNotOpen, "call", "step %d of the turn has ended and may request nothing more; stop this work", turn.Step).
 			With("step", strconv.Itoa(turn.Step))
 	}
-	return standing, nil
+	return status, nil
 }
 
-// checkRead says why the worker that calls may not see a trace, or end it.
+// checkRead rejects a trace that the calling worker may not read.
 func (s scope) checkRead(ctx context.Context, turn turncred.Turn, traceID string) error {
 	if _, err := s.currentStatus(ctx, turn); err != nil {
 		return err
@@ -146,8 +147,8 @@ func (s scope) checkRead(ctx context.Context, turn turncred.Turn, traceID string
 	return s.checkOwned(ctx, turn, traceID)
 }
 
-// checkCancel says why the worker that calls may not end a trace. What its step had set going it may end when that
-// is over too: a step that ran out of time leaves nothing behind, and nobody else knows of it.
+// checkCancel rejects a trace that the calling worker may not cancel. A worker may cancel the turns that its
+// step requested even after the step has ended, because only this worker knows of them.
 func (s scope) checkCancel(ctx context.Context, turn turncred.Turn, traceID string) error {
 	_, err := s.currentStatus(ctx, turn)
 	if err != nil && (traceID == turn.Trace || !failure.Is(err, failure.TurnNotOpen)) {
@@ -156,7 +157,7 @@ func (s scope) checkCancel(ctx context.Context, turn turncred.Turn, traceID stri
 	return s.checkOwned(ctx, turn, traceID)
 }
 
-// checkOwned says why a turn may not see a trace. It may see its own, and those of the sessions below it.
+// checkOwned rejects a trace that belongs neither to the turn nor to a child session of it.
 func (s scope) checkOwned(ctx context.Context, turn turncred.Turn, traceID string) error {
 	if traceID == turn.Trace {
 		return nil

@@ -94,7 +94,7 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 		}
 	}
 	require.NoError(t, c.ask(turn, valid()))
-	require.NoError(t, c.ask(turn, valid(), "troupe-trace-above", own))
+	require.NoError(t, c.ask(turn, valid(), "troupe-parent-trace", own))
 	on := valid()
 	on.From = &troupev1.From{TraceId: below1}
 	require.NoError(t, c.ask(turn, on))
@@ -132,7 +132,7 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 		err := c.ask(turn, req)
 		require.True(t, failure.Is(err, test.mode), "%s: %v", name, err)
 	}
-	require.True(t, failure.Is(c.ask(turn, valid(), "troupe-trace-above", foreign), failure.PolicySecurity))
+	require.True(t, failure.Is(c.ask(turn, valid(), "troupe-parent-trace", foreign), failure.PolicySecurity))
 	again := turn
 	again.Replay = true
 	require.True(t, failure.Is(c.ask(again, valid()), failure.PolicySecurity), "a step that is run again begins nothing")

@@ -284,7 +284,7 @@ func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 
 	events := collect(t, rig.runner(t, "two"), answer)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "RESUMED" }))
+	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "TAKEN_OVER" }))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
 	for n, s := range rig.steps()[2:4] {
 		require.EqualValues(t, 2, s.GetStep())

@@ -105,7 +105,7 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
 	}, story(stored(events))[5:])
-	require.Equal(t, "RESUMED", stored(events)[8].GetWarning().GetReason())
+	require.Equal(t, "TAKEN_OVER", stored(events)[8].GetWarning().GetReason())
 	require.Equal(t, "CREDENTIALS_LOST", stored(events)[9].GetWarning().GetReason())
 	rig.brought(t, "alice", "alice", "", "")
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())

@@ -56,7 +56,7 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
 	}, story(stored(events)))
-	require.Equal(t, "RESUMED", stored(events)[11].GetWarning().GetReason())
+	require.Equal(t, "TAKEN_OVER", stored(events)[11].GetWarning().GetReason())
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())

@@ -98,7 +98,7 @@ func explanation(e *troupev1.Event) []string {
 			return append([]string{fmt.Sprintf("planned\t%s%s", e.GetAgent(), stepSuffix(e))}, made...)
 		}
 	case *troupev1.Event_Warning:
-		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" || p.Warning.GetReason() == spending.ReasonNearLimit {
+		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "TAKEN_OVER" || p.Warning.GetReason() == spending.ReasonNearLimit {
 			return []string{fmt.Sprintf("%s\t%s", strings.ToLower(p.Warning.GetReason()), console.EscapeLine(p.Warning.GetMessage()))}
 		}
 	}

@@ -27,7 +27,7 @@ func failingTurn() []*troupev1.Event {
 		at(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
 		at(1, 1, "research-1", instanceChosen(&troupev1.InstanceChoice{
 			Strategy: "round_robin", Reason: "research-1 is next in turn of 2", Confidence: 0.5, Fallback: "research-2", Alternatives: []string{"research-2"},
-			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {InstanceId: "research-4", Why: "silent", Detail: "no answer"}},
+			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {InstanceId: "research-4", Why: "unresponsive", Detail: "no answer"}},
 		})),
 		at(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
 		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Failure: lost}}}),
@@ -52,7 +52,7 @@ instance  research-1, step 1, attempt 1: round_robin, confidence 0.50
             next would be research-2
             could have been research-2
             not research-3: full
-            not research-4: silent (no answer)
+            not research-4: unresponsive (no answer)
 lost      research-1, step 1, attempt 1
             system_network: the worker went\naway
 instance  research-2, step 1, attempt 2: sticky, a fallback, confidence 0.50

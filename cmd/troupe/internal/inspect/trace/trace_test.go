@@ -198,7 +198,7 @@ func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 // A trace that runs is described as far as it came, without a wait for the rest.
 func TestDescribeTrace_OfATurnThatRuns(t *testing.T) {
 	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
-		warningEvent("RESUMED", "the turn goes on after its orchestrator went away"),
+		warningEvent("TAKEN_OVER", "the turn goes on after its orchestrator went away"),
 		routingDecision(&troupev1.RoutingDecision{Target: "research", Reason: "again", Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE}),
 		at(1, 2, "research-2", stepStarted()),
 		at(1, 2, "research-2", modelCalled(1, 0, 0, 0)),
@@ -221,7 +221,7 @@ TIME    IN  OUT      COST
 80ms     0    0         -  │     └─ iteration 1
 80ms     0    0         -  │        ├─ model openai/gpt-5
                            │        └─ tool search {"query": "tiers"} → running
-                           └─ warning RESUMED: the turn goes on after its orchestrator went away
+                           └─ warning TAKEN_OVER: the turn goes on after its orchestrator went away
 `, tree(out)))
 	require.Equal(t, "trace", strings.Fields(describeTrace(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Breakers are the circuit breakers of instances. Instances whose last step succeeded have none
-// and cost nothing. Breakers count failures of steps that an instance had. Package backoff is about
-// steps that an instance did not take. Safe for concurrent use.
+// Breakers are the circuit breakers of instances. Instances whose last step succeeded have none and cost
+// nothing. Breakers count failures of steps that an instance accepted; package backoff is about steps that it
+// did not accept. Safe for concurrent use.
 type Breakers struct {
 	log *zap.Logger
 

@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// IdentityError says why the process at the address of an instance is not a worker of its agent, as
-// the last connection found (empty: it is, or there was no connection).
+// IdentityError returns why the process at the address of an instance is not a worker of its agent, as the last
+// connection found (empty if it is, or if there was no connection).
 func (p *Pool) IdentityError(in registry.Instance) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,7 +42,7 @@ type pooled struct {
 	*grpc.ClientConn
 	creds *identity.Credentials // nil in plain text
 	users int
-	gone  bool // the address is not registered any more, so the last user closes the connection
+	gone  bool // the address is no longer registered, so the last user closes the connection
 }
 
 // NewPool returns an empty pool. dial makes its plain text connections.
@@ -108,7 +108,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 				release()
 				return nil, nil, p.unreachable(c, to, nil)
 			}
-		default: // it will change by itself
+		default: // the connection recovers by itself
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			release()
@@ -137,8 +137,8 @@ func (p *Pool) release(c *pooled) {
 	}
 }
 
-// CloseExcept closes the connections to all addresses but the given ones, each once its last step
-// has ended. A worker that drains is not registered any more and still at work.
+// CloseExcept closes the connections to all addresses but the given ones, each once its last step has ended. A
+// draining worker is no longer registered but may still run steps.
 func (p *Pool) CloseExcept(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.
 		return instances.Unreachable
 	}
 	state, lost := instancewire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
-	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // lost: it serves again once it has registered anew
+	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // when lost, it serves again once it has registered again
 		return instances.NotServing
 	}
 	return instances.Serving
@@ -185,7 +185,7 @@ func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.
 // Log returns the log of the pool's telemetry.
 func (p *Pool) Log() *zap.Logger { return p.telemetry.Log }
 
-// Close closes all connections. Running steps break off.
+// Close closes all connections, which interrupts running steps.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

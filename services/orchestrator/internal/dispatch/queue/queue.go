@@ -29,7 +29,7 @@ type agent struct {
 	candidates []selection.Candidate // of the list, with the steps in flight
 	index      map[string]int        // of the candidates, by id
 	inFlight   map[string]int32      // steps that have a slot, by instance id; also at instances that are gone
-	running    map[string]int32      // those of inFlight that the instance has begun
+	running    map[string]int32      // the part of inFlight that the instance has begun
 	counters   map[selection.Strategy]uint64
 }
 

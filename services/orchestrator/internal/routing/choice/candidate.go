@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// FromInstance returns an instance of an agent as a candidate. out says why it cannot take a step
-// (Available when it can, or when it is only full: a step waits for it then).
+// FromInstance returns an instance of an agent as a candidate. out says why it cannot take a step (Available
+// when it can, or when it is only full, because a step can wait for it).
 func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	return Candidate{
 		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,

@@ -78,7 +78,7 @@ func TestDecide_ByLoad(t *testing.T) {
 	require.Len(t, had, 2, "%v", had)
 	require.Zero(t, had["a"])
 	in.Counter = 1
-	require.Equal(t, "b has 25 % of its places taken, the least of 3; d failed its last steps", Decide(in).Reason)
+	require.Equal(t, "b has 25 % of its slots in use, the least of 3; d failed its last steps", Decide(in).Reason)
 }
 
 func TestDecide_ByPriority(t *testing.T) {

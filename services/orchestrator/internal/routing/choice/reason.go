@@ -35,7 +35,7 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 	case n == 1:
 		why = c.ID + " is the only one that is available"
 	case in.Strategy == selection.LoadBalanced:
-		why = fmt.Sprintf("%s has %.0f %% of its places taken, the least of %d", c.ID, 100*c.Load, n)
+		why = fmt.Sprintf("%s has %.0f %% of its slots in use, the least of %d", c.ID, 100*c.Load, n)
 	default:
 		why = fmt.Sprintf("%s is next in turn of %d", c.ID, n)
 	}
@@ -51,7 +51,7 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 	return why
 }
 
-// needsReason says how well one meets what is needed.
+// needsReason says how many of the needed capabilities a candidate has.
 func (in Input) needsReason(c Candidate) string {
 	needs := strings.Join(in.Constraints, ", ")
 	switch n := in.meets(c); len(in.Constraints) {
@@ -64,8 +64,7 @@ func (in Input) needsReason(c Candidate) string {
 	}
 }
 
-// describeRejected names those that were not chosen, for a person: but for those that another one was named
-// in the place of.
+// describeRejected names the rejected candidates for a person, except for those that the policy does not name.
 func describeRejected(rejected []Rejected) string {
 	var parts []string
 	more := 0

@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// Availability is why an instance does not get a step.
+// Availability says whether an instance can get a step, and if not, why.
 type Availability uint8
 
 // The reasons.
 const (
-	Available    Availability = iota // none: it could have it
-	Full                             // this orchestrator has as many steps there as it takes
+	Available    Availability = iota // it can get the step
+	Full                             // this orchestrator has filled all of its slots
 	Lost                             // it lost this step before
-	Refused                          // it was asked, and did not take it
+	Refused                          // it was asked and refused the step
 	Unresponsive                     // it did not answer lately
-	BreakerOpen                      // it failed the last steps that it had (OC-34)
-	Starting                         // it is being started, or could not be
+	BreakerOpen                      // its circuit breaker is open (OC-34)
+	Starting                         // it is being started, or its start failed
 	Paused
 	Draining
-	NotReady       // its state says so
-	Missing        // its registration is gone
-	NoShare        // its version gets no steps
-	NotNamed       // another one is named, and nobody may stand in
-	Unfit          // has nothing of what the step needs
-	Absent         // there is none: no instance of an agent, no tool of that name
+	NotReady       // its state takes no steps
+	Missing        // its registration vanished
+	NoShare        // its version has no share of the steps
+	NotNamed       // the policy names another instance and allows no other
+	Unfit          // it has none of the needed capabilities
+	Absent         // an agent without instances, or an unknown tool
 	Quarantined    // its agent is quarantined (S18)
-	availabilities // how many there are
+	availabilities // number of values
 )
 
-// texts are how each reason is written, and said of one and of many.
+// texts returns the recorded name of a reason, and how to say it of one instance and of many.
 func (w Availability) texts() (name, one, many string) {
 	switch w {
 	case Available:
@@ -41,9 +41,9 @@ func (w Availability) texts() (name, one, many string) {
 	case Refused:
 		return "refused", "refused it", "refused it"
 	case Unresponsive:
-		return "silent", "does not answer", "do not answer"
+		return "unresponsive", "does not answer", "do not answer"
 	case BreakerOpen:
-		return "broken", "failed its last steps", "failed their last steps"
+		return "breaker_open", "failed its last steps", "failed their last steps"
 	case Starting:
 		return "starting", "is not started", "are not started"
 	case Paused:
@@ -63,16 +63,16 @@ func (w Availability) texts() (name, one, many string) {
 	case Absent:
 		return "absent", "is not there", "are not there"
 	case Quarantined:
-		return "quarantined", "is of a quarantined agent", "are of a quarantined agent"
+		return "quarantined", "belongs to a quarantined agent", "belong to a quarantined agent"
 	default:
-		return "unknown", "is out", "are out"
+		return "unknown", "is not available", "are not available"
 	}
 }
 
-// String is the name, as it is recorded.
+// String returns the name, as it is recorded.
 func (w Availability) String() string { name, _, _ := w.texts(); return name }
 
-// Describe is what is said of one instance.
+// Describe returns a phrase about one instance, such as "is full".
 func (w Availability) Describe() string { _, one, _ := w.texts(); return one }
 
 // MarshalText writes the name.
@@ -89,7 +89,7 @@ func (w *Availability) UnmarshalText(text []byte) error {
 	return fmt.Errorf("there is no reason %q", text)
 }
 
-// String is the name, as it is recorded.
+// String returns the name, as it is recorded.
 func (c Class) String() string {
 	switch c {
 	case Ready:
@@ -117,10 +117,10 @@ func (c *Class) UnmarshalText(text []byte) error {
 	return fmt.Errorf("there is no class %q", text)
 }
 
-// tally is how many instances there are, by why they do not get the step.
+// tally counts the instances by availability.
 type tally [availabilities]int
 
-// total counts all but those that are available.
+// rejected counts all instances that are not available.
 func (t *tally) rejected() (n int) {
 	for _, count := range t[1:] {
 		n += count
@@ -128,7 +128,7 @@ func (t *tally) rejected() (n int) {
 	return n
 }
 
-// String is what is said of those that are not available.
+// String describes the instances that are not available.
 func (t *tally) String() string {
 	var parts []string
 	for why := Available + 1; why < availabilities; why++ {

@@ -9,11 +9,11 @@ type Strategy string
 const (
 	RoundRobin   Strategy = "round_robin"   // in turn; the default (OC-16)
 	LoadBalanced Strategy = "load_balanced" // the less busy of two drawn at random
-	Sticky       Strategy = "sticky"        // a session stays with one
+	Sticky       Strategy = "sticky"        // a session stays with one instance
 	Weighted     Strategy = "weighted"      // versions get shares
-	Priority     Strategy = "priority"      // the version with the highest priority that has a place
-	Manual       Strategy = "manual"        // the one that is named
-	Capability   Strategy = "capability"    // the one that has most of what the step needs
+	Priority     Strategy = "priority"      // the version with the highest priority that has a free slot
+	Manual       Strategy = "manual"        // the named instance
+	Capability   Strategy = "capability"    // the instance with the most of the needed capabilities
 )
 
 // Strategies returns all strategies.

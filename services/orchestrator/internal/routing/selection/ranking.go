@@ -60,7 +60,7 @@ type shares struct {
 	groups []uint32 // of each version: when it is asked
 }
 
-// version is one that a policy names, with its weight or priority.
+// version is a version that a policy names, with its weight or priority.
 type version struct {
 	name  string
 	value int
@@ -161,7 +161,7 @@ func (o *ranking) draw(in *Input) {
 const (
 	groupDrawn     = iota
 	groupSharing   // has a share of other steps
-	groupShareless // nothing is left for it
+	groupShareless // no share is left for it
 	groupBarred    // gets no steps at all
 )
 

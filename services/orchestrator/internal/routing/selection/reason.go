@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// reason says in one sentence why the first of the choices gets the step.
+// reason explains in one sentence why the first of the choices gets the step.
 func (s *survey) reason(choices []ranked) string {
 	c := s.at(choices[0])
 	why := s.targetReason(choices)
@@ -17,7 +17,7 @@ func (s *survey) reason(choices []ranked) string {
 	case Ready:
 	}
 	others := s.tally
-	others[NotNamed] = 0 // which goes without saying
+	others[NotNamed] = 0 // needs no explanation
 	if others.rejected() > 0 {
 		why += "; " + others.String()
 	}
@@ -36,7 +36,7 @@ func (s *survey) targetReason(choices []ranked) string {
 	case Sticky:
 		return "the session stays with " + c.ID
 	case Weighted:
-		return fmt.Sprintf("this step is one of those for %s, and %s", s.describeShare(), s.loadReason(choices))
+		return fmt.Sprintf("this step belongs to %s, and %s", s.describeShare(), s.loadReason(choices))
 	case Priority:
 		return fmt.Sprintf("%s has priority %d, the highest", c.ID, s.ranking.priority(c))
 	case Capability:
@@ -46,7 +46,7 @@ func (s *survey) targetReason(choices []ranked) string {
 	}
 }
 
-// turnReason is why one is chosen of many that are equal.
+// turnReason explains the choice among instances that the policy ranks equally.
 func (s *survey) turnReason(choices []ranked) string {
 	c := s.at(choices[0])
 	switch n := s.tally[Available]; {
@@ -63,17 +63,17 @@ func (s *survey) turnReason(choices []ranked) string {
 
 func (s *survey) loadReason(choices []ranked) string {
 	c := s.at(choices[0])
-	places := fmt.Sprintf("%s has %d of %d places taken", c.ID, c.InFlight, c.Capacity)
+	slots := fmt.Sprintf("%s has %d of %d slots in use", c.ID, c.InFlight, c.Capacity)
 	if len(choices) == 1 || !s.ranking.compares(choices[0].rank, choices[1].rank) {
-		return places
+		return slots
 	}
 	if other := s.at(choices[1]); busier(other, c) {
-		return places + ", the fewest of two asked"
+		return slots + ", the fewest of two asked"
 	}
-	return places + ", as few as the other of two asked"
+	return slots + ", as few as the other of two asked"
 }
 
-// manualReason is for a policy that names one.
+// manualReason explains the choice of a policy that names an instance.
 func (s *survey) manualReason(choices []ranked) string {
 	c := s.at(choices[0])
 	if c.ID == s.ranking.manual.id {
@@ -82,7 +82,7 @@ func (s *survey) manualReason(choices []ranked) string {
 	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed(), s.turnReason(choices))
 }
 
-// describeNamed is what is known of the named one.
+// describeNamed says why the named instance does not get the step.
 func (s *survey) describeNamed() string {
 	for _, g := range s.out.all() {
 		if s.at(g).ID == s.ranking.manual.id {
@@ -97,19 +97,19 @@ func (s *survey) describeNamed() string {
 	return "is not known"
 }
 
-// standInReason is for one that stands in for another.
+// standInReason explains the choice of an instance that replaces a preferred one.
 func (s *survey) standInReason(c *Candidate) string {
 	missed := s.out.items[0]
 	if class := s.at(missed).Class; class < c.Class {
-		return fmt.Sprintf("%s stands in, for none that is %s can take it", c.ID, class)
+		return fmt.Sprintf("%s stands in, because no %s instance can take it", c.ID, class)
 	}
 	switch s.ranking.strategy {
 	case Sticky:
-		return fmt.Sprintf("%s stands in for %s, with which the session stays and which %s", c.ID, s.at(missed).ID, missed.why.Describe())
+		return fmt.Sprintf("%s stands in for %s, the instance of the session, which %s", c.ID, s.at(missed).ID, missed.why.Describe())
 	case Weighted:
-		return fmt.Sprintf("%s stands in: this step is one of those for %s, of which none can take it", c.ID, s.describeShare())
+		return fmt.Sprintf("%s stands in: this step belongs to %s, and none of its instances can take it", c.ID, s.describeShare())
 	case Priority:
-		return fmt.Sprintf("%s has priority %d, and none above it can take the step", c.ID, s.ranking.priority(c))
+		return fmt.Sprintf("%s has priority %d, and none with a higher priority can take the step", c.ID, s.ranking.priority(c))
 	case Capability:
 		return s.needsReason(c) + ", and none with more can take it"
 	default:
@@ -117,7 +117,7 @@ func (s *survey) standInReason(c *Candidate) string {
 	}
 }
 
-// needsReason says how well one meets what the step needs.
+// needsReason says how many of the needed capabilities an instance has.
 func (s *survey) needsReason(c *Candidate) string {
 	needs := strings.Join(s.ranking.needs, ", ")
 	switch n := s.ranking.meets(c); len(s.ranking.needs) {
@@ -130,7 +130,7 @@ func (s *survey) needsReason(c *Candidate) string {
 	}
 }
 
-// describeShare names the version whose step it is.
+// describeShare names the version that the step belongs to.
 func (s *survey) describeShare() string {
 	o := s.ranking
 	switch {
@@ -143,7 +143,7 @@ func (s *survey) describeShare() string {
 	}
 }
 
-// noneReason is why there is no target.
+// noneReason explains why there is no target.
 func (s *survey) noneReason() string {
 	switch {
 	case s.ranking.manual.only:

@@ -60,7 +60,7 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 	d := Decide(input(LoadBalanced, all))
 	require.Equal(t, "b-1", d.Target)
 	require.Equal(t, "b-0", d.Fallback)
-	require.Equal(t, "b-1 has 1 of 4 places taken, the fewest of two asked", d.Reason)
+	require.Equal(t, "b-1 has 1 of 4 slots in use, the fewest of two asked", d.Reason)
 	require.Equal(t, Informed, d.Confidence)
 
 	all[1].Capacity = 1 // which is full now, as b-0 is not
@@ -112,7 +112,7 @@ func TestSticky_SaysForWhomOneStandsIn(t *testing.T) {
 	require.Equal(t, next, d.Target)
 	require.Equal(t, StandIn, d.Type)
 	require.Equal(t, Guessed, d.Confidence)
-	require.Equal(t, fmt.Sprintf("%s stands in for %s, with which the session stays and which lost it before; 1 lost it before", next, home), d.Reason)
+	require.Equal(t, fmt.Sprintf("%s stands in for %s, the instance of the session, which lost it before; 1 lost it before", next, home), d.Reason)
 }
 
 func versions(names ...string) []Candidate {
@@ -157,12 +157,12 @@ func TestWeighted_AnotherVersionStandsIn(t *testing.T) {
 	in.Policy.Weights = map[string]int{"v2": 10}
 	d := Decide(in)
 	require.Equal(t, "b-1", d.Target)
-	require.Equal(t, "this step is one of those for version v2 (10 of 100), and b-1 has 0 of 4 places taken", d.Reason)
+	require.Equal(t, "this step belongs to version v2 (10 of 100), and b-1 has 0 of 4 slots in use", d.Reason)
 	all[1].InFlight = 4
 	d = Decide(in)
 	require.Equal(t, "b-0", d.Target)
 	require.Equal(t, StandIn, d.Type)
-	require.Equal(t, "b-0 stands in: this step is one of those for version v2 (10 of 100), of which none can take it; 1 is full", d.Reason)
+	require.Equal(t, "b-0 stands in: this step belongs to version v2 (10 of 100), and none of its instances can take it; 1 is full", d.Reason)
 }
 
 func TestPriority_GoesDownOnlyWhenItMust(t *testing.T) {
@@ -178,7 +178,7 @@ func TestPriority_GoesDownOnlyWhenItMust(t *testing.T) {
 	d = Decide(in)
 	require.Equal(t, "b-0", d.Target)
 	require.Equal(t, StandIn, d.Type)
-	require.Equal(t, "b-0 has priority 0, and none above it can take the step; 2 are full", d.Reason)
+	require.Equal(t, "b-0 has priority 0, and none with a higher priority can take the step; 2 are full", d.Reason)
 }
 
 func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package workflowwire converts workflows to what clients see of them.
+// Package workflowwire converts workflows to their messages for clients.
 package workflowwire
 
 import (
