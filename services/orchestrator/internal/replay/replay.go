@@ -233,7 +233,8 @@ func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.
 	defer release()
 	resp, err := troupev1.NewAgentServiceClient(conn).ReplayStep(ctx, req)
 	if err = grpcfailure.FromStatus(op, err); failure.Is(err, failure.AgentContract) && resp == nil {
-		err = failure.Newf(failure.AgentContract, op, "the worker of instance %s cannot replay steps; run a version of it that implements ReplayStep", in.ID).Because(err)
+		err = failure.Newf(failure.AgentContract, op, "the worker of instance %s cannot replay steps; run a version that implements ReplayStep", in.ID).
+			Because(err)
 	}
 	return resp.GetReplay(), err
 }
