@@ -104,8 +104,8 @@ func (a *App) open(files fs.FS) error {
 	}
 	traces, credentials := trace.New(s.Traces, a.telemetry.Log), turncred.New(self)
 	if a.runner, err = turn.New(turn.Config{
-		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: s.Memory, Traces: traces, Roster: a.discovery.Instances,
-		Dispatcher: a.discovery.Dispatcher, Workflows: workflows, Gate: controller, Telemetry: a.telemetry, Credentials: credentials,
+		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: s.Memory, Traces: traces, Instances: a.discovery.Instances,
+		Dispatcher: a.discovery.Dispatcher, Workflows: workflows, Permits: controller, Telemetry: a.telemetry, Credentials: credentials,
 	}); err != nil {
 		return err
 	}
@@ -159,9 +159,9 @@ func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error
 
 func (a *App) registerServices(s *stores.Stores, traces *trace.Traces, workflows *workflow.Set, credentials *turncred.Authority) {
 	d := a.discovery
-	server := &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: d.Instances, Workflows: workflows, Operator: d.Operator}
+	server := &api.Orchestrator{Runner: a.runner, Traces: traces, Instances: d.Instances, Workflows: workflows, Operator: d.Operator}
 	server.Replayer = &replay.Replayer{
-		Memory: s.Memory, Traces: s.Traces, Roster: d.Instances, Pool: d.Pool, Workflows: workflows, Credentials: credentials,
+		Memory: s.Memory, Traces: s.Traces, Instances: d.Instances, Pool: d.Pool, Workflows: workflows, Credentials: credentials,
 	}
 	a.closers.Add(server)
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, server)

@@ -55,7 +55,7 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 
 // quarantine returns the quarantine of an agent (nil when there is none).
 func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
-	d, out := o.Roster.Desired().Quarantine(agent)
+	d, out := o.Instances.Desired().Quarantine(agent)
 	if !out {
 		return nil
 	}
@@ -64,9 +64,9 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 
 // instance returns a registered instance with its desired state.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
-	shown, desire := instancewire.InstanceToProto(in), o.Roster.Desired().Get(in.Key())
+	shown, desire := instancewire.InstanceToProto(in), o.Instances.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desired(desire.Want), desire.Reason
-	shown.Missing = o.Roster.IsMissing(in.Key())
+	shown.Missing = o.Instances.IsMissing(in.Key())
 	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.IdentityError(in)
 	return shown
 }

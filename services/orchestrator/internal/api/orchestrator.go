@@ -32,7 +32,7 @@ type Orchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	Runner    *turn.Runner
 	Traces    *trace.Traces
-	Roster    *instances.Cache
+	Instances    *instances.Cache
 	Workflows *workflow.Set
 	Operator  *operate.Operator
 	Replayer  *replay.Replayer
@@ -59,7 +59,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		Tenant: tenant(stream.Context()), Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
 		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), Above: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
+		Auth: wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
 		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
@@ -146,7 +146,7 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 		}
 		return agents[name]
 	}
-	for _, in := range o.Roster.Instances() {
+	for _, in := range o.Instances.Instances() {
 		a := named(in.Agent)
 		a.Description = in.Description
 		a.Instances++
@@ -160,13 +160,13 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 			a.Workflows = append(a.Workflows, flow.Name)
 		}
 	}
-	for _, d := range o.Roster.Desired().Quarantines() {
+	for _, d := range o.Instances.Desired().Quarantines() {
 		named(d.Key.Agent) // also an agent without instances and workflows
 	}
 	resp := &troupev1.ListAgentsResponse{}
 	for _, a := range agents {
 		a.Quarantine = o.quarantine(a.GetName())
-		a.Ready = int32(o.Roster.Ready(a.GetName()))
+		a.Ready = int32(o.Instances.Ready(a.GetName()))
 		resp.Agents = append(resp.Agents, a)
 	}
 	slices.SortFunc(resp.Agents, func(a, b *troupev1.Agent) int { return cmp.Compare(a.GetName(), b.GetName()) })
@@ -175,7 +175,7 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 
 // ListInstances implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
-	instances := slices.DeleteFunc(o.Roster.Instances(), func(in registry.Instance) bool {
+	instances := slices.DeleteFunc(o.Instances.Instances(), func(in registry.Instance) bool {
 		return req.GetAgent() != "" && req.GetAgent() != in.Agent
 	})
 	statuses := make([]*troupev1.InstanceStatus, len(instances))

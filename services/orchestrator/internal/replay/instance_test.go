@@ -62,11 +62,11 @@ func staffed(t *testing.T) *Replayer {
 	address := working(t)
 	r.Pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.Pool.Close)
-	r.Roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	r.Instances = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	instance := func(agent, id string, state lifecycle.State) registry.Instance {
 		return registry.Instance{ID: id, Agent: agent, Address: address, State: state, Capacity: 1}
 	}
-	r.Roster.Apply(registry.Update{List: &[]registry.Instance{
+	r.Instances.Apply(registry.Update{List: &[]registry.Instance{
 		instance("research", "r1", lifecycle.Ready), instance("research", "r2", lifecycle.Ready), instance("research", "r3", lifecycle.Paused),
 		instance("synthesis", "s1", lifecycle.Ready), instance("coordinator", "c1", lifecycle.Ready),
 	}})

@@ -35,7 +35,7 @@ type Memory interface {
 type Replayer struct {
 	Memory    Memory
 	Traces    trace.Store
-	Roster    *instances.Cache
+	Instances    *instances.Cache
 	Pool      *connection.Pool
 	Workflows *workflow.Set
 
@@ -115,7 +115,7 @@ func (r *Replayer) agentsOf(instance string, was *past, numbers []int) (agents [
 	if instance == "" || len(numbers) == 0 {
 		return nil, nil
 	}
-	known := r.Roster.Instances()
+	known := r.Instances.Instances()
 	var all []string
 	for _, number := range numbers {
 		agent := was.results[number].GetAgent()
@@ -204,7 +204,7 @@ func (r *Replayer) addCredential(ctx context.Context, was *past, step *troupev1.
 
 // step runs a step again at an instance of its agent, or at the named one.
 func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
-	list, _ := r.Roster.List(step.GetAgent())
+	list, _ := r.Instances.List(step.GetAgent())
 	instances := list.Instances
 	refusal := error(failure.Newf(failure.NoWorker, op, "no instance of agent %s is ready", step.GetAgent()))
 	if only != "" {

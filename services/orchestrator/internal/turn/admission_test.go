@@ -36,7 +36,7 @@ func (r *rig) known(t *testing.T, req request.Request) bool {
 // inQueue returns once a request waits in the queue for a permit.
 func inQueue(t *testing.T, r *Runner) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.cfg.Gate.Waiting() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.cfg.Permits.Waiting() == 1 }, patience, time.Millisecond)
 }
 
 // A request that continues or attaches to an existing turn never waits behind new turns.
@@ -52,7 +52,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	working, _, release := rig.held()
 	running := start(t, runner, ask("s2", "r2"))
 	receive(t, working)
-	full := other.cfg.Gate.ForceAdmit("")
+	full := other.cfg.Permits.ForceAdmit("")
 	defer full.Release(false)
 
 	fresh := ask("s3", "r3")
@@ -70,11 +70,11 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := ask(fmt.Sprint("s5-", n), "r6")
-		below.Above = runner.active.OfSession(ask("s2", "r2").Ref()).Trace
+		below.ParentTrace = runner.active.OfSession(ask("s2", "r2").Ref()).Trace
 		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
 	orphaned := ask("s6", "r7")
-	orphaned.Above = ended[0].GetTraceId()
+	orphaned.ParentTrace = ended[0].GetTraceId()
 	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, orphaned)), "the parent has ended")
 
 	release()
@@ -92,7 +92,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 		_, _, left := rig.lost(t, ask("s1", "r1"))
 		rig.leasesRunOut()
 		second := rig.runner(t, "two")
-		defer second.cfg.Gate.ForceAdmit("").Release(false)
+		defer second.cfg.Permits.ForceAdmit("").Release(false)
 		require.Equal(t, completed, resultOf(collect(t, second, ask("s1", "r1"))).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
@@ -100,7 +100,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 		rig := limited(t, 0)
 		_, ref, left := rig.lost(t, ask("s1", "r1"))
 		second := rig.runner(t, "two")
-		defer second.cfg.Gate.ForceAdmit("").Release(false)
+		defer second.cfg.Permits.ForceAdmit("").Release(false)
 		second.adopter.Adopt(t.Context(), ref)
 		require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
 		require.NoError(t, receive(t, left))
@@ -136,11 +136,11 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 	leave[0]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
 	callers(1)
-	require.Equal(t, 1, runner.cfg.Gate.Waiting())
+	require.Equal(t, 1, runner.cfg.Permits.Waiting())
 	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "one request is still queued")
 	leave[1]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
-	require.Eventually(t, func() bool { return runner.cfg.Gate.Waiting() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return runner.cfg.Permits.Waiting() == 0 }, patience, time.Millisecond)
 
 	next := start(t, runner, ask("s4", "r4"))
 	release()
@@ -155,7 +155,7 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 	rig := limited(t, patience)
 	runner := rig.runner(t, "one")
-	full := runner.cfg.Gate.ForceAdmit("")
+	full := runner.cfg.Permits.ForceAdmit("")
 	refused := make(chan error, 1)
 	go func() { refused <- refusal(t, runner, ask("s1", "r1")) }()
 	inQueue(t, runner)
@@ -173,7 +173,7 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	defer release()
 	done := start(t, owner, ask("s1", "r1"))
 	receive(t, working)
-	full := other.cfg.Gate.ForceAdmit("")
+	full := other.cfg.Permits.ForceAdmit("")
 	defer full.Release(false)
 	next := start(t, other, wanting("r2", request.Interrupt))
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
@@ -190,7 +190,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	rig := limited(t, 0)
 	rig.join("research", 4)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	defer other.cfg.Gate.ForceAdmit("").Release(false) // as it is of the owner, by the turn above
+	defer other.cfg.Permits.ForceAdmit("").Release(false) // as it is of the owner, by the turn above
 	const width = 2
 	above := ask("s0", "r0")
 	limits := budget.Open()
@@ -206,7 +206,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 		var running []<-chan []*troupev1.Event
 		below := func(n int) request.Request {
 			req := ask(fmt.Sprint("s-", r.cfg.Owner, n), "r1")
-			req.Above = owner.active.OfSession(above.Ref()).Trace
+			req.ParentTrace = owner.active.OfSession(above.Ref()).Trace
 			return req
 		}
 		for n := range width {

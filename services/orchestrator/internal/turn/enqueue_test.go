@@ -192,7 +192,7 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	stale.meanwhile = func() {
 		release()
 		<-runner.active.OfSession(urgent.Ref()).Done()
-		_, err := runner.admit.Begin(context.WithoutCancel(t.Context()), urgent, runner.cfg.Gate.ForceAdmit("")) // of another caller
+		_, err := runner.admit.Begin(context.WithoutCancel(t.Context()), urgent, runner.cfg.Permits.ForceAdmit("")) // of another caller
 		require.NoError(t, err)
 	}
 	done := start(t, runner, urgent)

@@ -79,7 +79,7 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	reconfigure(t, second, func(c *Config) { c.Traces = trace.New(&poisoned{Store: second.cfg.Traces.Store()}, zap.NewNop()) })
 	require.NotPanics(t, func() { second.adopter.Adopt(t.Context(), ref) })
 	require.Nil(t, second.active.OfTrace(ref))
-	pass, free := second.cfg.Gate.TryAdmit("")
+	pass, free := second.cfg.Permits.TryAdmit("")
 	require.True(t, free)
 	pass.Release(false)
 
@@ -249,7 +249,7 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	_, _, err := store.Claim(t.Context(), trace.Claim{Record: &troupev1.Trace{TraceId: above.Trace, SessionId: whose.Session, Owner: "one"}})
 	require.NoError(t, err)
 	req := ask("s1", "r1")
-	req.Above = above.Trace
+	req.ParentTrace = above.Trace
 	_, ref, _ := rig.lost(t, req)
 	_, err = store.BeginErasure(t.Context(), whose, "admin ann", false)
 	require.NoError(t, err)

@@ -108,8 +108,8 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	g, err := gate.New(limits(b.roster.Capacity()))
 	require.NoError(t, err)
 	b.Runner, err = New(Config{
-		Owner: "one", Timeout: 2 * time.Minute, Memory: worker.memory, Traces: trace.New(store, zap.NewNop()), Gate: g,
-		Roster: b.roster, Dispatcher: dispatcher, Workflows: workflows, Telemetry: telemetry.Discard(),
+		Owner: "one", Timeout: 2 * time.Minute, Memory: worker.memory, Traces: trace.New(store, zap.NewNop()), Permits: g,
+		Instances: b.roster, Dispatcher: dispatcher, Workflows: workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	b.close = func() {

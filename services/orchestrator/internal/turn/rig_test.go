@@ -103,8 +103,8 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	limits, err := gate.New(r.limits)
 	require.NoError(t, err)
 	runner, err := New(Config{
-		Gate: limits, Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
-		Roster: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, r.wait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
+		Permits: limits, Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
+		Instances: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, r.wait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

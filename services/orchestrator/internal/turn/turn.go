@@ -55,10 +55,10 @@ type Config struct {
 	Timeout    time.Duration // of a turn whose request and workflow name none
 	Memory     admit.Memory
 	Traces     *trace.Traces
-	Roster     *instances.Cache
+	Instances  *instances.Cache
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
-	Gate       *admission.Controller // gives permits to new turns; Close closes it
+	Permits    *admission.Controller // gives permits to new turns; Close closes it
 	Telemetry  *telemetry.Telemetry
 
 	// Credentials are what workers show to the memory service (nil means that the mesh has no identities).
@@ -88,7 +88,7 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	steps, err := step.New(step.Config{
-		Owner: cfg.Owner, CancelDescendants: r.cancelDescendants, Roster: cfg.Roster, Dispatcher: cfg.Dispatcher,
+		Owner: cfg.Owner, CancelDescendants: r.cancelDescendants, Instances: cfg.Instances, Dispatcher: cfg.Dispatcher,
 		Workflows: cfg.Workflows, Credentials: cfg.Credentials, Telemetry: cfg.Telemetry,
 	})
 	if err != nil {
@@ -96,19 +96,19 @@ func New(cfg Config) (*Runner, error) {
 	}
 	driver := run.New(run.Config{
 		Memory: cfg.Memory, Renewal: cfg.renewal, Publisher: publisher, Closer: closer, Steps: steps,
-		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Roster.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
+		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Instances.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
 	})
 	decider := &decide.Decider{
-		Memory: cfg.Memory, Traces: cfg.Traces, Roster: cfg.Roster, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubt(),
+		Memory: cfg.Memory, Traces: cfg.Traces, Instances: cfg.Instances, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubt(),
 	}
 	if r.admit, err = admit.New(admit.Config{
 		Timeout: cfg.Timeout, Traces: cfg.Traces, Decider: decider,
-		Gate: cfg.Gate, Active: r.active, Drain: r.drain, Driver: driver, Closer: closer, Telemetry: cfg.Telemetry,
+		Permits: cfg.Permits, Active: r.active, Drain: r.drain, Driver: driver, Closer: closer, Telemetry: cfg.Telemetry,
 	}); err != nil {
 		return nil, err
 	}
 	r.adopter, err = takeover.New(takeover.Config{
-		Traces: cfg.Traces, Roster: cfg.Roster, Gate: cfg.Gate, Active: r.active, Drain: r.drain,
+		Traces: cfg.Traces, Instances: cfg.Instances, Permits: cfg.Permits, Active: r.active, Drain: r.drain,
 		Memory: cfg.Memory, Decider: decider, Closer: closer, Driver: driver, Telemetry: cfg.Telemetry,
 	})
 	return r, err
@@ -158,5 +158,5 @@ func (r *Runner) Maintain(ctx context.Context) { r.adopter.Maintain(ctx) }
 // leases are released, and another orchestrator takes them over. It returns when none runs. It may be
 // called again.
 func (r *Runner) Close(ctx context.Context) {
-	r.drain.Close(ctx, func() { r.cfg.Gate.Close(active.ErrStopping) })
+	r.drain.Close(ctx, func() { r.cfg.Permits.Close(active.ErrStopping) })
 }

@@ -42,7 +42,7 @@ type Config struct {
 	Timeout   time.Duration // of a turn whose request and workflow name none
 	Traces    *trace.Traces
 	Decider   *decide.Decider
-	Gate      *admission.Controller
+	Permits   *admission.Controller
 	Active    *active.Table
 	Drain     *active.Drain
 	Driver    *run.Driver

@@ -100,8 +100,8 @@ func (a *Admitter) toRun(req request.Request, decided decide.Admission, begun me
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.Begun{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Said:  assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
-		Rerun: decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
+		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
+		Rerun:        decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
 	}
 }
 

@@ -24,29 +24,29 @@ const maxLookups = 64
 func (a *Admitter) acquirePermit(
 	ctx, waiting context.Context, until time.Time, req request.Request, foundBusy bool,
 ) (*admission.Permit, memory.Begun, error) {
-	parent := trace.Ref{Tenant: req.Tenant, Trace: req.Above}
+	parent := trace.Ref{Tenant: req.Tenant, Trace: req.ParentTrace}
 	fanOut, isChild := a.fanOutHere(parent)
 	if !isChild {
-		if permit, ok := a.Gate.TryAdmit(req.Tenant); ok {
+		if permit, ok := a.Permits.TryAdmit(req.Tenant); ok {
 			return permit, memory.Begun{}, nil
 		}
 	}
 	_, inDoubt := a.Decider.InDoubt.Peek(req.TurnID())
 	if inDoubt || foundBusy || a.Active.OfSession(req.Ref()) != nil { // it is that turn, or the session is busy
-		return a.Gate.ForceAdmit(req.Tenant), memory.Begun{}, nil
+		return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
 	}
 	if !isChild {
 		fanOut, isChild = a.fanOutElsewhere(ctx, parent)
 	}
 	var fanOutErr error
 	if isChild {
-		permit, err := a.Gate.AdmitChild(req.Tenant, req.Above, fanOut)
+		permit, err := a.Permits.AdmitChild(req.Tenant, req.ParentTrace, fanOut)
 		if err == nil {
 			return permit, memory.Begun{}, nil
 		}
 		fanOutErr = err
 	} else if req.IsAnswer() {
-		return a.Gate.ForceAdmit(req.Tenant), memory.Begun{}, nil
+		return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
 	}
 	select {
 	case a.lookups <- struct{}{}:
@@ -56,14 +56,14 @@ func (a *Admitter) acquirePermit(
 		case err != nil || begun.Status != "":
 			return nil, begun, err
 		case abandoned, a.waitsForOther(ctx, req):
-			return a.Gate.ForceAdmit(req.Tenant), memory.Begun{}, nil
+			return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
 		}
 	default: // a known turn is found when the request is repeated
 	}
 	if fanOutErr != nil {
 		return nil, memory.Begun{}, fanOutErr
 	}
-	permit, err := a.Gate.Admit(waiting, req.Tenant, until)
+	permit, err := a.Permits.Admit(waiting, req.Tenant, until)
 	return permit, memory.Begun{}, err
 }
 

@@ -20,7 +20,7 @@ import (
 
 // Services are what the assignments of all turns use.
 type Services struct {
-	Roster      *instances.Cache
+	Instances   *instances.Cache
 	Workflows   *workflow.Set
 	Credentials *turncred.Authority // for calls to the memory service (nil means that the mesh has no identities)
 	Audit       *audit.Log
@@ -29,7 +29,7 @@ type Services struct {
 // Turn is what all assignments of one turn share.
 type Turn struct {
 	Services
-	Asked        request.Request
+	Request      request.Request
 	Turn         session.Turn
 	Flow         *workflow.Workflow
 	Lease        *lease.Lease
@@ -64,8 +64,8 @@ func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
 
 // Attempt is one attempt at a step.
 type Attempt struct {
-	Task  cursor.Task
-	Said  Conversation
-	At    publish.Position
-	Share Share
+	Task         cursor.Task
+	Conversation Conversation
+	At           publish.Position
+	Share        Share
 }

@@ -21,7 +21,7 @@ func (t *Turn) Avoided(a Attempt, lost []registry.Instance) []registry.Instance 
 		slices.ContainsFunc(lost, func(in registry.Instance) bool { return in.ID != lost[0].ID }) {
 		return lost
 	}
-	known := slices.DeleteFunc(t.Roster.Instances(), func(in registry.Instance) bool { return in.Agent != a.At.Agent })
+	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.At.Agent })
 	if !slices.ContainsFunc(known, func(in registry.Instance) bool { return in.ID != lost[0].ID && in.State == lifecycle.Ready }) {
 		return lost
 	}

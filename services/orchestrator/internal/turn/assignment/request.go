@@ -25,36 +25,36 @@ import (
 // maxDescription is how many characters of an agent's description a planner gets.
 const maxDescription = 500
 
-// Request is what an instance is sent for an attempt.
-func (t *Turn) Request(work context.Context, a Attempt) (*troupev1.ExecuteStepRequest, error) {
+// StepRequest is what an instance is sent for an attempt.
+func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteStepRequest, error) {
 	step := a.Task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
-		TraceId: t.Turn.Trace, Tenant: t.Asked.Tenant, SessionId: t.Asked.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
+		TraceId: t.Turn.Trace, Tenant: t.Request.Tenant, SessionId: t.Request.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
 		Step: int32(a.At.Number), Attempt: int32(a.At.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
-		History: wire.MessagesToProto(a.Said.History), BaseSequence: a.Said.Base, Last: step.End, Silent: a.Task.IsBranch(),
-		Auth: wire.AuthToProto(t.Asked.Auth), UserId: t.Asked.User,
-		OriginTurnId: t.Turn.Origin, Profile: t.Asked.Profile, Metadata: t.Asked.Metadata, RequestId: t.Asked.RequestID,
+		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.Base, Last: step.End, Silent: a.Task.IsBranch(),
+		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
+		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
 		RootTraceId: t.Events.Root(), Budget: t.allotment(a), Recorded: t.JournalsKept,
 	}
 	if a.At.Number == publish.AnsweredStep(t.Turn) {
 		req.Answers = wire.AnswersToProto(t.Turn.Answers)
 	}
 	for _, number := range a.Task.Prior {
-		req.Prior = append(req.Prior, wire.ResultToProto(a.Said.Results[number-1]))
+		req.Prior = append(req.Prior, wire.ResultToProto(a.Conversation.Results[number-1]))
 	}
 	for _, name := range step.Routes {
 		req.Routes = append(req.Routes, t.Flow.Steps[name].Agent)
 	}
-	t.addTask(work, req, step, a.Said.History)
+	t.addTask(work, req, step, a.Conversation.History)
 	return req, t.issueCredential(work, req)
 }
 
 // addTask says in a request what the step is asked to do (contract OC-28).
 func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, step workflow.Step, history []conversation.Message) {
-	req.Goal = goal(t.Asked.Text, history)
+	req.Goal = goal(t.Request.Text, history)
 	req.Task = cmp.Or(step.Task, req.GetGoal())
 	req.ExpectedOutput, req.Constraints = step.Expects, step.Constraints
-	req.Priority, req.Tags = t.Asked.Priority, t.Asked.Tags
+	req.Priority, req.Tags = t.Request.Priority, t.Request.Tags
 	if deadline, ok := work.Deadline(); ok {
 		if left := time.Until(deadline); left > 0 { // else the call will not begin
 			req.Timeout = durationpb.New(left)
@@ -91,7 +91,7 @@ func goal(text string, history []conversation.Message) string {
 
 // Inquiry is what the routing authority gets to see of the turn for a step.
 func (t *Turn) Inquiry(step workflow.Step) selection.Request {
-	return Inquiry(t.Asked, t.Turn.Trace, step)
+	return Inquiry(t.Request, t.Turn.Trace, step)
 }
 
 // Inquiry is what the routing authority gets to see of a turn for each of its decisions (contract OC-14).
@@ -125,15 +125,15 @@ func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
 func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := work.Deadline()
 	req.Credential, err = t.Credentials.Issue(turncred.Turn{
-		Agent: req.GetAgent(), Tenant: t.Asked.Tenant, Session: t.Asked.Session, ID: t.Turn.ID, User: t.Asked.User, Trace: t.Turn.Trace,
+		Agent: req.GetAgent(), Tenant: t.Request.Tenant, Session: t.Request.Session, ID: t.Turn.ID, User: t.Request.User, Trace: t.Turn.Trace,
 		Epoch: req.GetEpoch(), Step: int(req.GetStep()),
 		Root: req.GetRootTraceId(), Level: int(req.GetBudget().GetLevel()), Budget: wire.LimitsFromProto(req.GetBudget()),
 	}, deadline)
 	if req.GetCredential() != "" {
 		t.credential.Do(func() {
 			t.Audit.Record(audit.Entry{
-				Kind: audit.Credential, Actor: string(identity.Orchestrator), Action: "issue", Object: t.Asked.Session, Result: "ok",
-				Facts: map[string]string{"tenant": t.Asked.Tenant, "turn": t.Turn.ID, "trace": t.Turn.Trace, "agent": req.GetAgent()},
+				Kind: audit.Credential, Actor: string(identity.Orchestrator), Action: "issue", Object: t.Request.Session, Result: "ok",
+				Facts: map[string]string{"tenant": t.Request.Tenant, "turn": t.Turn.ID, "trace": t.Turn.Trace, "agent": req.GetAgent()},
 			})
 		})
 	}

@@ -34,7 +34,7 @@ const op = "turn.Orchestrate"
 type Decider struct {
 	Memory    Memory
 	Traces    *trace.Traces
-	Roster    *instances.Cache
+	Instances *instances.Cache
 	Workflows *workflow.Set
 	InDoubt   *InDoubt
 }

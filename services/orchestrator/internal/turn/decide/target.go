@@ -27,9 +27,9 @@ func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
 		return flow, flow.Name, nil
 	case target == "":
 		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
-	case d.Roster.Knows(target) || d.Workflows.UsesAgent(target):
+	case d.Instances.Knows(target) || d.Workflows.UsesAgent(target):
 		return workflow.Single(target), target, nil
-	case !d.Roster.IsFilled():
+	case !d.Instances.IsFilled():
 		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
 	default:
 		return workflow.Single(""), "", failure.Newf(failure.NotFound, op,

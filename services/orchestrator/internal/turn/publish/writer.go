@@ -123,7 +123,7 @@ func (p *Publisher) claim(t Turn) trace.Claim {
 		Tenant: t.Request.Tenant, Record: p.record(t),
 		Terms: trace.Terms{
 			User: t.Request.User, Fingerprint: t.Fingerprint, TurnEpoch: t.Turn.Epoch, Timeout: t.Timeout,
-			Credentials: t.Credentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Parent: t.Request.Above,
+			Credentials: t.Credentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Parent: t.Request.ParentTrace,
 		},
 	}
 }

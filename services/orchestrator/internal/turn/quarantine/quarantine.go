@@ -24,11 +24,11 @@ func (e *Error) Error() string { return e.why.Error() }
 func (e *Error) Unwrap() error { return e.why }
 
 // Watch returns a context for a step that ends when its agent is quarantined. The caller calls done.
-func Watch(work context.Context, roster *instances.Cache, agent string) (_ context.Context, done func()) {
+func Watch(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {
 	work, cancel := context.WithCancelCause(work)
-	begun := roster.Desired().QuarantineBegun(agent)
+	begun := cache.Desired().QuarantineBegun(agent)
 	end := func() {
-		if d, out := roster.Desired().Quarantine(agent); out {
+		if d, out := cache.Desired().Quarantine(agent); out {
 			cancel(&Error{agent, d.Refusal("turn")})
 		}
 	}

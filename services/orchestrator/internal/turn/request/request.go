@@ -27,22 +27,22 @@ const (
 
 // Request is one user input. It has as many fields as the message of the API that it carries.
 type Request struct {
-	Tenant    string
-	Session   string
-	User      string // who owns the session (empty means no user)
-	RequestID string
-	Text      string
-	Files     []conversation.Attachment // sent with Text, which may then be empty
-	Answers   []execution.Answer        // to pending calls, instead of Text; they continue the turn that asked
-	Target    string                    // workflow or agent (empty means the default workflow, or the target of the turn that is continued)
-	Timeout   time.Duration             // of the turn (0 means the workflow's, or else the runner's)
-	OnBusy    OnBusy
-	From      From             // an earlier trace to resume or to fork
-	Parent    *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
-	Auth      execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
-	Above     string           // trace of the turn that waits for this one (empty means none)
-	Budget    *budget.Limits   // lowers what the workflow allows (nil means that it does not)
-	Labels                     // for agents and tools
+	Tenant      string
+	Session     string
+	User        string // who owns the session (empty means no user)
+	RequestID   string
+	Text        string
+	Files       []conversation.Attachment // sent with Text, which may then be empty
+	Answers     []execution.Answer        // to pending calls, instead of Text; they continue the turn that asked
+	Target      string                    // workflow or agent (empty means the default workflow, or the target of the turn that is continued)
+	Timeout     time.Duration             // of the turn (0 means the workflow's, or else the runner's)
+	OnBusy      OnBusy
+	From        From             // an earlier trace to resume or to fork
+	Parent      *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
+	Auth        execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
+	ParentTrace string           // trace of the turn that waits for this one (empty means none)
+	Budget      *budget.Limits   // lowers what the workflow allows (nil means that it does not)
+	Labels                       // for agents and tools
 }
 
 // Ref names the session of the request.

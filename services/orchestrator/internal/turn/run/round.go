@@ -19,7 +19,7 @@ import (
 func (t *Turn) begin(work, ctx context.Context) (state, error) {
 	t.unwatch = t.events.WatchTime(work, ctx, t.begun.Timeout, t.driver.Telemetry)
 	err := t.decide(func() (err error) {
-		t.course, err = cursor.New(t.begun.Flow, t.said.History, t.chooser(ctx))
+		t.cursor, err = cursor.New(t.begun.Flow, t.conversation.History, t.chooser(ctx))
 		return err
 	})
 	return t.checked(err)
@@ -31,7 +31,7 @@ func (t *Turn) runRound(work, ctx context.Context) (state, error) {
 	if err != nil {
 		return stopping, err
 	}
-	if err := t.decide(func() error { return t.course.Advance(results) }); err != nil {
+	if err := t.decide(func() error { return t.cursor.Advance(results) }); err != nil {
 		return stopping, err
 	}
 	if err := t.storeFailures(work, results); err != nil {
@@ -45,17 +45,17 @@ func (t *Turn) checked(err error) (state, error) {
 	if err != nil {
 		return stopping, err
 	}
-	if err := checkWorkflow(t.begun, len(t.said.Results), t.course.Round()); err != nil || len(t.course.Round()) == 0 {
+	if err := checkWorkflow(t.begun, len(t.conversation.Results), t.cursor.Round()); err != nil || len(t.cursor.Round()) == 0 {
 		return stopping, err
 	}
 	return running, nil
 }
 
-// decide has the routing authority decide, and notes how long that took. A course has no clock.
+// decide has the routing authority decide, and notes how long that took: a cursor has no clock.
 func (t *Turn) decide(what func() error) error {
 	began := time.Now()
 	err := what()
-	t.deciding = time.Since(began)
+	t.decisionTime = time.Since(began)
 	return err
 }
 
@@ -72,7 +72,7 @@ func (t *Turn) storeFailures(work context.Context, round []execution.Result) err
 // round has the steps of a round done, except those that an earlier owner has finished, and returns
 // their results in order.
 func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
-	tasks := t.course.Round()
+	tasks := t.cursor.Round()
 	var open []cursor.Task
 	for i, recovered := range cursor.PriorResults(tasks, t.recovered(), t.reached()) {
 		task := tasks[i]
@@ -81,29 +81,29 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 			continue
 		}
 		if t.events.Prior().NeedsEnd(task.Number) {
-			if err := errors.Join(t.events.Decision(ctx, task, t.deciding), t.events.Prior().Recovered(ctx, *recovered)); err != nil {
+			if err := errors.Join(t.events.Decision(ctx, task, t.decisionTime), t.events.Prior().Recovered(ctx, *recovered)); err != nil {
 				return nil, err
 			}
 		}
-		t.said.Add(task, *recovered, t.begun.Turn.Number)
+		t.conversation.Add(task, *recovered, t.begun.Turn.Number)
 	}
 	for _, task := range open {
-		if err := t.events.Decision(ctx, task, t.deciding); err != nil {
+		if err := t.events.Decision(ctx, task, t.decisionTime); err != nil {
 			return nil, err
 		}
 	}
 	if err := t.events.Settle(work); err != nil {
 		return nil, err
 	}
-	results, err := t.steps.Run(work, ctx, t.course, open, t.said)
+	results, err := t.steps.Run(work, ctx, t.cursor, open, t.conversation)
 	if err != nil {
 		return nil, err
 	}
 	for i, task := range open {
-		t.said.Add(task, results[i], t.begun.Turn.Number)
+		t.conversation.Add(task, results[i], t.begun.Turn.Number)
 	}
-	slices.SortFunc(t.said.Results, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
-	return t.said.Results[len(t.said.Results)-len(tasks):], nil
+	slices.SortFunc(t.conversation.Results, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
+	return t.conversation.Results[len(t.conversation.Results)-len(tasks):], nil
 }
 
 // recovered are the results of steps that need not run: an earlier owner saw them committed or failed,

@@ -58,7 +58,7 @@ type Begun struct {
 	Turn         session.Turn
 	Target       string
 	Flow         *workflow.Workflow
-	Said         assignment.Conversation // the window of the session, before any step
+	Conversation assignment.Conversation // the window of the session, before any step
 	Rerun        map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
 	JournalsKept bool                    // the memory service keeps what the steps do, for a replay
 	Permit       *admission.Permit       // Start ends it with the turn
@@ -117,11 +117,11 @@ type Turn struct {
 	events *publish.Writer
 	steps  *step.Turn
 
-	course   *cursor.Cursor
-	said     assignment.Conversation
-	deciding time.Duration // that the last decision about the next steps took
-	err      error         // why there is no answer
-	unwatch  func()        // ends the warning about time
+	cursor       *cursor.Cursor
+	conversation assignment.Conversation
+	decisionTime time.Duration // that the last decision about the next steps took
+	err          error         // why there is no answer
+	unwatch      func()        // ends the warning about time
 }
 
 // open opens the trace.
@@ -135,9 +135,9 @@ func (t *Turn) open(ctx context.Context) (err error) {
 	}, b.Turn.Attempt > 1)
 	if err == nil {
 		t.steps = t.driver.Steps.With(&assignment.Turn{
-			Asked: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, JournalsKept: b.JournalsKept,
+			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, JournalsKept: b.JournalsKept,
 		}, t.events, b.Turn.Attempt > 1)
-		t.said = b.Said
+		t.conversation = b.Conversation
 		return nil
 	}
 	err = fmt.Errorf("open trace %s: %w", b.Turn.Trace, err)

@@ -51,7 +51,7 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 // close closes the turn and its trace, with an answer or without.
 func (t *Turn) close(work, ctx context.Context) (state, error) {
 	b := t.begun
-	outcome := conclude.Outcome{Results: t.said.Results, History: t.said.History, Err: t.err, As: session.OutcomeFailed}
+	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, As: session.OutcomeFailed}
 	if failure.Is(context.Cause(work), failure.UserCancelled) {
 		outcome.As = session.OutcomeCancelled
 	}

@@ -40,9 +40,9 @@ type attempt struct {
 
 // newAttempt begins a step. After a takeover it is unknown whether an earlier owner began the next
 // steps too, so they may have journals, as every step has beyond its first attempt.
-func (t *Turn) newAttempt(task cursor.Task, said assignment.Conversation) *attempt {
+func (t *Turn) newAttempt(task cursor.Task, conversation assignment.Conversation) *attempt {
 	a := &attempt{began: time.Now(), Attempt: assignment.Attempt{
-		Task: task, Said: said, At: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
+		Task: task, Conversation: conversation, At: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
 	}}
 	if t.Resumed {
 		a.At.Attempt = max(2, t.Events.Prior().Attempt(task.Number)+1)
@@ -60,15 +60,15 @@ func (a *attempt) next() {
 func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer panics.Recover("turn", &err)
 	step := a.Task.Decision.Step
-	work, done := quarantine.Watch(work, t.svc.Roster, a.At.Agent)
+	work, done := quarantine.Watch(work, t.svc.Instances, a.At.Agent)
 	defer done()
 	for {
-		req, err := t.given.Request(work, a.Attempt)
+		req, err := t.assignment.StepRequest(work, a.Attempt)
 		if err != nil {
 			return err
 		}
-		instances := t.svc.Dispatcher.WithPolicy(t.given.Policy(a.At.Number, step.Instances)).WithRequest(t.given.Inquiry(step))
-		result, err := instances.Execute(work, req, t.given.Avoided(a.Attempt, lostInstances(a.losses)), t.handler(ctx, a))
+		instances := t.svc.Dispatcher.WithPolicy(t.assignment.Policy(a.At.Number, step.Instances)).WithRequest(t.assignment.Inquiry(step))
+		result, err := instances.Execute(work, req, t.assignment.Avoided(a.Attempt, lostInstances(a.losses)), t.handler(ctx, a))
 		if err := t.noteViolation(ctx, a, result, err); err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispat
 	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		var allowed *troupev1.AllowedTools
 		var failed error
-		decision, allowed, failed = t.given.ChooseTools(t.svc.Dispatcher.Authority(), step, in)
+		decision, allowed, failed = t.assignment.ChooseTools(t.svc.Dispatcher.Authority(), step, in)
 		if failed != nil {
 			if err := publish(); err != nil {
 				return nil, err

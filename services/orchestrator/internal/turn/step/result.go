@@ -48,7 +48,7 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	step := a.Task.Decision.Step
 	ends := step.End || result.GetInputRequired() || result.GetStopped()
-	committed := a.Said.Base
+	committed := a.Conversation.Base
 	if ends {
 		committed++ // the answer is one more message
 	}

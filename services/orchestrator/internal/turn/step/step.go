@@ -28,7 +28,7 @@ type Config struct {
 	// CancelDescendants asks the turns below a turn to end as cancelled, and does not wait.
 	CancelDescendants func(context.Context, Descendants) error
 
-	Roster      *instances.Cache
+	Instances   *instances.Cache
 	Dispatcher  *dispatch.Dispatcher
 	Workflows   *workflow.Set
 	Credentials *turncred.Authority // for calls to the memory service (nil means that the mesh has no identities)
@@ -60,15 +60,15 @@ type Turn struct {
 	// begun that step, so its instance looks into the journal.
 	Resumed bool
 
-	given *assignment.Turn
-	svc   *Services
+	assignment *assignment.Turn
+	svc        *Services
 }
 
 // With returns the steps of a turn.
 func (s *Services) With(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
-	given.Services = assignment.Services{Roster: s.Roster, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
+	given.Services = assignment.Services{Instances: s.Instances, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
 	given.Events = events
-	return &Turn{Events: events, Resumed: resumed, given: given, svc: s}
+	return &Turn{Events: events, Resumed: resumed, assignment: given, svc: s}
 }
 
 // Run has the open steps of a round done, and returns their results in the order of the tasks. An error
@@ -77,15 +77,15 @@ func (s *Services) With(given *assignment.Turn, events *publish.Writer, resumed 
 // All steps of a round share one epoch, so a lost attempt cannot be fenced while the others run. When
 // they have ended, the turn is reclaimed once, and the steps that were not committed go to other
 // instances.
-func (t *Turn) Run(work, ctx context.Context, course *cursor.Cursor, tasks []cursor.Task, said assignment.Conversation) ([]execution.Result, error) {
+func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.Task, conversation assignment.Conversation) ([]execution.Result, error) {
 	all := make([]*attempt, len(tasks))
 	for i, task := range tasks {
-		all[i] = t.newAttempt(task, said)
+		all[i] = t.newAttempt(task, conversation)
 	}
 	t.Resumed = t.Resumed && len(tasks) == 0
 	for open := all; len(open) > 0; {
 		t.allot(open)
-		if err := t.runAtOnce(work, ctx, course, open); err != nil {
+		if err := t.runAtOnce(work, ctx, c, open); err != nil {
 			return nil, t.fenceQuarantined(work, open, err)
 		}
 		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lost == nil })
@@ -106,7 +106,7 @@ func (t *Turn) Run(work, ctx context.Context, course *cursor.Cursor, tasks []cur
 
 // runAtOnce runs attempts side by side, and returns when none runs any more. When one fails in a way
 // that the turn does not survive, the others are stopped.
-func (t *Turn) runAtOnce(work, ctx context.Context, course *cursor.Cursor, open []*attempt) error {
+func (t *Turn) runAtOnce(work, ctx context.Context, c *cursor.Cursor, open []*attempt) error {
 	if len(open) == 1 {
 		return t.execute(work, ctx, open[0])
 	}
@@ -118,7 +118,7 @@ func (t *Turn) runAtOnce(work, ctx context.Context, course *cursor.Cursor, open 
 			panics.Guard("turn", abort, func() {
 				err := t.execute(round, ctx, a)
 				if err == nil && a.lost == nil {
-					err = course.TurnError(a.Task, a.result)
+					err = c.TurnError(a.Task, a.result)
 				}
 				if err != nil {
 					abort(err)
@@ -154,9 +154,9 @@ func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 	for _, a := range lost {
 		steps[a.At.Number] = true
 	}
-	before := t.given.Lease.Epoch()
-	committed, err := t.given.Lease.Reclaim(work, steps)
-	if epoch := t.given.Lease.Epoch(); epoch != before {
+	before := t.assignment.Lease.Epoch()
+	committed, err := t.assignment.Lease.Reclaim(work, steps)
+	if epoch := t.assignment.Lease.Epoch(); epoch != before {
 		t.Events.Events().SetTurnEpoch(epoch)
 	}
 	return committed, err
@@ -168,7 +168,7 @@ func (t *Turn) allot(open []*attempt) {
 	for _, a := range open {
 		steps = append(steps, a.At.Number)
 	}
-	for i, share := range t.given.Allot(steps) {
+	for i, share := range t.assignment.Allot(steps) {
 		open[i].Share = share
 	}
 }

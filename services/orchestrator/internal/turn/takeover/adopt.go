@@ -98,7 +98,7 @@ func (a *Adopter) takeOver(
 	}
 	req.Files = admit.Attachments(begun)
 	rerun := a.Decider.FailedSteps(within, req)
-	permit, started := a.Gate.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
+	permit, started := a.Permits.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
 	defer func() {
 		if !started {
 			permit.Release(false)
@@ -106,8 +106,8 @@ func (a *Adopter) takeOver(
 	}()
 	err = a.Driver.Start(context.WithoutCancel(ctx), run.Begun{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Said:  assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
-		Rerun: rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
+		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
+		Rerun:        rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, Left: found.Left,
 		Takeover: takeoverOf(found),
 	})
@@ -132,7 +132,7 @@ func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (decide.Admissi
 	record := found.Record
 	req := request.Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
-		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Above: found.Terms.Parent,
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), ParentTrace: found.Terms.Parent,
 		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
 	}
 	decided := a.Decider.WithTarget(memory.Begin{

@@ -31,8 +31,8 @@ const (
 // Config is what an Adopter works with.
 type Config struct {
 	Traces    *trace.Traces
-	Roster    *instances.Cache
-	Gate      *admission.Controller
+	Instances *instances.Cache
+	Permits   *admission.Controller
 	Active    *active.Table
 	Drain     *active.Drain
 	Memory    lease.Memory
@@ -72,7 +72,7 @@ func (a *Adopter) Maintain(ctx context.Context) {
 			return
 		}
 		take := cap(slots) - len(slots)
-		if a.Drain.IsClosing() || !a.Roster.IsFilled() {
+		if a.Drain.IsClosing() || !a.Instances.IsFilled() {
 			take = 0 // it does not know yet which agents there are
 		}
 		orphans := a.beat(ctx, take)
