@@ -32,7 +32,7 @@ type Orchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	Runner    *turn.Runner
 	Traces    *trace.Traces
-	Instances    *instances.Cache
+	Instances *instances.Cache
 	Workflows *workflow.Set
 	Operator  *operate.Operator
 	Replayer  *replay.Replayer

@@ -35,7 +35,7 @@ type Memory interface {
 type Replayer struct {
 	Memory    Memory
 	Traces    trace.Store
-	Instances    *instances.Cache
+	Instances *instances.Cache
 	Pool      *connection.Pool
 	Workflows *workflow.Set
 
