@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// states of the transitions so far, in order.
-func story(t *testing.T, i *Instance) (all []State) {
+// checkHistory checks that the transitions are complete and in order, and returns their states.
+func checkHistory(t *testing.T, i *Instance) (all []State) {
 	t.Helper()
 	transitions, status, _, err := i.Transitions(0)
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func story(t *testing.T, i *Instance) (all []State) {
 
 // Req: LC-2, LC-6, LC-14, LC-25
 func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
-	ctx := Traced(t.Context(), "0af7651916cd43dd8448eb211c80319c")
+	ctx := ContextWithTrace(t.Context(), "0af7651916cd43dd8448eb211c80319c")
 	i := New(Config{})
 	require.NoError(t, i.Startup(ctx))
 	_, end, err := i.Admit(ctx)
@@ -41,7 +41,7 @@ func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
 	require.NoError(t, i.Pause(ctx, "lunch"))
 	require.NoError(t, i.Resume(ctx, "back"))
 	require.NoError(t, i.Shutdown(ctx, time.Second, "home"))
-	require.Equal(t, []State{Initializing, Ready, Busy, Ready, Paused, Ready, ShuttingDown, Terminated}, story(t, i))
+	require.Equal(t, []State{Initializing, Ready, Busy, Ready, Paused, Ready, ShuttingDown, Terminated}, checkHistory(t, i))
 	transitions, _, _, err := i.Transitions(4)
 	require.NoError(t, err)
 	require.Len(t, transitions, 4)
@@ -52,8 +52,8 @@ func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
 	}
 }
 
-func TestTransitions_AreRememberedUpToALimit(t *testing.T) {
-	i := ready(t, Config{})
+func TestTransitions_RemembersMaxHistory(t *testing.T) {
+	i := newReady(t, Config{})
 	for range 2 * MaxHistory {
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
@@ -71,14 +71,14 @@ func TestTransitions_AreRememberedUpToALimit(t *testing.T) {
 }
 
 // Req: LC-13, LC-24
-func TestStartup_IsTriedAgainWithNothingLeftOfTheTryBefore(t *testing.T) {
+func TestStartup_RetriesAfterStopFreedTheFailedTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for failures := range DefaultMaxRetries + 2 {
 			tries, held := 0, 0
 			i := New(Config{
 				RetryOnFailure: true,
 				Start: func(context.Context) error {
-					require.Zero(t, held, "the try before was freed")
+					require.Zero(t, held, "Stop freed the failed try")
 					tries++
 					held++
 					if tries <= failures {
@@ -92,7 +92,7 @@ func TestStartup_IsTriedAgainWithNothingLeftOfTheTryBefore(t *testing.T) {
 			require.Equal(t, min(failures, DefaultMaxRetries)+1, tries)
 			if failures <= DefaultMaxRetries {
 				require.NoError(t, err)
-				require.Equal(t, []State{Initializing, Ready}, story(t, i))
+				require.Equal(t, []State{Initializing, Ready}, checkHistory(t, i))
 				require.Equal(t, 1, held)
 				require.NoError(t, i.Shutdown(t.Context(), time.Second, ""))
 			}
@@ -104,18 +104,18 @@ func TestStartup_IsTriedAgainWithNothingLeftOfTheTryBefore(t *testing.T) {
 			return errors.New("still there")
 		}})
 		require.ErrorContains(t, i.Startup(t.Context()), "once")
-		require.Equal(t, 1, tries, "nothing is built upon what is half freed")
+		require.Equal(t, 1, tries, "no try builds on resources that are half freed")
 		require.Equal(t, Terminated, i.Status().State)
 
 		tries = 0
 		i = New(Config{Start: func(context.Context) error { tries++; return errors.New("never") }})
 		require.Error(t, i.Startup(t.Context()))
-		require.Equal(t, 1, tries, "not unless it is asked for")
+		require.Equal(t, 1, tries, "no retry without RetryOnFailure")
 	})
 }
 
 // Req: LC-12, LC-29d
-func TestStartup_AllTriesTogetherAreBoundedByTheShorterTime(t *testing.T) {
+func TestStartup_AllTriesEndWithinTheShorterTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context) error {
 			select {
@@ -140,7 +140,7 @@ func TestStartup_AllTriesTogetherAreBoundedByTheShorterTime(t *testing.T) {
 }
 
 // Req: LC-11
-func TestStartup_KeepsWhatFailedUntilItIsShutDown(t *testing.T) {
+func TestStartup_KeepFailedKeepsResourcesUntilShutdown(t *testing.T) {
 	held := false
 	i := New(Config{
 		KeepFailed: true,
@@ -148,28 +148,28 @@ func TestStartup_KeepsWhatFailedUntilItIsShutDown(t *testing.T) {
 		Stop:       func(context.Context) error { held = false; return nil },
 	})
 	require.Error(t, i.Startup(t.Context()))
-	require.Error(t, i.Startup(t.Context()), "and it is not run again")
+	require.Error(t, i.Startup(t.Context()), "the start is not run again")
 	require.Equal(t, Initializing, i.Status().State)
 	require.True(t, held)
 	_, _, err := i.Admit(t.Context())
 	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
 	require.NoError(t, i.Shutdown(t.Context(), time.Second, ""))
-	require.Equal(t, []State{Initializing, ShuttingDown, Terminated}, story(t, i))
+	require.Equal(t, []State{Initializing, ShuttingDown, Terminated}, checkHistory(t, i))
 	require.False(t, held)
 }
 
 // Req: LC-28
-func TestAdmit_AFatalFailureEndsTheInstanceAndNoOther(t *testing.T) {
+func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for mode, want := range map[failure.Mode]State{
 			failure.ResourceAPI: Ready, failure.AgentLogic: Ready, failure.AgentContract: Ready,
 			failure.SystemCrash: Terminated, failure.SystemOOM: Terminated,
 		} {
-			i := ready(t, Config{})
+			i := newReady(t, Config{})
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			end(failure.New(mode, "test", "broken"))
-			_, next, err := i.Admit(t.Context()) // at once
+			_, next, err := i.Admit(t.Context()) // before the shutdown has run
 			if want == Terminated {
 				require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 			} else {
@@ -179,48 +179,48 @@ func TestAdmit_AFatalFailureEndsTheInstanceAndNoOther(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, want, i.Status().State, "%s", mode)
 			if want == Terminated {
-				require.NotContains(t, story(t, i)[3:], Ready, "a broken process takes no step")
+				require.NotContains(t, checkHistory(t, i)[3:], Ready, "a broken process takes no step")
 			}
 			require.EqualValues(t, 1, i.Metrics().FailedRequests)
 		}
 	})
 }
 
-func TestAdmit_TakesNoStepsWhileTheLeaseIsGone(t *testing.T) {
-	i := ready(t, Config{})
+func TestAdmit_RejectsStepsWhileTheLeaseIsExpired(t *testing.T) {
+	i := newReady(t, Config{})
 	_, running, err := i.Admit(t.Context())
 	require.NoError(t, err)
-	for lease, taken := range map[Lease]bool{LeaseNone: true, LeaseOK: true, LeaseUnknown: true, LeaseExpired: false} {
+	for lease, admitted := range map[Lease]bool{LeaseNone: true, LeaseOK: true, LeaseUnknown: true, LeaseExpired: false} {
 		i.SetLease(lease)
 		require.Equal(t, lease, i.Status().Lease)
 		_, end, err := i.Admit(t.Context())
-		if taken {
+		if admitted {
 			require.NoError(t, err)
 			end(nil)
 		} else {
 			require.True(t, failure.Is(err, failure.InstancePaused), "%v", err)
 		}
 	}
-	require.Equal(t, Busy, i.Status().State, "what runs goes on")
+	require.Equal(t, Busy, i.Status().State, "running steps continue")
 	running(nil)
 	require.Equal(t, Ready, i.Status().State)
 }
 
 // Req: LC-19, LC-29c
-func TestShutdown_EndsWithinItsDeadlineAndASecond(t *testing.T) {
+func TestShutdown_EndsWithinDrainAndASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forever := make(chan struct{})
 		hang := func(context.Context) error { <-forever; return nil }
 		for _, drain := range []time.Duration{0, time.Second, 20 * time.Second} {
-			i := ready(t, Config{Leave: hang, Stop: hang})
-			_, end, err := i.Admit(t.Context()) // a step that does not heed its cancellation
+			i := newReady(t, Config{Leave: hang, Stop: hang})
+			_, end, err := i.Admit(t.Context()) // a step that ignores its cancellation
 			require.NoError(t, err)
 			began := time.Now()
 			require.Error(t, i.Shutdown(t.Context(), drain, ""))
 			require.LessOrEqual(t, time.Since(began), drain+time.Second)
 			require.Equal(t, Terminated, i.Status().State)
 			end(nil)
-			require.Equal(t, Terminated, i.Status().State, "the end of a step revives nothing")
+			require.Equal(t, Terminated, i.Status().State, "the end of a step does not revive the instance")
 		}
 		close(forever)
 	})

@@ -13,7 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func ready(t *testing.T, cfg Config) *Instance {
+// newReady returns an instance in READY.
+func newReady(t *testing.T, cfg Config) *Instance {
 	t.Helper()
 	i := New(cfg)
 	require.NoError(t, i.Startup(t.Context()))
@@ -90,10 +91,10 @@ func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
 	})
 }
 
-// Whoever asks for a start may go away; only the deadline that he gave bounds it (LC-12).
+// The first caller of a start may go away. Only its deadline bounds the start (LC-12).
 //
 // Req: LC-9, LC-12
-func TestStartup_GoesOnWithoutItsFirstCaller(t *testing.T) {
+func TestStartup_ContinuesWithoutItsFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := New(Config{Start: func(ctx context.Context) error {
 			select {
@@ -110,14 +111,14 @@ func TestStartup_GoesOnWithoutItsFirstCaller(t *testing.T) {
 		leave()
 		require.ErrorIs(t, <-first, context.Canceled)
 		require.Equal(t, Initializing, i.Status().State)
-		require.NoError(t, i.Startup(t.Context()), "who joins is not concerned")
+		require.NoError(t, i.Startup(t.Context()), "other callers still join")
 		require.Equal(t, Ready, i.Status().State)
 	})
 }
 
 // Req: LC-3
 func TestTerminated_IsFinal(t *testing.T) {
-	i := ready(t, Config{})
+	i := newReady(t, Config{})
 	require.NoError(t, i.Shutdown(t.Context(), 0, ""))
 	require.True(t, failure.Is(i.Startup(t.Context()), failure.AgentState))
 	require.True(t, failure.Is(i.Pause(t.Context(), ""), failure.AgentState))
@@ -128,11 +129,11 @@ func TestTerminated_IsFinal(t *testing.T) {
 }
 
 // Req: LC-27, LC-28, LC-29a
-func TestAdmit_LetsInAtMostCapacity(t *testing.T) {
-	i := ready(t, Config{Capacity: 3})
+func TestAdmit_AdmitsAtMostCapacity(t *testing.T) {
+	i := newReady(t, Config{Capacity: 3})
 	var mu sync.Mutex
 	var ends []func(error)
-	var refused int
+	var rejected int
 	var wg sync.WaitGroup
 	for range 40 {
 		wg.Go(func() {
@@ -142,13 +143,13 @@ func TestAdmit_LetsInAtMostCapacity(t *testing.T) {
 			if err == nil {
 				ends = append(ends, end)
 			} else if failure.Is(err, failure.InstanceFull) {
-				refused++
+				rejected++
 			}
 		})
 	}
 	wg.Wait()
 	require.Len(t, ends, 3)
-	require.Equal(t, 37, refused)
+	require.Equal(t, 37, rejected)
 	require.Equal(t, Busy, i.Status().State)
 	for n, end := range ends {
 		var err error
@@ -177,7 +178,7 @@ func TestAdmit_BeforeReadyNamesTheStates(t *testing.T) {
 func TestShutdown_DrainsThenCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
-		i := ready(t, Config{
+		i := newReady(t, Config{
 			Leave: func(context.Context) error { order = append(order, "leave"); return nil },
 			Stop:  func(context.Context) error { order = append(order, "stop"); return nil },
 		})
@@ -196,10 +197,10 @@ func TestShutdown_DrainsThenCancels(t *testing.T) {
 	})
 }
 
-func TestShutdown_DrainsAsLongAsStepsMayEnd(t *testing.T) {
+func TestShutdown_DrainingEndsWithTheLastStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		i := ready(t, Config{Stop: func(context.Context) error { <-release; return nil }})
+		i := newReady(t, Config{Stop: func(context.Context) error { <-release; return nil }})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		ended := make(chan error)
@@ -215,17 +216,16 @@ func TestShutdown_DrainsAsLongAsStepsMayEnd(t *testing.T) {
 	})
 }
 
-// Each error is logged with its step, whoever asked for the shutdown and whether or not he
-// waits for the answer.
+// Each error is logged with its phase, even if no caller waits for the answer.
 //
 // Req: LC-17
-func TestShutdown_LogsEachErrorWithItsStep(t *testing.T) {
+func TestShutdown_LogsEachErrorWithItsPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []string
-		i := ready(t, Config{
+		i := newReady(t, Config{
 			Leave: func(context.Context) error { return errors.New("no etcd") },
 			Stop:  func(context.Context) error { panic("oh") },
-			Log:   func(step string, err error) { logged = append(logged, step+": "+err.Error()) },
+			Log:   func(phase string, err error) { logged = append(logged, phase+": "+err.Error()) },
 		})
 		ctx, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
@@ -238,22 +238,22 @@ func TestShutdown_LogsEachErrorWithItsStep(t *testing.T) {
 	})
 }
 
-func TestStartup_LogsEachErrorWithItsStep(t *testing.T) {
+func TestStartup_LogsEachErrorWithItsPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []string
 		i := New(Config{
 			RetryOnFailure: true, MaxRetries: 2,
 			Start: func(context.Context) error { return errors.New("no database") },
-			Log:   func(step string, err error) { logged = append(logged, step+": "+err.Error()) },
+			Log:   func(phase string, err error) { logged = append(logged, phase+": "+err.Error()) },
 		})
 		require.Error(t, i.Startup(t.Context()))
 		require.Equal(t, []string{"start: no database", "start: no database", "start: no database"}, logged)
 	})
 }
 
-func TestShutdown_AShorterDrainShortensTheOneThatRuns(t *testing.T) {
+func TestShutdown_AShorterDrainShortensTheRunningShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
+		i := newReady(t, Config{})
 		ctx, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		go func() { <-ctx.Done(); end(ctx.Err()) }()
@@ -266,23 +266,23 @@ func TestShutdown_AShorterDrainShortensTheOneThatRuns(t *testing.T) {
 }
 
 // Req: LC-17, LC-18, LC-19
-func TestShutdown_EndsWhateverHooksDo(t *testing.T) {
+func TestShutdown_EndsWhenHooksPanicOrHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		i := ready(t, Config{
+		i := newReady(t, Config{
 			Leave: func(context.Context) error { panic("leave") },
 			Stop:  func(context.Context) error { <-release; return nil },
 		})
 		err := i.Shutdown(t.Context(), 0, "")
 		require.ErrorContains(t, err, "panic: leave")
-		require.ErrorContains(t, err, "given up")
+		require.ErrorContains(t, err, "abandoned")
 		require.Equal(t, Terminated, i.Status().State)
 		close(release)
 	})
 }
 
 // Req: LC-20, LC-22
-func TestShutdown_OfAnUnusedInstanceReleasesNothing(t *testing.T) {
+func TestShutdown_BeforeStartupReleasesNothing(t *testing.T) {
 	stops := 0
 	i := New(Config{Stop: func(context.Context) error { stops++; return nil }})
 	require.NoError(t, i.Shutdown(t.Context(), 0, ""))

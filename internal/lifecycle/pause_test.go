@@ -12,9 +12,9 @@ import (
 )
 
 // Req: LC-4
-func TestPause_WaitsForStepsAndResumeOpensAgain(t *testing.T) {
+func TestPause_WaitsForStepsAndResumeReopensAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
+		i := newReady(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		paused := make(chan error)
@@ -33,9 +33,9 @@ func TestPause_WaitsForStepsAndResumeOpensAgain(t *testing.T) {
 	})
 }
 
-func TestPause_PastItsDeadlineAdmissionOpensAgain(t *testing.T) {
+func TestPause_ReopensAdmissionAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
+		i := newReady(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -48,10 +48,10 @@ func TestPause_PastItsDeadlineAdmissionOpensAgain(t *testing.T) {
 	})
 }
 
-// Admission opens again when the last of those who wait has given up.
-func TestPause_IsNotEndedByTheDeadlineOfAnother(t *testing.T) {
+// Admission opens again when the deadline of the last waiting Pause has passed.
+func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
+		i := newReady(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		patient := make(chan error)
@@ -72,11 +72,11 @@ func TestPause_IsNotEndedByTheDeadlineOfAnother(t *testing.T) {
 	})
 }
 
-// What became of a Pause is decided when it happens, not when its caller looks.
-func TestPause_WasReachedThoughResumedBeforeItsCallerLooked(t *testing.T) {
+// The result of a Pause is fixed when the last step ends, not when the caller reads it.
+func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
-			i := ready(t, Config{})
+			i := newReady(t, Config{})
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			paused := make(chan error)
@@ -89,10 +89,10 @@ func TestPause_WasReachedThoughResumedBeforeItsCallerLooked(t *testing.T) {
 	})
 }
 
-// A Pause that was taken back is not revived by the next one.
-func TestPause_TakenBackStaysSo(t *testing.T) {
+// The next Pause does not revive one that a Resume withdrew.
+func TestPause_StaysWithdrawnAfterTheNextPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
+		i := newReady(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		first, second := make(chan error, 1), make(chan error, 1)

@@ -12,37 +12,37 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The walk takes an instance to every state that there is, with every lease, every number of
-// running steps and with and without a pause under way, does everything there that can be
-// done, and compares what happens with the table of guarantees 2.10.
+// The walk brings an instance to every situation: each state, lease and number of running steps, with
+// and without a pending pause. In each it calls every verb, and compares the result with the table of
+// guarantees 2.10.
 
 const (
 	walkCapacity = 2
-	walkWait     = time.Second // of a verb that waits for steps which do not end
+	walkWait     = time.Second // timeout of a verb that waits for steps that do not end
 )
 
-// place is where an instance stands.
-type place struct {
-	state   State
-	flight  int
-	pausing bool
-	lease   Lease
+// situation is the part of a status that decides what a verb does.
+type situation struct {
+	state    State
+	inFlight int
+	pausing  bool
+	lease    Lease
 }
 
-func places() (all []place) {
+func situations() (all []situation) {
 	for _, lease := range []Lease{LeaseNone, LeaseOK, LeaseUnknown, LeaseExpired} {
 		for _, s := range []State{Uninitialized, Initializing, Ready, Paused, ShuttingDown, Terminated} {
-			all = append(all, place{s, 0, false, lease})
+			all = append(all, situation{s, 0, false, lease})
 		}
 		for flight := 1; flight <= walkCapacity; flight++ {
-			all = append(all, place{Busy, flight, false, lease}, place{Busy, flight, true, lease}, place{ShuttingDown, flight, false, lease})
+			all = append(all, situation{Busy, flight, false, lease}, situation{Busy, flight, true, lease}, situation{ShuttingDown, flight, false, lease})
 		}
 	}
 	return all
 }
 
-// after is where a verb must lead, and with which failure; the table as a function.
-func (p place) after(verb string) (place, failure.Mode) {
+// after returns the situation that a verb must lead to, and the mode of its failure: the table as a function.
+func (p situation) after(verb string) (situation, failure.Mode) {
 	ended := p.state == ShuttingDown || p.state == Terminated
 	switch verb {
 	case "startup":
@@ -52,7 +52,7 @@ func (p place) after(verb string) (place, failure.Mode) {
 		case p.state == Uninitialized:
 			p.state = Ready
 		case p.state == Initializing:
-			return p, failure.AgentTimeout // it joins, and the hook hangs
+			return p, failure.AgentTimeout // it joins a start that hangs
 		}
 	case "step":
 		switch {
@@ -64,17 +64,17 @@ func (p place) after(verb string) (place, failure.Mode) {
 			return p, failure.InstanceDraining
 		case p.lease == LeaseExpired:
 			return p, failure.InstancePaused
-		case p.flight == walkCapacity:
+		case p.inFlight == walkCapacity:
 			return p, failure.InstanceFull
 		}
-		p.state, p.flight = Busy, p.flight+1
+		p.state, p.inFlight = Busy, p.inFlight+1
 	case "end":
-		if p.flight == 0 {
+		if p.inFlight == 0 {
 			return p, failure.Unknown
 		}
-		p.flight--
+		p.inFlight--
 		switch {
-		case p.flight > 0:
+		case p.inFlight > 0:
 		case p.state == ShuttingDown:
 			p.state = Terminated
 		case p.pausing:
@@ -88,7 +88,7 @@ func (p place) after(verb string) (place, failure.Mode) {
 			return p, failure.AgentState
 		case p.state == Ready:
 			p.state = Paused
-		case p.state == Busy: // past the deadline admission is open again, unless another Pause waits
+		case p.state == Busy: // at its deadline admission opens again, unless another Pause waits
 			return p, failure.AgentTimeout
 		}
 	case "resume":
@@ -101,14 +101,14 @@ func (p place) after(verb string) (place, failure.Mode) {
 			p.pausing = false
 		}
 	case "shutdown":
-		p.state, p.flight, p.pausing = Terminated, 0, false
+		p.state, p.inFlight, p.pausing = Terminated, 0, false
 	}
 	return p, failure.Unknown
 }
 
-// bound is how long a verb may take: what waits does so to the deadline of its caller, a
-// shutdown that may not drain a second (I5), and the rest no time at all.
-func (p place) bound(verb string) time.Duration {
+// bound returns how long a verb may take. Verbs that wait take until the deadline of their caller. A
+// shutdown without drain time takes a second (I5), and all others no time at all.
+func (p situation) bound(verb string) time.Duration {
 	switch {
 	case verb == "shutdown":
 		return time.Second
@@ -119,15 +119,15 @@ func (p place) bound(verb string) time.Duration {
 	}
 }
 
-// walker is an instance at a place.
+// walker is an instance in a situation.
 type walker struct {
 	*Instance
-	free chan struct{} // closed: hooks return
+	free chan struct{} // hooks return once it is closed
 	ends []func(error)
 }
 
-// walkTo brings a new instance to a place.
-func walkTo(t *testing.T, p place) *walker {
+// walkTo brings a new instance to a situation.
+func walkTo(t *testing.T, p situation) *walker {
 	t.Helper()
 	w := &walker{free: make(chan struct{})}
 	cfg := Config{Capacity: walkCapacity}
@@ -135,7 +135,7 @@ func walkTo(t *testing.T, p place) *walker {
 	switch {
 	case p.state == Initializing:
 		cfg.Start = hang
-	case p.state == ShuttingDown && p.flight == 0:
+	case p.state == ShuttingDown && p.inFlight == 0:
 		cfg.Stop = hang
 	}
 	w.Instance = New(cfg)
@@ -143,11 +143,11 @@ func walkTo(t *testing.T, p place) *walker {
 		go func() { _ = w.Startup(context.WithoutCancel(t.Context())) }()
 		synctest.Wait()
 	}
-	for range p.flight {
+	for range p.inFlight {
 		ctx, end, err := w.Admit(t.Context())
 		require.NoError(t, err)
 		w.ends = append(w.ends, end)
-		context.AfterFunc(ctx, func() { end(nil) }) // a step heeds its cancellation
+		context.AfterFunc(ctx, func() { end(nil) }) // a step ends when it is cancelled
 	}
 	switch {
 	case p.pausing:
@@ -161,17 +161,17 @@ func walkTo(t *testing.T, p place) *walker {
 	}
 	synctest.Wait()
 	w.SetLease(p.lease)
-	require.Equal(t, p, w.place())
+	require.Equal(t, p, w.situation())
 	return w
 }
 
-func (w *walker) place() place {
+func (w *walker) situation() situation {
 	s := w.Status()
-	return place{s.State, s.InFlight, s.Pausing, s.Lease}
+	return situation{s.State, s.InFlight, s.Pausing, s.Lease}
 }
 
-// do does the verb and returns what came of it.
-func (w *walker) do(ctx context.Context, verb string) (err error) {
+// call calls a verb and returns its error.
+func (w *walker) call(ctx context.Context, verb string) (err error) {
 	switch verb {
 	case "startup":
 		return w.Startup(ctx)
@@ -196,9 +196,9 @@ func (w *walker) do(ctx context.Context, verb string) (err error) {
 }
 
 // Req: LC-1, LC-2, LC-3, LC-4, LC-5, LC-8, LC-20, LC-26, LC-29b
-func TestWalk_EveryVerbInEveryPlaceDoesWhatTheTableSays(t *testing.T) {
+func TestInstance_EveryVerbDoesWhatTheTableSays(t *testing.T) {
 	walked := 0
-	for _, from := range places() {
+	for _, from := range situations() {
 		for _, verb := range []string{"startup", "step", "end", "pause", "resume", "shutdown"} {
 			walked++
 			t.Run(fmt.Sprintf("%+v %s", from, verb), func(t *testing.T) {
@@ -210,16 +210,16 @@ func TestWalk_EveryVerbInEveryPlaceDoesWhatTheTableSays(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), walkWait)
 					defer cancel()
 					began := time.Now()
-					err := w.do(ctx, verb)
+					err := w.call(ctx, verb)
 					took := time.Since(began)
 					synctest.Wait()
-					if verb != "shutdown" { // which tells what went wrong, and ends all the same
+					if verb != "shutdown" { // whose error says what failed, although it succeeded
 						require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 					}
 					require.LessOrEqual(t, took, from.bound(verb))
-					require.Equal(t, want, w.place())
-					require.Equal(t, want.state == from.state, w.Status().Version == before, "a version is a transition")
-					story(t, w.Instance) // every transition is legal in its order, none is left out
+					require.Equal(t, want, w.situation())
+					require.Equal(t, want.state == from.state, w.Status().Version == before, "the version grows with each transition only")
+					checkHistory(t, w.Instance)
 					_ = w.Shutdown(context.WithoutCancel(ctx), 0, "")
 				})
 			})

@@ -169,7 +169,7 @@ func TestExecuteStep_OfManyAtOnceOnlyCapacityGetIn(t *testing.T) {
 			continue
 		}
 		require.Equal(t, failure.InstanceFull, failure.ModeOf(err), "%v", err)
-		require.ErrorContains(t, err, "3 steps, as many as it may")
+		require.ErrorContains(t, err, "runs 3 steps, which is its capacity")
 	}
 	require.Equal(t, capacity, in)
 }

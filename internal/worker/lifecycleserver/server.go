@@ -128,8 +128,8 @@ func (s *Server) named(st lifecycle.Status) *troupev1.InstanceStatus {
 // (LC-14).
 func WithTrace(ctx context.Context) context.Context {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
-		return lifecycle.Traced(ctx, span.TraceID().String())
+		return lifecycle.ContextWithTrace(ctx, span.TraceID().String())
 	}
 	id := uuid.New()
-	return lifecycle.Traced(ctx, hex.EncodeToString(id[:]))
+	return lifecycle.ContextWithTrace(ctx, hex.EncodeToString(id[:]))
 }

@@ -67,7 +67,7 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.Traced(rpc.InRun(credited(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(credited(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
 	leave, err := s.running.enter(req, stop)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	if asked.GetAgent() != s.agent {
 		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent, asked.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(lifecycle.Traced(credited(ctx, asked), asked.GetTraceId()))
+	ctx, end, err := s.instance.Admit(lifecycle.ContextWithTrace(credited(ctx, asked), asked.GetTraceId()))
 	if err != nil {
 		return nil, err
 	}

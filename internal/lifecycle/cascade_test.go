@@ -12,17 +12,17 @@ import (
 )
 
 // Req: LC-31, LC-35
-func TestUse_ShutsDownOnEveryWayOut(t *testing.T) {
+func TestUse_ShutsDownHoweverBodyEnds(t *testing.T) {
 	broken := errors.New("broken")
 	for name, body := range map[string]func(context.Context) error{
-		"well": func(context.Context) error { return nil },
-		"ill":  func(context.Context) error { return broken },
+		"no error": func(context.Context) error { return nil },
+		"error":    func(context.Context) error { return broken },
 	} {
 		stopped := 0
-		i := New(Config{Stop: func(context.Context) error { stopped++; return errors.New("and the shutdown too") }})
+		i := New(Config{Stop: func(context.Context) error { stopped++; return errors.New("the shutdown failed too") }})
 		err := i.Use(t.Context(), body)
-		require.Equal(t, name == "ill", errors.Is(err, broken))
-		require.ErrorContains(t, err, "and the shutdown too")
+		require.Equal(t, name == "error", errors.Is(err, broken))
+		require.ErrorContains(t, err, "the shutdown failed too")
 		require.Equal(t, Terminated, i.Status().State)
 		require.Equal(t, 1, stopped)
 	}
@@ -33,8 +33,8 @@ func TestUse_ShutsDownOnEveryWayOut(t *testing.T) {
 	require.ErrorIs(t, i.Use(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
 	require.Equal(t, Terminated, i.Status().State)
 	for name, cfg := range map[string]Config{
-		"one that is kept":       {KeepFailed: true, Start: func(context.Context) error { return broken }},
-		"one that goes on alone": {Start: func(ctx context.Context) error { <-ctx.Done(); return broken }},
+		"a failed start is kept": {KeepFailed: true, Start: func(context.Context) error { return broken }},
+		"the caller goes away":   {Start: func(ctx context.Context) error { <-ctx.Done(); return broken }},
 	} {
 		ctx, leave := context.WithCancel(t.Context())
 		i, used := New(cfg), make(chan error)
@@ -80,10 +80,10 @@ func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
 	}
 }
 
-// An instance that ended never comes back, so each try of the coordinator has its own.
+// A TERMINATED instance never starts again, so each try of the coordinator creates others.
 //
 // Req: LC-13, LC-32
-func TestCascade_EachTryHasInstancesOfItsOwn(t *testing.T) {
+func TestCascade_EachTryCreatesNewInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*Instance
 		start, stop := Cascade(func() []*Instance {
@@ -108,15 +108,15 @@ func TestCascade_EachTryHasInstancesOfItsOwn(t *testing.T) {
 	})
 }
 
-// Those who are managed have the time that their coordinator has, and not more.
+// The managed instances have the time that their coordinator has, and no more.
 //
 // Req: LC-32
-func TestCascade_PassesTheDeadlineOfTheShutdownOn(t *testing.T) {
+func TestCascade_PassesOnTheDeadlineOfTheShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for drain, least := range map[time.Duration]time.Duration{20 * time.Second: 19 * time.Second, 0: 0} {
 			var managed *Instance
 			start, stop := Cascade(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
-			coordinator := ready(t, Config{Start: start, Stop: stop})
+			coordinator := newReady(t, Config{Start: start, Stop: stop})
 			ctx, end, err := managed.Admit(t.Context())
 			require.NoError(t, err)
 			context.AfterFunc(ctx, func() { end(ctx.Err()) })
@@ -128,7 +128,7 @@ func TestCascade_PassesTheDeadlineOfTheShutdownOn(t *testing.T) {
 		}
 		var managed *Instance
 		start, stop := Cascade(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
-		coordinator := ready(t, Config{Start: start, Stop: stop})
+		coordinator := newReady(t, Config{Start: start, Stop: stop})
 		ctx, end, err := managed.Admit(t.Context())
 		require.NoError(t, err)
 		context.AfterFunc(ctx, func() { end(ctx.Err()) })
@@ -136,7 +136,7 @@ func TestCascade_PassesTheDeadlineOfTheShutdownOn(t *testing.T) {
 		time.Sleep(time.Minute) // of the bubble
 		began := time.Now()
 		require.Error(t, coordinator.Shutdown(t.Context(), time.Second, "sooner"))
-		require.LessOrEqual(t, time.Since(began), 2*time.Second, "a deadline that comes nearer counts")
+		require.LessOrEqual(t, time.Since(began), 2*time.Second, "a shorter deadline is passed on")
 		require.Equal(t, Terminated, managed.Status().State)
 	})
 }

@@ -1,0 +1,97 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// pendingPause waits for the running steps. All Pause calls join it that come while steps run.
+type pendingPause struct {
+	callers int // that wait
+	done    chan struct{}
+	err     error // valid once done is closed (nil means that PAUSED was reached)
+}
+
+// endPause ends the pending pause, if there is one. Its caller holds the lock, and notifies.
+func (i *Instance) endPause(err error) {
+	if i.pause == nil {
+		return
+	}
+	i.pause.err = err
+	close(i.pause.done)
+	i.pause, i.record.Pausing = nil, false
+}
+
+// Pause closes admission and returns once the state was PAUSED. While steps run it waits for them, and
+// concurrent calls join. Before READY, and when the instance is paused already, it does nothing.
+//
+// When ctx ends first, Pause fails with agent_timeout, and admission opens again unless another call
+// still waits. It fails with agent_state after a Shutdown, and when a Resume or a Shutdown comes while it
+// waits.
+func (i *Instance) Pause(ctx context.Context, reason string) error {
+	p, err := i.beginPause(ctx, reason)
+	if p == nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p.callers--
+	message := "running steps did not end within the caller's deadline; another Pause still waits for them"
+	switch {
+	case i.pause != p: // it ended at the same moment
+		return p.err
+	case p.callers == 0:
+		message = "running steps did not end within the caller's deadline; admission is open again"
+		i.endPause(nil)
+		i.record.Reason = ""
+		i.record.notify()
+	}
+	return failure.New(failure.AgentTimeout, "lifecycle.Pause", message).Because(ctx.Err())
+}
+
+// beginPause pauses an idle instance at once. If steps run, it returns the pause to wait for.
+func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch i.record.State {
+	case ShuttingDown, Terminated:
+		return nil, wrongState("Pause", i.record.State, Ready, Busy)
+	case Ready:
+		i.record.transition(ctx, Paused, reason)
+		return nil, nil //nolint:nilnil // it is done
+	case Busy:
+		if i.pause == nil {
+			i.pause = &pendingPause{done: make(chan struct{})}
+			i.record.Pausing, i.record.Reason = true, reason
+			i.record.notify()
+		}
+		i.pause.callers++
+		return i.pause, nil
+	default:
+		return nil, nil //nolint:nilnil // there is nothing to do
+	}
+}
+
+// Resume opens admission again: from PAUSED, and while a Pause waits, which it withdraws. Otherwise it
+// does nothing. After Shutdown it fails with agent_state.
+func (i *Instance) Resume(ctx context.Context, reason string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case i.record.State == ShuttingDown || i.record.State == Terminated:
+		return wrongState("Resume", i.record.State, Paused)
+	case i.record.State == Paused:
+		i.record.transition(ctx, Ready, reason)
+	case i.pause != nil:
+		i.endPause(failure.New(failure.AgentState, "lifecycle.Pause", "a Resume withdrew the pause"))
+		i.record.Reason = reason
+		i.record.notify()
+	}
+	return nil
+}
