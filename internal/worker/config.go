@@ -29,6 +29,10 @@ type Config struct {
 	Identity     identity.Config       `embed:""`
 	EtcdSecurity etcdregistry.Security `embed:"" prefix:"etcd-"`
 	Telemetry    telemetry.Config      `embed:""`
+
+	// registrationTTL is how long the registration outlives the worker (0 means etcdregistry.DefaultTTL); tests
+	// shorten it.
+	registrationTTL time.Duration
 }
 
 // Validate names the first setting that cannot be.

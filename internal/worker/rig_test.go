@@ -52,6 +52,8 @@ type surroundings struct {
 	memoryAddr string
 	memoryLogs *observer.ObservedLogs
 	identity   identity.Config // of all processes; empty: they have none
+
+	registrationTTL time.Duration // of workers (0 means the default)
 }
 
 func surround(t *testing.T) *surroundings { t.Helper(); return surroundBy(t, identity.Config{}) }
@@ -142,7 +144,7 @@ func (s *surroundings) launch(t *testing.T, c agent.Config) *running {
 	r := &running{logs: logs, agent: c.Name, grpc: freeAddress(t), http: freeAddress(t)}
 	w, err := worker.New(telemetry.For(zap.New(core)), worker.Config{
 		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience, Identity: s.identity,
-	}, a)
+	}.WithRegistrationTTL(s.registrationTTL), a)
 	require.NoError(t, err)
 	conn := s.dial(t, identity.Worker, c.Name, r.grpc)
 	r.LifecycleServiceClient, r.steps = troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)

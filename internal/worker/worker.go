@@ -125,7 +125,7 @@ func (w *Worker) open() (err error) {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn()})
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn(), TTL: w.cfg.registrationTTL})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
 		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {

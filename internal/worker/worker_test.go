@@ -118,6 +118,7 @@ func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
 // Req: LC-16
 func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 	s := surround(t)
+	s.registrationTTL = 2 * time.Second
 	first := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	s.Until(func() bool { return s.Known[first.key()].State == lifecycle.Ready })
 	resource := newGate("gate")

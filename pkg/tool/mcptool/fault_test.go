@@ -85,6 +85,7 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"good", "deaf"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			server, err := mcptool.New(config(t, mode, "pid", "child"))
 			require.NoError(t, err)
 			set, err := tool.NewSet(server.Tools()...)
@@ -134,6 +135,7 @@ func TestStart_FailsWithTheReason(t *testing.T) {
 		"endless": "did not start",
 	} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := config(t, mode, "add")
 			c.StartTimeout = 2 * time.Second
 			server, err := mcptool.New(c)
