@@ -1,0 +1,57 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var identifier = regexp.MustCompile("`([A-Za-z][A-Za-z.]*)`")
+
+// The page about the code names only what the files beside it have.
+func TestCode_NamesWhatTheFilesHave(t *testing.T) {
+	for _, row := range strings.Split(read(t, "docs/code.md"), "\n") {
+		paths := link.FindAllStringSubmatch(row, -1)
+		if !strings.HasPrefix(row, "| ") || len(paths) == 0 {
+			continue
+		}
+		cells := strings.Split(row, " | ")
+		var files strings.Builder
+		for _, path := range paths {
+			files.WriteString(tree(t, filepath.Join(root, "docs", path[1])))
+		}
+		for _, name := range identifier.FindAllStringSubmatch(strings.Join(cells[2:], " "), -1) {
+			last := name[1]
+			if !strings.HasSuffix(last, ".go") {
+				last = last[strings.LastIndex(last, ".")+1:]
+			}
+			if !strings.Contains(files.String(), last) {
+				t.Errorf("docs/code.md names %s, which is not in the files beside it: %s", name[1], cells[0])
+			}
+		}
+	}
+}
+
+// tree is the text of a file, or of all files below a folder with their names.
+func tree(t *testing.T, path string) string {
+	t.Helper()
+	var text strings.Builder
+	require.NoError(t, filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		text.WriteString(path + "\n")
+		if d.IsDir() {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		text.Write(content)
+		return err
+	}))
+	return text.String()
+}
