@@ -16,8 +16,9 @@ import (
 // packages are internal. A package belongs here if an author calls it, or if a signature of such a package names its
 // types.
 var public = []struct{ path, reason string }{
-	{"pkg/agent", "defines agents and flows of agents, and runs one step"},
+	{"pkg/agent", "defines agents, and runs one step"},
 	{"pkg/agent/agenttest", "tests an agent without a mesh"},
+	{"pkg/agent/flow", "makes agents of agents: sequence, parallel, repeat, and an agent as a tool"},
 	{"pkg/agent/local", "runs sessions with an agent in a program without a mesh"},
 	{"pkg/budget", "limits and usage that a step carries"},
 	{"pkg/client", "the Go client of an orchestrator"},

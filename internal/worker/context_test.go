@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -50,7 +51,7 @@ func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
 		Model: scripted.New(scripted.Say("I help.")),
 	})
 	require.NoError(t, err)
-	below, err := agent.AsTool(helper, agent.AsToolConfig{})
+	below, err := flow.AsTool(helper, flow.AsToolConfig{})
 	require.NoError(t, err)
 	r := s.start(t, agent.Config{
 		Name: "a", Handlers: []hook.Handler{p.handler("agent")}, Tools: []tool.Tool{look, below},

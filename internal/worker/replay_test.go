@@ -10,6 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -252,7 +253,7 @@ func TestReplayStep_LooksIntoAgentsThatAreTools(t *testing.T) {
 		c.Name, c.Handlers = "clerk", handlers
 		clerk, err := agent.New(c)
 		require.NoError(t, err)
-		asTool, err := agent.AsTool(clerk, agent.AsToolConfig{})
+		asTool, err := flow.AsTool(clerk, flow.AsToolConfig{})
 		require.NoError(t, err)
 		return agent.Config{Name: "a", Model: scripted.New(replies...), Tools: []tool.Tool{asTool}}
 	}

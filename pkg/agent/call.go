@@ -4,21 +4,21 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// CallTool runs one of the agent's tools outside of a turn, with the handlers of a tool round
-// (CO-38): for tests, and for programs that know which tool they want. Arguments are a JSON
-// object. How the tool ended is in the result; an error is that of a handler, or of ctx.
+// CallTool runs one of the agent's tools outside of a turn, with the handlers of a tool round (CO-38). It is for tests, and
+// for programs that know which tool they want. Arguments are a JSON object. The result says how the tool ended; an error
+// is one of a handler or of ctx.
 func (a *Agent) CallTool(ctx context.Context, name, arguments string) (event.ToolFinished, error) {
-	ctx = context.WithValue(ctx, turnKey{}, nil) // nothing of it is in the journal of a turn
-	t := &turn{agent: a, inv: Invocation{}}
-	t.control = hook.New(hook.Start{Info: a.info(t.inv), Handlers: a.handlers, State: a.state})
+	ctx = scope.WithRun(ctx, nil) // the journal of a turn gets nothing of it
+	control := hook.New(hook.Start{Info: a.info(Invocation{}), Handlers: a.handlers, State: a.state})
 	var done event.ToolFinished
-	for e, err := range t.loop().Call(ctx, loop.Input{Turn: t.control}, conversation.ToolCall{Name: name, Arguments: arguments}) {
+	for e, err := range a.loop(Invocation{}).Call(ctx, loop.Input{Turn: control}, conversation.ToolCall{Name: name, Arguments: arguments}) {
 		if err != nil {
 			return done, err
 		}

@@ -2,12 +2,18 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/hookerror"
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/briefing"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -15,77 +21,135 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// conclude makes the result of what was said, or of a failure that the agent forgives.
+// Reasons of the warnings that an agent gives, in addition to those of the loop.
+const (
+	ReasonTextCut  = "TEXT_CUT"      // what the agent said was longer than a message may be
+	ReasonDegraded = "STEP_DEGRADED" // the step failed, and its policy made a result of the failure
+)
+
+// genericQuestion is what an agent that asks the user says without a model (RA-13).
+const genericQuestion = "Could you tell me more about what you would like to know?"
+
+// output is what the turn returns.
+type output struct {
+	result   execution.Result
+	messages []conversation.Message
+}
+
+// forgives reports whether an error of the agent still leads to a result. An agent that asks the user always has
+// something to ask (RA-13). An error of a handler, or of a step that belongs to another attempt by now, is never forgiven.
+func (t *turn) forgives(err error) bool {
+	if errors.Is(err, errUnread) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
+		return false
+	}
+	return t.agent.config.makesResultOfFailure()
+}
+
+// makesResultOfFailure reports whether a failed step has a result.
+func (c *Config) makesResultOfFailure() bool { return c.AsksUser || c.OnFailure == Degrade }
+
+// conclude makes the result of the answer, or of a failure that the agent forgives.
 func (t *turn) conclude(cause error) error {
-	a, step := t.agent, t.inv.Step
-	if len(step.Routes) > 0 {
-		return t.decide()
+	if len(t.inv.Step.Routes) > 0 {
+		return t.chooseRoute()
 	}
 	if t.planner != nil {
-		t.tasks = t.planner.tasks
+		t.answer.tasks = t.planner.Tasks()
 	}
-	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Progress.Ended() && len(t.tasks) == 0 {
-		cause = failure.Newf(failure.AgentLogic, "agent.Run", "agent %s gave an empty answer", a.Name())
-		if !a.forgives() {
+	if cause == nil && strings.TrimSpace(t.answer.text) == "" && !t.control.Progress.Ended() && len(t.answer.tasks) == 0 {
+		cause = failure.Newf(failure.AgentLogic, "agent.Run", "agent %s gave an empty answer", t.agent.Name())
+		if !t.agent.config.makesResultOfFailure() {
 			return cause
 		}
 	}
-	if cause != nil || a.config.AsksUser && t.reason == event.Natural {
-		t.reason = event.Natural
-		if a.config.AsksUser {
-			t.reason = event.InputRequired
-		}
-	}
-	t.result.InputRequired = t.reason == event.InputRequired || a.config.AsksUser && t.reason == event.MaxIterations
-	t.result.Stopped = t.reason == event.Stopped && !t.control.Progress.Ended()
-	t.result.ToolsCalled = t.tally.tools
-	t.result.Observations = t.tally.found
-	if cause == nil && !t.result.InputRequired && !t.result.Stopped {
-		t.result.Tasks = t.tasks
-	}
-	t.result.MaxIterations = t.reason == event.MaxIterations
-	t.result.Confidence = cmp.Or(t.judged, confidence(step, t.result.Observations))
+	t.fillResult(cause)
 	if cause != nil {
 		if err := t.degrade(cause); err != nil {
 			return err
 		}
 	}
-	if t.text == "" {
+	if t.answer.text == "" {
 		return nil
 	}
-	if err := t.say(t.text); err != nil {
+	if err := t.say(t.answer.text); err != nil {
 		return err
 	}
-	t.text = t.messages[0].Text
-	t.result.Text = t.text
-	return t.store()
+	t.answer.text = t.output.messages[0].Text
+	t.output.result.Text = t.answer.text
+	return t.storeAnswer()
 }
 
-// decide makes a route of what the model said. A handler that answers in its stead decides
-// with the bare name of a route; whatever else it says, and the end that it makes, ends the
-// turn.
-func (t *turn) decide() error {
-	bare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.text)) })
-	if !bare && (t.control.Progress.Ended() || t.reason != event.Natural && t.reason != event.MaxIterations) {
-		return failure.Newf(failure.PolicySecurity, "agent.Run", "agent %s was not let decide where to go: %s",
-			t.agent.Name(), cmp.Or(t.text, "a handler ended the turn"))
+// fillResult fills in the result what follows from the answer and the tally.
+func (t *turn) fillResult(cause error) {
+	asks, r := t.agent.config.AsksUser, &t.output.result
+	if cause != nil || asks && t.answer.reason == event.Natural {
+		t.answer.reason = event.Natural
+		if asks {
+			t.answer.reason = event.InputRequired
+		}
 	}
-	t.result.NextAgent = choose(t.inv.Step.Routes, t.text)
-	t.text = ""
+	reason := t.answer.reason
+	r.InputRequired = reason == event.InputRequired || asks && reason == event.MaxIterations
+	r.Stopped = reason == event.Stopped && !t.control.Progress.Ended()
+	r.MaxIterations = reason == event.MaxIterations
+	r.ToolsCalled, r.Observations = t.tally.Tools, t.tally.Observations
+	if cause == nil && !r.InputRequired && !r.Stopped {
+		r.Tasks = t.answer.tasks
+	}
+	r.Confidence = cmp.Or(t.answer.confidence, briefing.Confidence(t.inv.Step, r.Observations))
+}
+
+// degrade makes a result of a failure: a question for an agent that asks the user, else what the step before said, else an
+// explanation (RA-13, RA-18, RA-20).
+func (t *turn) degrade(cause error) error {
+	r, name := &t.output.result, t.agent.Name()
+	what := fmt.Sprintf("%s failed: %s", strings.ToUpper(name[:1])+name[1:], publicReason(cause))
+	if t.agent.config.AsksUser {
+		t.answer.text = genericQuestion
+	} else {
+		t.answer.text = briefing.LastText(t.inv.Step)
+		if t.answer.text == "" {
+			t.answer.text = fmt.Sprintf("I could not finish this. %s.", what)
+		}
+		none := 0.0
+		r.Confidence = &none
+		r.Observations = append(r.Observations[:min(len(r.Observations), execution.MaxObservations-1)], what)
+	}
+	return t.control.Events.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
+}
+
+// publicReason returns the part of an error that a user may see. The text of a foreign error may contain anything.
+func publicReason(err error) string {
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return strings.TrimRight(e.Message, ".")
+	}
+	return "its model did not answer"
+}
+
+// chooseRoute makes a route of what the model said. A handler that answers instead of the model chooses with the bare name
+// of a route; anything else that it says, or ending the turn, fails the step.
+func (t *turn) chooseRoute() error {
+	isBare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.answer.text)) })
+	if !isBare && (t.control.Progress.Ended() || t.answer.reason != event.Natural && t.answer.reason != event.MaxIterations) {
+		return failure.Newf(failure.PolicySecurity, "agent.Run", "a handler kept agent %s from choosing a route: %s",
+			t.agent.Name(), cmp.Or(t.answer.text, "it ended the turn"))
+	}
+	t.output.result.NextAgent = result.Route(t.inv.Step.Routes, t.answer.text)
+	t.answer.text = ""
 	return nil
 }
 
-// store puts the answer into the session's state, if that is wanted (AD-30).
-func (t *turn) store() error {
-	key := t.agent.config.OutputKey
+// storeAnswer puts the answer into the session's state, if the author wants that (AD-30).
+func (t *turn) storeAnswer() error {
+	key, answer := t.agent.config.OutputKey, t.answer.text
 	if key == "" {
 		return nil
 	}
-	text, err := fit(t.text, memory.MaxStateValue)
+	text, err := cutToJSON(answer, memory.MaxStateValue)
 	if err != nil {
 		return err
 	}
-	if len(text) < len(t.text) {
+	if len(text) < len(answer) {
 		if err := t.control.Events.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
 			"agent %s said more than the %d bytes that a key of state may have; %s holds the beginning", t.agent.Name(), memory.MaxStateValue, key)}); err != nil {
 			return err
@@ -94,8 +158,8 @@ func (t *turn) store() error {
 	return t.control.Turn().Memory().Set(key, text)
 }
 
-// fit is the beginning of a text whose JSON has at most limit bytes.
-func fit(text string, limit int) (string, error) {
+// cutToJSON returns the beginning of a text whose JSON has at most limit bytes.
+func cutToJSON(text string, limit int) (string, error) {
 	for {
 		asJSON, err := json.Marshal(text)
 		if err != nil || len(asJSON) <= limit {
@@ -105,57 +169,34 @@ func fit(text string, limit int) (string, error) {
 	}
 }
 
-// outcome is the last event: what the turn led to, or what it failed with.
-func (t *turn) outcome(err error) event.TurnResult {
-	t.control.Conversation.MarkMessagesRead()
-	t.result.Untrusted = t.control.Turn().Untrusted()
-	t.result.Step, t.result.Agent = t.inv.Step.Number, t.agent.Name()
-	t.result.Iterations, t.result.Usage = t.tally.iterations+t.tally.below, t.tally.usage
-	t.control.Progress.AddUsage(t.inner.take(), true)
-	if t.agent.config.Run == nil { // a call that failed has no event, and consumed all the same
-		t.result.Iterations, t.result.Usage = t.control.Turn().Iteration(), t.control.Turn().Usage()
+// wait makes a result of calls that wait, also in a step that chooses a route. It is no answer, so the handlers after the
+// agent do not run. Observations, messages and changes of state come again in the turn that continues.
+func (t *turn) wait(ctx context.Context) error {
+	if n := len(t.answer.pending); n > execution.MaxPending { // of agents that ran concurrently
+		return loop.TooMany(n)
 	}
-	done := event.TurnResult{
-		Turn: t.inv.Step.Turn, Reason: t.reason, Duration: time.Since(t.started),
-		Ended: t.control.Progress.Ended(), Escalate: t.control.Progress.Escalated(),
-	}
-	if u := t.result.Usage; u.InputTokens > 0 || u.OutputTokens > 0 || u.CostMicros > 0 { // else it is not known
-		done.Usage = &u
-	}
-	if err == nil {
-		done.Result, done.Messages = t.result, t.messages
-		if len(t.result.Pending) == 0 {
-			done.State = t.control.ChangesToStore()
+	if j := t.inv.Step.Journal; j != nil { // the agents beside the waiting one have continued
+		if err := j.Sync(ctx); err != nil {
+			return err
 		}
-		return done
 	}
-	done.Result = execution.Result{
-		Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage,
-		Untrusted: t.result.Untrusted,
-	}
-	done.ErrorType = string(failure.ModeOf(err))
-	done.Reason = event.Failed
-	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {
-		done.Reason = event.Interrupted
-	}
-	return done
+	t.answer.reason, t.answer.text = event.InputRequired, loop.Waiting(t.answer.pending)
+	r := &t.output.result
+	r.InputRequired, r.Pending, r.Text, r.ToolsCalled = true, t.answer.pending, t.answer.text, t.tally.Tools
+	m := conversation.Assistant(t.agent.Name(), t.answer.text)
+	t.control.Conversation.MarkMessagesRead()
+	m.Untrusted = t.control.Turn().Untrusted()
+	t.output.messages = []conversation.Message{m}
+	return nil
 }
 
-// says tells what a handler said and changed. A step that decides where to go says nothing.
-func (t *turn) says(text string) error {
-	if len(t.inv.Step.Routes) > 0 {
-		text = ""
-	}
-	return t.control.EmitChanges(text)
-}
-
-// say puts what the agent says into the messages that are stored, and into its own copy of
-// the conversation, unless it is there already (CO-28).
+// say adds what the agent says to the messages that are stored, and to its own copy of the conversation unless that has it
+// already (CO-28).
 func (t *turn) say(text string) error {
-	t.control.Conversation.MarkMessagesRead() // results that no model has read are observations all the same
+	t.control.Conversation.MarkMessagesRead() // results that no model has read count as observed
 	m := conversation.Assistant(t.agent.Name(), text)
 	m.Untrusted = t.control.Turn().Untrusted()
-	if !spoken(t.control.Turn().Messages(), text) {
+	if !briefing.HasReply(t.control.Turn().Messages(), text) {
 		t.control.Conversation.Append(m)
 		if err := t.control.EmitLast(); err != nil {
 			return err
@@ -168,19 +209,40 @@ func (t *turn) say(text string) error {
 			return err
 		}
 	}
-	t.messages = append(t.messages, m)
+	t.output.messages = append(t.output.messages, m)
 	return nil
 }
 
-// spoken reports whether an agent said the text behind the user's last message.
-func spoken(messages []conversation.Message, text string) bool {
-	for _, m := range slices.Backward(messages) {
-		switch {
-		case m.Role == conversation.RoleAssistant && m.Text == text:
-			return true
-		case m.Role == conversation.RoleUser && m.Author == "":
-			return false
-		}
+// outcome returns the last event: the result of the turn, or the error with which it failed.
+func (t *turn) outcome(err error) event.TurnResult {
+	t.control.Conversation.MarkMessagesRead()
+	r := t.output.result
+	r.Untrusted = t.control.Turn().Untrusted()
+	r.Step, r.Agent = t.inv.Step.Number, t.agent.Name()
+	r.Iterations, r.Usage = t.tally.Iterations(), t.tally.Usage
+	t.control.Progress.AddUsage(t.run.TakeUsage(), true)
+	if t.agent.config.Run == nil { // a call that failed has no event, and has used something all the same
+		r.Iterations, r.Usage = t.control.Turn().Iteration(), t.control.Turn().Usage()
 	}
-	return false
+	done := event.TurnResult{
+		Turn: t.inv.Step.Turn, Reason: t.answer.reason, Duration: time.Since(t.started),
+		Ended: t.control.Progress.Ended(), Escalate: t.control.Progress.Escalated(),
+	}
+	if u := r.Usage; u.InputTokens > 0 || u.OutputTokens > 0 || u.CostMicros > 0 { // else the usage is unknown
+		done.Usage = &u
+	}
+	if err == nil {
+		done.Result, done.Messages = r, t.output.messages
+		if len(r.Pending) == 0 {
+			done.State = t.control.ChangesToStore()
+		}
+		return done
+	}
+	done.Result = execution.Result{Step: r.Step, Agent: r.Agent, Iterations: r.Iterations, Usage: r.Usage, Untrusted: r.Untrusted}
+	done.ErrorType = string(failure.ModeOf(err))
+	done.Reason = event.Failed
+	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {
+		done.Reason = event.Interrupted
+	}
+	return done
 }

@@ -6,11 +6,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/sessionlog"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/briefing"
 	"github.com/troupe-dev/troupe/pkg/event"
-	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// openLog opens the log of an agent, if it shall have one.
+// openLog opens the session log of an agent, or returns nil if it has none.
 func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 	if c.SessionLog == nil {
 		return nil, nil
@@ -23,11 +23,18 @@ func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 	return sessionlog.Open(config)
 }
 
-// note writes an event to the plain log of the agent (CO-56). A log that cannot be written
-// takes no turn with it.
-func (t *turn) note(e event.Event) {
-	log := t.agent.log
-	if log == nil {
+// turnLog writes one turn to the session log. An error of the log does not fail the turn.
+type turnLog struct {
+	agent   *Agent
+	log     *sessionlog.Log // (nil writes nothing)
+	written bool            // the turn, as a whole
+}
+
+func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.log} }
+
+// writeEvent writes an event to the plain log (CO-56).
+func (l *turnLog) writeEvent(t *turn, e event.Event) {
+	if l.log == nil {
 		return
 	}
 	line := sessionlog.Line{Session: t.inv.Step.SessionID, Turn: t.inv.Step.Turn, Time: e.Time}
@@ -47,32 +54,26 @@ func (t *turn) note(e event.Event) {
 	default:
 		return
 	}
-	t.unwritten(log.Line(line))
+	l.warn(l.log.Line(line))
 }
 
-// logged writes the turn to the session log, once (CO-53, CO-54).
-func (t *turn) logged(err error) {
-	log := t.agent.log
-	if log == nil || t.written {
+// writeTurn writes the turn to the session log, once (CO-53, CO-54).
+func (l *turnLog) writeTurn(t *turn, err error) {
+	if l.log == nil || l.written {
 		return
 	}
-	t.written = true
+	l.written = true
 	done := t.outcome(err)
-	t.unwritten(log.Turn(sessionlog.Turn{
-		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: prompted(t.inv.Step), Model: t.agent.Model(),
+	l.warn(l.log.Turn(sessionlog.Turn{
+		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(),
 		Started: t.started, Duration: time.Since(t.started), Usage: done.Result.Usage, ToolsCalled: t.control.Turn().ToolsCalled(),
 		Result: done.Result.Text, Reason: string(done.Reason), Err: err, Messages: t.control.Turn().Messages(),
 	}))
 }
 
-func (t *turn) unwritten(err error) {
+// warn reports an error of the session log.
+func (l *turnLog) warn(err error) {
 	if err != nil {
-		t.agent.config.Log.Warn("the log of the agent cannot be written", zap.String("agent", t.agent.Name()), zap.Error(err))
+		l.agent.config.Log.Warn("the session log cannot be written", zap.String("agent", l.agent.Name()), zap.Error(err))
 	}
-}
-
-// complete writes the turn down and runs the handlers of OnComplete, in this order (CO-53).
-func (t *turn) complete() *hook.Completion {
-	t.logged(nil)
-	return &hook.Completion{Turn: t.control.Turn(), Result: t.text, Reason: t.reason, Duration: time.Since(t.started)}
 }

@@ -3,14 +3,17 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -133,7 +136,33 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	require.Empty(t, model.Requests()[0].Tools, "nobody asks for a plan")
 }
 
-// Whoever goes on with a planner that was lost has the tasks that it had made.
+// journal is the journal of a step over all of its attempts. What is recorded is durable at once.
+type journal struct {
+	mu      sync.Mutex
+	entries map[string]execution.Entry
+	clashes []string
+}
+
+func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e, ok := j.entries[fmt.Sprint(number, phase)]
+	return e, ok
+}
+
+func (j *journal) Record(e execution.Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	at := fmt.Sprint(e.Number, e.Phase)
+	if before, ok := j.entries[at]; ok && cmp.Diff(before, e) != "" {
+		j.clashes = append(j.clashes, cmp.Diff(before, e))
+	}
+	j.entries[at] = e
+}
+
+func (j *journal) Sync(context.Context) error { return nil }
+
+// The attempt after a lost planner has the tasks that the planner had added.
 func TestAgent_PlansOnBehindALostAttempt(t *testing.T) {
 	j := &journal{entries: map[string]execution.Entry{}}
 	step := plans("Do it.", 2)
@@ -180,7 +209,7 @@ func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 	require.Equal(t, 3, asked)
 
 	before := scripted.New(scripted.Say("Let me think."))
-	flow, err := agent.Sequence(agent.Config{Name: "team"}, build(t, agent.Config{Name: "thinker", Model: before}), planner)
+	flow, err := flow.Sequence(agent.Config{Name: "team"}, build(t, agent.Config{Name: "thinker", Model: before}), planner)
 	require.NoError(t, err)
 	result, _, err = execute(t.Context(), flow, plans("Do it.", 3), quiet)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -34,7 +35,7 @@ func TestAgent_SaysWhatItsToolsCanDo(t *testing.T) {
 	}
 	one := child("one", map[string][]string{"search": {"web", "docs"}}, "search", "clock")
 	require.Equal(t, []registry.Tool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}}, one.Toolbox())
-	flow, err := agent.Sequence(agent.Config{Name: "flow"}, one, child("two", map[string][]string{"clock": {"time"}}, "clock", "mail"))
+	flow, err := flow.Sequence(agent.Config{Name: "flow"}, one, child("two", map[string][]string{"clock": {"time"}}, "clock", "mail"))
 	require.NoError(t, err)
 	require.Equal(t, []registry.Tool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock", Capabilities: []string{"time"}}, {Name: "mail"}}, flow.Toolbox())
 
@@ -52,12 +53,12 @@ func TestAgent_UsesWhatItsStepMayUse(t *testing.T) {
 	inner := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "mail"}), scripted.Say("sent"))
 	postman, err := agent.New(agent.Config{Name: "postman", Description: "Sends.", Model: inner, Tools: named(t, "mail")})
 	require.NoError(t, err)
-	asking, err := agent.AsTool(postman, agent.AsToolConfig{})
+	asking, err := flow.AsTool(postman, flow.AsToolConfig{})
 	require.NoError(t, err)
 	outer := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "postman", Arguments: `{"request":"send it"}`}), scripted.Say("done"))
 	writer, err := agent.New(agent.Config{Name: "writer", Model: outer, Tools: append(named(t, "clock"), asking)})
 	require.NoError(t, err)
-	flow, err := agent.Sequence(agent.Config{Name: "flow"}, writer)
+	flow, err := flow.Sequence(agent.Config{Name: "flow"}, writer)
 	require.NoError(t, err)
 	step := execution.Step{History: []conversation.Message{conversation.User("go")}, Tools: &execution.Tools{Names: []string{"postman"}}}
 	done, err := flow.Execute(t.Context(), agent.Invocation{Step: step}, nil)

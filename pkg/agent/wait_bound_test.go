@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,10 +12,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
+
+// guard makes every call wait that may do more than read.
+var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+	if c.Effect != execution.Read {
+		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
+	}
+	return nil
+})
 
 // An approval is for what the person saw. A handler that makes something else of the call by
 // the time it is approved, of state that changed, say, does not have that run.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -27,9 +28,9 @@ func TestAgent_ItsTurnHasAShareOfWhatIsLeft(t *testing.T) {
 	}
 	before, err := agent.New(agent.Config{Name: "before", Model: scripted.New(scripted.Say("It is red."))})
 	require.NoError(t, err)
-	beside, err := agent.Parallel(agent.Config{Name: "beside"}, remotes...)
+	beside, err := flow.Parallel(agent.Config{Name: "beside"}, remotes...)
 	require.NoError(t, err)
-	team, err := agent.Sequence(agent.Config{Name: "team"}, before, beside)
+	team, err := flow.Sequence(agent.Config{Name: "team"}, before, beside)
 	require.NoError(t, err)
 
 	inv := agent.Invocation{Step: step()}

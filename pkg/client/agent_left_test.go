@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -55,7 +56,7 @@ func TestAgent_IsAskedOnceBesideACallThatWaits(t *testing.T) {
 		Model: scripted.New(scripted.Call(conversation.ToolCall{ID: "c1", Name: "screen", Arguments: "{}"}), scripted.Say("It shows a cat.")),
 	})
 	require.NoError(t, err)
-	team, err := agent.Sequence(agent.Config{Name: "team"}, remote, looker)
+	team, err := flow.Sequence(agent.Config{Name: "team"}, remote, looker)
 	require.NoError(t, err)
 
 	inv := agent.Invocation{Step: step()}

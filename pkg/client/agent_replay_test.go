@@ -8,6 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/replay"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
@@ -20,7 +21,7 @@ func TestAgent_IsNotAskedInAReplay(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
-	asTool, err := agent.AsTool(remote, agent.AsToolConfig{})
+	asTool, err := flow.AsTool(remote, flow.AsToolConfig{})
 	require.NoError(t, err)
 	above := func(replies ...scripted.Reply) *agent.Agent {
 		made, err := agent.New(agent.Config{Name: "above", Model: scripted.New(replies...), Tools: []tool.Tool{asTool}})

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -21,13 +22,13 @@ func TestAgent_AsksWithinItsRun(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
-	below, err := agent.AsTool(remote, agent.AsToolConfig{})
+	below, err := flow.AsTool(remote, flow.AsToolConfig{})
 	require.NoError(t, err)
 	boss, err := agent.New(agent.Config{Name: "boss", Tools: []tool.Tool{below}, Model: scripted.New(
 		scripted.Call(conversation.ToolCall{ID: "c1", Name: "research", Arguments: `{"request":"find it"}`}), scripted.Say("Done."),
 	)})
 	require.NoError(t, err)
-	team, err := agent.Sequence(agent.Config{Name: "team"}, remote, boss)
+	team, err := flow.Sequence(agent.Config{Name: "team"}, remote, boss)
 	require.NoError(t, err)
 
 	inv := agent.Invocation{Step: step()}

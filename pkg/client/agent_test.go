@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -177,7 +178,7 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	require.NoError(t, err)
 	before, err := agent.New(agent.Config{Name: "before", Model: scripted.New(scripted.Say("It is red."), scripted.Say("It is red."))})
 	require.NoError(t, err)
-	team, err := agent.Sequence(agent.Config{Name: "team"}, before, remote)
+	team, err := flow.Sequence(agent.Config{Name: "team"}, before, remote)
 	require.NoError(t, err)
 	auth := execution.Auth{Actor: "alice", Credentials: map[string]secret.Value{"github": secret.New("token-1")}}
 
@@ -224,7 +225,7 @@ func TestAgent_RemembersFromTurnToTurnAndIsAskedOnceARound(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
-	rounds, err := agent.Repeat(agent.Config{Name: "rounds"}, 2, remote)
+	rounds, err := flow.Repeat(agent.Config{Name: "rounds"}, 2, remote)
 	require.NoError(t, err)
 	for _, turn := range []string{"turn-1", "turn-2"} {
 		inv := agent.Invocation{Step: step()}
@@ -320,7 +321,7 @@ func ExampleClient_Agent() {
 	if err != nil {
 		return
 	}
-	team, err := agent.Sequence(agent.Config{Name: "team"}, research, writer)
+	team, err := flow.Sequence(agent.Config{Name: "team"}, research, writer)
 	if err != nil {
 		return
 	}
@@ -335,7 +336,7 @@ func TestAgent_ThatIsAToolIsASubtask(t *testing.T) {
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
 	asTool := func(a *agent.Agent) []tool.Tool {
-		made, err := agent.AsTool(a, agent.AsToolConfig{})
+		made, err := flow.AsTool(a, flow.AsToolConfig{})
 		require.NoError(t, err)
 		return []tool.Tool{made}
 	}

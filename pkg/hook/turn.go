@@ -136,6 +136,6 @@ func (t *Turn) Stop(reason string) { t.progress.Stop(reason) }
 // what was said so far.
 func (t *Turn) End() { t.progress.End() }
 
-// Escalate stops the nearest enclosing flow made with agent.Repeat after this agent finishes (AD-28). Without one it
+// Escalate stops the nearest enclosing flow made with flow.Repeat after this agent finishes (AD-28). Without one it
 // does nothing.
 func (t *Turn) Escalate() { t.progress.Escalate() }

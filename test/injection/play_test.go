@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -57,7 +58,7 @@ func play(t *testing.T, c injection, guard loop.Guard, parallel bool) *place {
 		})
 		p.talk(boss, "Please read it.")
 	case "flow":
-		both, err := agent.Sequence(agent.Config{Name: "both"}, p.reader(), p.clerk(guard, parallel))
+		both, err := flow.Sequence(agent.Config{Name: "both"}, p.reader(), p.clerk(guard, parallel))
 		require.NoError(t, err)
 		p.talk(both, "Please read it.")
 	case "file", "filename", "prior":
@@ -166,7 +167,7 @@ func (p *place) remote() *agent.Agent {
 
 func (p *place) asTool(a *agent.Agent) tool.Tool {
 	p.t.Helper()
-	made, err := agent.AsTool(a, agent.AsToolConfig{})
+	made, err := flow.AsTool(a, flow.AsToolConfig{})
 	require.NoError(p.t, err)
 	return made
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -52,7 +53,7 @@ func narrator(s *a2aStage) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	finder, err := agent.AsTool(remote, agent.AsToolConfig{})
+	finder, err := flow.AsTool(remote, flow.AsToolConfig{})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -141,7 +142,7 @@ func everything() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	asks, err := agent.AsTool(aide, agent.AsToolConfig{})
+	asks, err := flow.AsTool(aide, flow.AsToolConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func everything() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.Sequence(agent.Config{Name: "everything", Handlers: []hook.Handler{
+	return flow.Sequence(agent.Config{Name: "everything", Handlers: []hook.Handler{
 		hook.OnComplete(func(_ context.Context, done *hook.Completion) error {
 			done.Warn("COMPLETE", done.Result)
 			return done.Memory().Set("user:done", true)

@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -346,7 +347,7 @@ func answerInAFlow(t *testing.T, store memory.Store) {
 	first, asked := talker(t, agent.Config{Name: "first"}, scripted.Say("One."))
 	second, _, ran, guardedModel := guarded(t, store, agent.Config{Name: "second"}, look("oslo"), scripted.Say("Two."))
 	third, last := talker(t, agent.Config{Name: "third"}, scripted.Say("Three."))
-	flow, err := agent.Sequence(agent.Config{Name: "flow"}, first, second, third)
+	flow, err := flow.Sequence(agent.Config{Name: "flow"}, first, second, third)
 	require.NoError(t, err)
 	s := talk(t, flow, local.Config{Store: store})
 	p := waiting(t, s, "Count")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -247,7 +248,7 @@ func turnWhatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 func turnAFlowKeepsItsAnswer(t *testing.T, store memory.Store) {
 	finder, _ := talker(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Rain."), scripted.Say("Rain."))
 	writer, model := talker(t, agent.Config{Name: "writer"}, scripted.Say("It rains."), scripted.Say("Still."))
-	flow, err := agent.Sequence(agent.Config{Name: "flow"}, finder, writer)
+	flow, err := flow.Sequence(agent.Config{Name: "flow"}, finder, writer)
 	require.NoError(t, err)
 	s := talk(t, flow, local.Config{Store: store})
 	ask(t, s, "Weather?")

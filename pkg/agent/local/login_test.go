@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -45,7 +46,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 		aide, _ := talker(t, agent.Config{
 			Name: "aide", Tools: []tool.Tool{tool.WithLogin(execution.Login{Name: "library", Prompt: "Your card."}, found)},
 		}, below...)
-		asks, err := agent.AsTool(aide, agent.AsToolConfig{})
+		asks, err := flow.AsTool(aide, flow.AsToolConfig{})
 		require.NoError(t, err)
 		a, _ := talker(t, agent.Config{Tools: []tool.Tool{asks}}, replies...)
 		return a

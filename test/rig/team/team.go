@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/test/rig/slow"
@@ -40,7 +41,7 @@ func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.Sequence(agent.Config{Name: Name, Description: "Asks the slow one.", Timeout: 2 * time.Minute}, opener, remote, closer)
+	return flow.Sequence(agent.Config{Name: Name, Description: "Asks the slow one.", Timeout: 2 * time.Minute}, opener, remote, closer)
 }
 
 // model answers what it read last.

@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
@@ -44,7 +45,7 @@ func TestParallel_AFailureComesBeforeAQuestionAndThatBeforeAnAnswer(t *testing.T
 		for _, name := range tc.names {
 			beside = append(beside, children[name]())
 		}
-		team := flowOf(t)(agent.Parallel(agent.Config{Name: "team"}, beside...))
+		team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, beside...))
 		_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("Where is it?")})
 		require.Equal(t, tc.reason, done.Reason, "%v: %v", tc.names, err)
 		require.Equal(t, tc.reason == event.Failed, err != nil, "%v", tc.names)

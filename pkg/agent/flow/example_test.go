@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -50,7 +51,7 @@ func ExampleSequence() {
 	if err != nil {
 		return
 	}
-	desk, err := agent.Sequence(agent.Config{Name: "desk"}, writer, editor)
+	desk, err := flow.Sequence(agent.Config{Name: "desk"}, writer, editor)
 	if err != nil {
 		return
 	}
@@ -77,7 +78,7 @@ func ExampleRepeat() {
 	if err != nil {
 		return
 	}
-	desk, err := agent.Repeat(agent.Config{Name: "desk"}, 5, writer, critic)
+	desk, err := flow.Repeat(agent.Config{Name: "desk"}, 5, writer, critic)
 	if err != nil {
 		return
 	}
@@ -101,7 +102,7 @@ func ExampleParallel() {
 	if err != nil {
 		return
 	}
-	morning, err := agent.Parallel(agent.Config{Name: "morning"}, weather, news)
+	morning, err := flow.Parallel(agent.Config{Name: "morning"}, weather, news)
 	if err != nil {
 		return
 	}
@@ -125,7 +126,7 @@ func ExampleAsTool() {
 	if err != nil {
 		return
 	}
-	ask, err := agent.AsTool(geographer, agent.AsToolConfig{Description: "Knows where places are."})
+	ask, err := flow.AsTool(geographer, flow.AsToolConfig{Description: "Knows where places are."})
 	if err != nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -172,7 +173,7 @@ func TestFlow_GoesOnHoweverMuchWaits(t *testing.T) {
 func TestParallel_CollectsWhatWaits(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	free, _ := says(t, "free", "I am free.")
-	team := flowOf(t)(agent.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), free, w.once(t, "b")))
+	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), free, w.once(t, "b")))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	_, done, err := observe(t.Context(), team, inv)
 	require.NoError(t, err)
@@ -202,7 +203,7 @@ func TestParallel_CollectsWhatWaits(t *testing.T) {
 func TestParallel_AStopIsStrongerThanWhatWaits(t *testing.T) {
 	w, waits := &world{did: map[string]int{}}, make(chan struct{})
 	behind := hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { <-waits; return "", nil })
-	team := flowOf(t)(agent.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), w.once(t, "b", behind)))
+	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), w.once(t, "b", behind)))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	close(waits)
 	_, done, err := observe(t.Context(), team, inv)
@@ -284,7 +285,7 @@ func TestFlow_LetsOnlySoManyCallsWait(t *testing.T) {
 		}
 		return build(t, agent.Config{Name: name, Parallel: true, Tools: []tool.Tool{w.act(t, execution.Idempotent)}, Handlers: []hook.Handler{guard}, Model: brain{w, calls}})
 	}
-	team := flowOf(t)(agent.Parallel(agent.Config{Name: "team", OnFailure: agent.Degrade}, many("a", 60), many("b", 5)))
+	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team", OnFailure: agent.Degrade}, many("a", 60), many("b", 5)))
 	_, _, err := observe(t.Context(), team, w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
 	require.ErrorContains(t, err, "65 tool calls would wait at once, and a turn may leave 64")
@@ -294,7 +295,7 @@ func TestFlow_LetsOnlySoManyCallsWait(t *testing.T) {
 func TestSequence_WaitsInAStepThatDecides(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	router, _ := says(t, "router", "billing")
-	flow := flowOf(t)(agent.Sequence(agent.Config{Name: "front"}, w.once(t, "clerk"), router))
+	flow := flowOf(t)(flow.Sequence(agent.Config{Name: "front"}, w.once(t, "clerk"), router))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.Routes = []string{"billing", "sales"}
 	_, done, err := observe(t.Context(), flow, inv)
@@ -317,7 +318,7 @@ func TestInvocation_KeepsItsKeyInTheTurnThatGoesOn(t *testing.T) {
 			yield(event.Event{Payload: event.Message{Text: "done"}}, nil)
 		}
 	}})
-	flow := flowOf(t)(agent.Sequence(agent.Config{Name: "all"}, remote, w.once(t, "clerk")))
+	flow := flowOf(t)(flow.Sequence(agent.Config{Name: "all"}, remote, w.once(t, "clerk")))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	_, done, err := observe(t.Context(), flow, inv)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -22,7 +23,7 @@ import (
 // toolOf checks that there is a tool.
 func toolOf(t *testing.T, a *agent.Agent) tool.Tool {
 	t.Helper()
-	made, err := agent.AsTool(a, agent.AsToolConfig{})
+	made, err := flow.AsTool(a, flow.AsToolConfig{})
 	require.NoError(t, err)
 	return made
 }
@@ -89,13 +90,13 @@ func TestAsTool_TellsTheModelWhatItTakes(t *testing.T) {
 	made := toolOf(t, child)
 	require.Equal(t, "child", made.Spec().Name)
 	require.Equal(t, "Asks the agent child.", made.Spec().Description)
-	named, err := agent.AsTool(child, agent.AsToolConfig{Name: "ask_child", Description: "Knows it all."})
+	named, err := flow.AsTool(child, flow.AsToolConfig{Name: "ask_child", Description: "Knows it all."})
 	require.NoError(t, err)
 	require.Equal(t, "ask_child", named.Spec().Name)
 	require.Equal(t, "Knows it all.", named.Spec().Description)
 	_, err = made.Call(t.Context(), json.RawMessage(`{"question": "?"}`))
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
-	_, err = agent.AsTool(child, agent.AsToolConfig{Name: "no spaces"})
+	_, err = flow.AsTool(child, flow.AsToolConfig{Name: "no spaces"})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 }
 
@@ -106,7 +107,7 @@ func TestAsTool_HasTheStrictestEffect(t *testing.T) {
 	reads, writes := tool.With(execution.Read, lookup(t)), tool.With(execution.Idempotent, lookup(t))
 	for want, a := range map[execution.Effect][]*agent.Agent{
 		execution.Read:       {with("none"), with("reads", reads)},
-		execution.Idempotent: {with("writes", writes), flowOf(t)(agent.Sequence(agent.Config{Name: "flow"}, with("a", reads), with("b", writes)))},
+		execution.Idempotent: {with("writes", writes), flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, with("a", reads), with("b", writes)))},
 		execution.AtMostOnce: {with("undeclared", lookup(t)), with("nested", toolOf(t, with("inner", lookup(t))))},
 	} {
 		for _, one := range a {
@@ -149,7 +150,7 @@ func TestAsTool_EscalatesForTheOneAbove(t *testing.T) {
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Say("Enough.")), Handlers: []hook.Handler{
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Escalate(); return nil }),
 	}})
-	rounds := flowOf(t)(agent.Repeat(agent.Config{Name: "rounds"}, 3, bossOf(t, toolOf(t, child))))
+	rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 3, bossOf(t, toolOf(t, child))))
 	_, done, err := observe(t.Context(), rounds, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, 2, done.Result.Iterations, "one round")
@@ -183,7 +184,7 @@ func TestAsTool_HasALimitOfDepth(t *testing.T) {
 	result, err := self.Call(t.Context(), json.RawMessage(`{"request": "begin"}`))
 	require.NoError(t, err)
 	require.Contains(t, result.Text, "at most 4 agents may be tools inside each other")
-	require.Equal(t, 2*agent.MaxDepth, w.asked)
+	require.Equal(t, 2*flow.MaxDepth, w.asked)
 }
 
 // Without the loop's help an agent runs without a journal, and its keys begin from the key of

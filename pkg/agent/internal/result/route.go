@@ -1,4 +1,4 @@
-package agent
+package result
 
 import (
 	"strings"
@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// choose finds the route that a reply names, in any letter case: the reply itself, else
-// the one that is named first as a whole word. It is empty when none is.
-func choose(routes []string, reply string) string {
+// Route returns the route that a reply names, in any letter case: the route that equals the reply, or else the one that
+// occurs first as a whole word (empty when none does).
+func Route(routes []string, reply string) string {
 	reply = strings.ToLower(strings.TrimSpace(reply))
 	best, at := "", len(reply)
 	for _, route := range routes {
@@ -24,9 +24,9 @@ func choose(routes []string, reply string) string {
 	return best
 }
 
-// indexWord is where word stands in text with no letter, digit or hyphen beside it, or -1.
+// indexWord returns the index of word in text, with no letter, digit or hyphen next to it, or -1.
 func indexWord(text, word string) int {
-	inside := func(r rune) bool { return r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+	isWordPart := func(r rune) bool { return r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for from := 0; word != ""; {
 		i := strings.Index(text[from:], word)
 		if i < 0 {
@@ -35,7 +35,7 @@ func indexWord(text, word string) int {
 		i += from
 		before, _ := utf8.DecodeLastRuneInString(text[:i])
 		after, _ := utf8.DecodeRuneInString(text[i+len(word):])
-		if !inside(before) && !inside(after) {
+		if !isWordPart(before) && !isWordPart(after) {
 			return i
 		}
 		from = i + len(word)

@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -133,9 +134,9 @@ func (w *world) boss(t *testing.T) *agent.Agent {
 	t.Helper()
 	var tools []tool.Tool
 	calls := []conversation.ToolCall{call("idempotent", "what", "boss i")}
-	pair := flowOf(t)(agent.Sequence(agent.Config{Name: "pair"}, w.worker(t, "one"), w.worker(t, "two")))
+	pair := flowOf(t)(flow.Sequence(agent.Config{Name: "pair"}, w.worker(t, "one"), w.worker(t, "two")))
 	for _, a := range []*agent.Agent{w.worker(t, "aide"), pair} {
-		inner, err := agent.AsTool(a, agent.AsToolConfig{})
+		inner, err := flow.AsTool(a, flow.AsToolConfig{})
 		require.NoError(t, err)
 		tools, calls = append(tools, inner), append(calls, call(a.Name(), "request", "help"))
 	}
@@ -167,11 +168,11 @@ func (w *world) counting(t *testing.T) *agent.Agent {
 // flow is all that there is: agents in order, beside each other, in rounds, as tools.
 func (w *world) flow(t *testing.T) *agent.Agent {
 	t.Helper()
-	inner := flowOf(t)(agent.Sequence(agent.Config{Name: "inner"}, w.worker(t, "c"), w.worker(t, "d")))
-	deep := flowOf(t)(agent.Parallel(agent.Config{Name: "deep"}, w.worker(t, "e"), w.worker(t, "f")))
-	beside := flowOf(t)(agent.Parallel(agent.Config{Name: "beside"}, w.worker(t, "b"), inner, deep, w.boss(t)))
-	rounds := flowOf(t)(agent.Repeat(agent.Config{Name: "rounds"}, 5, w.counting(t)))
-	return flowOf(t)(agent.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, w.worker(t, "a"), beside, rounds, w.worker(t, "z")))
+	inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, w.worker(t, "c"), w.worker(t, "d")))
+	deep := flowOf(t)(flow.Parallel(agent.Config{Name: "deep"}, w.worker(t, "e"), w.worker(t, "f")))
+	beside := flowOf(t)(flow.Parallel(agent.Config{Name: "beside"}, w.worker(t, "b"), inner, deep, w.boss(t)))
+	rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 5, w.counting(t)))
+	return flowOf(t)(flow.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, w.worker(t, "a"), beside, rounds, w.worker(t, "z")))
 }
 
 func (w *world) invocation(j *journal) agent.Invocation {
@@ -270,11 +271,11 @@ func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
 			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.act(t, execution.AtMostOnce)}, Model: brain{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
 		}
 		team := func() *agent.Agent {
-			aide, err := agent.AsTool(once("aide"), agent.AsToolConfig{})
+			aide, err := flow.AsTool(once("aide"), flow.AsToolConfig{})
 			require.NoError(t, err)
 			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
 			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: brain{w, []conversation.ToolCall{call("aide", "request", "help")}}})
-			return flowOf(t)(agent.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
+			return flowOf(t)(flow.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
 		}
 		lost, left := false, after
 		for _, err := range team().Run(t.Context(), w.invocation(j)) {

@@ -1,4 +1,5 @@
-package agent
+// Package planning offers a model the tool by which a step plans.
+package planning
 
 import (
 	"context"
@@ -15,19 +16,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// AddTask is the name of the tool that a model is offered beside those of its agent while the step
-// plans (ADR 0023). Each call is one task.
+// AddTask is the name of the tool that a model gets, in addition to the agent's own, while the step plans (ADR 0023). Each
+// call adds one task.
 const AddTask = "add_task"
 
-// planner gathers the tasks that a model makes. The tool checks what the orchestrator will, so that
-// the model can mend it; what counts is what the loop tells of the calls, for of those of an
-// attempt before this one the tool hears nothing.
-type planner struct {
+// Planner collects the tasks that a model adds. It is the tool itself, and checks what the orchestrator will check, so
+// that the model can correct a task. The events of the calls decide which tasks there are: calls of an earlier attempt
+// have events, and do not reach the tool again.
+type Planner struct {
 	request execution.PlanRequest
-	tasks   []execution.PlannedTask // that were made; only the turn uses it
+	tasks   []execution.PlannedTask // added so far; only the turn uses it
 
-	mu   sync.Mutex
-	made int // calls that went well, or are about to
+	mu    sync.Mutex
+	added int // calls that succeeded or will
 }
 
 // task is what the model says.
@@ -36,13 +37,21 @@ type task struct {
 	Task  string `json:"task"`
 }
 
-// offered are the tools of the agent, with that of the planner behind them when the step plans.
-func (t *turn) offered(own *tool.Set) (*tool.Set, error) {
-	if t.inv.Step.Plan == nil {
+// New returns the planner of a step, or nil if the step does not plan.
+func New(request *execution.PlanRequest) *Planner {
+	if request == nil {
+		return nil
+	}
+	return &Planner{request: *request}
+}
+
+// Offer returns the tools of the agent, followed by the planner's. Modes: agent_validation when the agent has a tool of
+// that name.
+func (p *Planner) Offer(own *tool.Set) (*tool.Set, error) {
+	if p == nil {
 		return own, nil
 	}
-	t.planner = &planner{request: *t.inv.Step.Plan}
-	all, err := tool.NewSet(append(own.Tools(), t.planner)...)
+	all, err := tool.NewSet(append(own.Tools(), p)...)
 	if err != nil {
 		return nil, failure.Newf(failure.AgentValidation, "agent.Run",
 			"the step plans, and the agent has a tool %s of its own; rename that", AddTask).Because(err)
@@ -50,11 +59,9 @@ func (t *turn) offered(own *tool.Set) (*tool.Set, error) {
 	return all, nil
 }
 
-// allowed are the tools that the step may use; nil: all. That of the planner is none of the agent's,
-// so it is allowed whenever the step plans.
-func (t *turn) allowed() *execution.Tools {
-	only := t.inv.Step.Tools
-	if only == nil || t.planner == nil {
+// Allow returns the tools that the step may use (nil means all), with the planner's: a step that plans may always use it.
+func (p *Planner) Allow(only *execution.Tools) *execution.Tools {
+	if only == nil || p == nil {
 		return only
 	}
 	both := *only // the step is shared
@@ -62,8 +69,16 @@ func (t *turn) allowed() *execution.Tools {
 	return &both
 }
 
+// Tasks returns the tasks so far.
+func (p *Planner) Tasks() []execution.PlannedTask {
+	if p == nil {
+		return nil
+	}
+	return p.tasks
+}
+
 // Spec implements tool.Tool.
-func (p *planner) Spec() llm.ToolSpec {
+func (p *Planner) Spec() llm.ToolSpec {
 	how := "They run one after the other, in the order of the calls, and each gets the results of those before it."
 	if p.request.Parallel {
 		how = "They run at once, so that none may build on the result of another."
@@ -76,11 +91,11 @@ func (p *planner) Spec() llm.ToolSpec {
 		"type": "object", "additionalProperties": false, "required": []string{"agent", "task"},
 		"properties": map[string]any{
 			"agent": map[string]any{"type": "string", "enum": p.request.Names(), "description": "who does it"},
-			"task":  map[string]any{"type": "string", "description": "what it shall do, in full: it reads this and the conversation"},
+			"task":  map[string]any{"type": "string", "description": "what to do, in full: it reads this and the conversation"},
 		},
 	})
 	if err != nil {
-		schema = nil // strings can be written
+		schema = nil // strings are always encoded
 	}
 	return llm.ToolSpec{
 		Name: AddTask, Schema: schema,
@@ -89,29 +104,29 @@ func (p *planner) Spec() llm.ToolSpec {
 	}
 }
 
-// Effect implements tool.Effector: a call that is made again makes the same task.
-func (p *planner) Effect() execution.Effect { return execution.Read }
+// Effect implements tool.Effector. A repeated call adds the same task.
+func (p *Planner) Effect() execution.Effect { return execution.Read }
 
-// Scope implements tool.Scoper: its tasks stay in the mesh.
-func (p *planner) Scope() tool.Scope { return tool.Scope{} }
+// Scope implements tool.Scoper. Tasks stay in the mesh.
+func (p *Planner) Scope() tool.Scope { return tool.Scope{} }
 
 // Call implements tool.Tool.
-func (p *planner) Call(_ context.Context, args json.RawMessage) (tool.Result, error) {
-	said, err := p.read(args)
+func (p *Planner) Call(_ context.Context, args json.RawMessage) (tool.Result, error) {
+	planned, err := p.read(args)
 	if err != nil {
 		return tool.Result{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.made >= p.request.Max {
-		return tool.Result{}, failure.Newf(failure.AgentContract, AddTask, "there are %d tasks already, and no more are allowed", p.made)
+	if p.added >= p.request.Max {
+		return tool.Result{}, failure.Newf(failure.AgentContract, AddTask, "there are %d tasks already, and no more are allowed", p.added)
 	}
-	p.made++
-	return tool.Result{Text: fmt.Sprintf("The task is given to %s.", said.Agent)}, nil
+	p.added++
+	return tool.Result{Text: fmt.Sprintf("The task is given to %s.", planned.Agent)}, nil
 }
 
-// read are the arguments of a call, when they are those of a task that is allowed.
-func (p *planner) read(args json.RawMessage) (said execution.PlannedTask, err error) {
+// read returns the task of a call, or an error if the task is not allowed.
+func (p *Planner) read(args json.RawMessage) (said execution.PlannedTask, err error) {
 	var t task
 	if err := json.Unmarshal(args, &t); err != nil {
 		return said, failure.New(failure.AgentValidation, AddTask, "want an object with agent and task, both text").Because(err)
@@ -125,9 +140,8 @@ func (p *planner) read(args json.RawMessage) (said execution.PlannedTask, err er
 	return execution.PlannedTask{Agent: t.Agent, Text: t.Task}, nil
 }
 
-// heard notes the end of a call, and reports whether it was one of the planner's tool. The nil
-// planner hears nothing.
-func (p *planner) heard(done event.ToolFinished) bool {
+// Handle notes the end of a call, and reports whether it was one of the planner's tool. A nil planner handles nothing.
+func (p *Planner) Handle(done event.ToolFinished) bool {
 	if p == nil || done.Tool != AddTask {
 		return false
 	}
@@ -138,6 +152,6 @@ func (p *planner) heard(done event.ToolFinished) bool {
 	p.tasks = append(p.tasks, said)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.made = max(p.made, len(p.tasks))
+	p.added = max(p.added, len(p.tasks))
 	return true
 }

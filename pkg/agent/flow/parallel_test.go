@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -48,10 +49,10 @@ func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 	gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
 	left := remembers(t, "left", gates[0], map[string]string{"shared": "left", "left": "1", "temp:left": "1"})
 	right := remembers(t, "right", gates[1], map[string]string{"shared": "right"})
-	both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, left, right))
+	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
 	after := build(t, agent.Config{Name: "after", Model: scripted.New(scripted.Say("Done.")), Instructions: "{shared} {left} {temp:left}"})
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("before")), OutputKey: "shared"})
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, both, after))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, both, after))
 
 	close(gates[1]) // the later one is first
 	var order, branches []string
@@ -85,7 +86,7 @@ func TestParallel_AnswersWithWhatEachSaid(t *testing.T) {
 		hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil }),
 	}})
 	right, _ := says(t, "right", "Two.")
-	both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, left, middle, right))
+	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, middle, right))
 	_, done, err := observe(t.Context(), both, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, "left:\nOne.\n\nright:\nTwo.", done.Result.Text)
@@ -113,7 +114,7 @@ func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 // Req: AD-28
 func TestParallel_AChildGoesOnWhenItsEventWasTaken(t *testing.T) {
 	var seen notes
-	both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, yields(t, "left", 20, &seen), yields(t, "right", 20, &seen)))
+	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, yields(t, "left", 20, &seen), yields(t, "right", 20, &seen)))
 	next := map[string]int{}
 	_, err := both.Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 		if p, ok := e.Payload.(event.Thinking); ok {
@@ -153,7 +154,7 @@ func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
 			started := make(chan struct{})
 			config := bad(started)
 			config.Name = "bad"
-			both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right"), build(t, config)))
+			both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right"), build(t, config)))
 			rounds := 0
 			done, err := both.Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 				if e.Kind() == "tool_execution" {
@@ -170,7 +171,7 @@ func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
 	}
 
 	t.Run("nobody reads", func(t *testing.T) {
-		both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
+		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 			require.NoError(t, err)
 			if e.Kind() == "text_delta" {
@@ -179,7 +180,7 @@ func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
 		}
 	})
 	t.Run("the reader panics", func(t *testing.T) {
-		both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
+		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		require.PanicsWithValue(t, "mine", func() {
 			for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 				if err == nil && e.Kind() == "text_delta" {
@@ -190,7 +191,7 @@ func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
 	})
 	t.Run("its context ends", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
+		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		_, err := both.Execute(ctx, agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 			if e.Kind() == "text_delta" {
 				cancel()
@@ -207,7 +208,7 @@ func TestParallel_StopsAllWhenOneIsStopped(t *testing.T) {
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Stop("enough"); return nil }),
 	}})
 	right := build(t, agent.Config{Name: "right", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
-	both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, left, right))
+	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
 	_, done, err := observe(t.Context(), both, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
@@ -217,9 +218,9 @@ func TestParallel_StopsAllWhenOneIsStopped(t *testing.T) {
 func TestParallel_AsksTheUserWhenAChildDoes(t *testing.T) {
 	left := build(t, agent.Config{Name: "left", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
 	right, _ := says(t, "right", "Two.")
-	both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, left, right))
+	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
 	after, never := says(t, "after")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, both, after))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, both, after))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("it")})
 	require.NoError(t, err)
 	require.True(t, done.Result.InputRequired)
@@ -230,7 +231,7 @@ func TestParallel_AsksTheUserWhenAChildDoes(t *testing.T) {
 // The numbers of events are those of the invocation, whoever tells them.
 func TestParallel_EveryEventHasANumberOfItsOwn(t *testing.T) {
 	var seen notes
-	both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, yields(t, "left", 50, &seen), yields(t, "right", 50, &seen)))
+	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, yields(t, "left", 50, &seen), yields(t, "right", 50, &seen)))
 	ids := map[int]bool{}
 	for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 		require.NoError(t, err)

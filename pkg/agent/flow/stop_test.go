@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -41,10 +42,10 @@ func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
 	for name, below := range map[string]func(*world) *agent.Agent{
 		"below": func(w *world) *agent.Agent { return w.once(t, "aide") },
 		"in a flow": func(w *world) *agent.Agent {
-			return flowOf(t)(agent.Sequence(agent.Config{Name: "flow"}, w.once(t, "aide")))
+			return flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, w.once(t, "aide")))
 		},
 		"in branches": func(w *world) *agent.Agent {
-			return flowOf(t)(agent.Parallel(agent.Config{Name: "flow"}, w.once(t, "aide")))
+			return flowOf(t)(flow.Parallel(agent.Config{Name: "flow"}, w.once(t, "aide")))
 		},
 		"two below": func(w *world) *agent.Agent { return w.above(t, "middle", w.once(t, "aide")) },
 	} {

@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -67,7 +68,7 @@ func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
 	})
 	model := scripted.New(scripted.Reply{Deltas: []string{"A it is."}, Usage: execution.Usage{OutputTokens: 10}})
 	writer := build(t, agent.Config{Name: "writer", Model: model, Instructions: "Write about {finding}"})
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, finder, writer))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, finder, writer))
 
 	events, done, err := observe(t.Context(), team, agent.Invocation{Step: question("What is there?")})
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestSequence_StopsAtAnError(t *testing.T) {
 	broken := failure.New(failure.ResourceAPI, "test", "down")
 	second := build(t, agent.Config{Name: "second", Model: scripted.New(scripted.Reply{Usage: execution.Usage{InputTokens: 5}, Err: broken})})
 	third, never := says(t, "third")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second, third))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second, third))
 	events, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
 	require.ErrorIs(t, err, broken)
 	require.Empty(t, never.Requests())
@@ -112,7 +113,7 @@ func TestSequence_StopsAtAnError(t *testing.T) {
 func TestSequence_GoesOnBehindAChildThatDegrades(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(), OnFailure: agent.Degrade})
 	second, _ := says(t, "second", "Two.")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, "Two.", done.Result.Text)
@@ -122,7 +123,7 @@ func TestSequence_GoesOnBehindAChildThatDegrades(t *testing.T) {
 func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
 	second, never := says(t, "second")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("it")})
 	require.NoError(t, err)
 	require.Empty(t, never.Requests())
@@ -134,7 +135,7 @@ func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
 func TestSequence_LetsItsLastChildDecideWhereToGo(t *testing.T) {
 	first, before := says(t, "first", "It is about money.")
 	second, model := says(t, "second", "billing")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	step := question("hi")
 	step.Routes = []string{"billing", "support"}
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: step})
@@ -163,7 +164,7 @@ func TestSequence_EndIsForOneAgentAndStopForAll(t *testing.T) {
 			first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{tc.handler}})
 			second, model := says(t, "second", "Two.")
 			completed := 0
-			team := flowOf(t)(agent.Sequence(agent.Config{Name: "team", Handlers: []hook.Handler{
+			team := flowOf(t)(flow.Sequence(agent.Config{Name: "team", Handlers: []hook.Handler{
 				hook.OnComplete(func(context.Context, *hook.Completion) error { completed++; return nil }),
 			}}, first, second))
 			_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
@@ -183,7 +184,7 @@ func TestSequence_IsStoppedFromOutside(t *testing.T) {
 		hook.OnComplete(func(context.Context, *hook.Completion) error { now(); return nil }),
 	}})
 	second, never := says(t, "second")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi"), Stop: stop})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
@@ -197,7 +198,7 @@ func TestSequence_EndsWithItsContext(t *testing.T) {
 		hook.OnComplete(func(context.Context, *hook.Completion) error { cancel(); return nil }),
 	}})
 	second, never := says(t, "second")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(ctx, team, agent.Invocation{Step: question("hi")})
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Equal(t, event.Interrupted, done.Reason)
@@ -208,7 +209,7 @@ func TestSequence_EndsWithItsContext(t *testing.T) {
 func TestSequence_EndsWhenNobodyReads(t *testing.T) {
 	first, _ := says(t, "first", "One.")
 	second, never := says(t, "second")
-	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	broken := errors.New("the stream is gone")
 	_, _, err := execute(t.Context(), team, question("hi"), func(e event.Event) error {
 		if e.Kind() == "llm_call" {
@@ -224,7 +225,7 @@ func TestSequence_EndsWhenNobodyReads(t *testing.T) {
 func TestRepeat_EndsOnCount(t *testing.T) {
 	writer, model := says(t, "writer", "Draft 1.", "Draft 2.", "Draft 3.")
 	critic, _ := says(t, "critic", "Shorter.", "Still shorter.", "Fine.")
-	team := flowOf(t)(agent.Repeat(agent.Config{Name: "team"}, 3, writer, critic))
+	team := flowOf(t)(flow.Repeat(agent.Config{Name: "team"}, 3, writer, critic))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("Write.")})
 	require.NoError(t, err)
 	require.Equal(t, "Fine.", done.Result.Text)
@@ -269,9 +270,9 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 			critic.Name = "critic"
 			after, never := says(t, "after", "Next.")
 			// A sequence in between passes it on, and still runs to its end.
-			inner := flowOf(t)(agent.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
-			rounds := flowOf(t)(agent.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
-			outer := flowOf(t)(agent.Repeat(agent.Config{Name: "outer"}, 1, rounds))
+			inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
+			rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
+			outer := flowOf(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))
 			_, done, err := observe(t.Context(), outer, agent.Invocation{Step: question("Write.")})
 			require.NoError(t, err)
 			require.Equal(t, "Fine.", done.Result.Text)
@@ -293,7 +294,7 @@ func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
 			yield(event.Event{Payload: event.Message{Text: "again"}}, nil)
 		}
 	}})
-	team := flowOf(t)(agent.Repeat(agent.Config{Name: "team"}, 0, child))
+	team := flowOf(t)(flow.Repeat(agent.Config{Name: "team"}, 0, child))
 	_, _, err := observe(ctx, team, agent.Invocation{Step: question("hi")})
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Equal(t, 100, rounds)
@@ -337,12 +338,12 @@ func TestFlow_NamesWhatIsWrong(t *testing.T) {
 	child, _ := says(t, "child")
 	run := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { return nil }
 	for want, flow := range map[string]func() (*agent.Agent, error){
-		"needs one at least": func() (*agent.Agent, error) { return agent.Sequence(agent.Config{Name: "team"}) },
-		"leave them out":     func() (*agent.Agent, error) { return agent.Parallel(agent.Config{Name: "team", Run: run}, child) },
-		"rounds":             func() (*agent.Agent, error) { return agent.Repeat(agent.Config{Name: "team"}, -1, child) },
-		"two are named":      func() (*agent.Agent, error) { return agent.Sequence(agent.Config{Name: "team"}, child, child) },
+		"needs one at least": func() (*agent.Agent, error) { return flow.Sequence(agent.Config{Name: "team"}) },
+		"leave them out":     func() (*agent.Agent, error) { return flow.Parallel(agent.Config{Name: "team", Run: run}, child) },
+		"rounds":             func() (*agent.Agent, error) { return flow.Repeat(agent.Config{Name: "team"}, -1, child) },
+		"two are named":      func() (*agent.Agent, error) { return flow.Sequence(agent.Config{Name: "team"}, child, child) },
 		"no model of its": func() (*agent.Agent, error) {
-			return agent.Parallel(agent.Config{Name: "team", Model: scripted.New()}, child)
+			return flow.Parallel(agent.Config{Name: "team", Model: scripted.New()}, child)
 		},
 	} {
 		_, err := flow()

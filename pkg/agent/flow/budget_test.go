@@ -1,4 +1,4 @@
-package agent_test
+package flow_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -48,10 +49,10 @@ func TestFlow_SharesOneBudget(t *testing.T) {
 		calls int64 // of models that it takes
 	}{
 		"sequence": {func() *agent.Agent {
-			return flowOf(t)(agent.Sequence(agent.Config{Name: "flow"}, child("a"), child("b"), child("c")))
+			return flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, child("a"), child("b"), child("c")))
 		}, 3},
 		"parallel": {func() *agent.Agent {
-			return flowOf(t)(agent.Parallel(agent.Config{Name: "flow"}, child("a"), child("b"), child("c")))
+			return flowOf(t)(flow.Parallel(agent.Config{Name: "flow"}, child("a"), child("b"), child("c")))
 		}, 3},
 		"tool": {func() *agent.Agent { return bossOf(t, toolOf(t, child("a"))) }, 3},
 	} {

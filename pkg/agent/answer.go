@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/planning"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+// answer is what the agent itself led to. The conclusion makes the result of the step from it.
+type answer struct {
+	text       string
+	reason     event.Reason
+	pending    []execution.Pending
+	tasks      []execution.PlannedTask
+	confidence *float64 // of an agent that this one ran
+}
+
+// runAgent runs what the agent is: its function, or the loop around its model. It leaves the answer.
+func (t *turn) runAgent(ctx context.Context) error {
+	ctx = scope.WithRun(ctx, t.run)
+	if t.agent.config.Run != nil {
+		return t.runFunction(ctx)
+	}
+	return t.runLoop(ctx)
+}
+
+// runFunction runs the agent's function.
+func (t *turn) runFunction(ctx context.Context) error {
+	if err := t.control.Handlers.AfterUserInput(ctx); err != nil {
+		return err
+	}
+	if t.control.Progress.Ended() {
+		t.answer.reason = event.Stopped
+		return nil
+	}
+	if why := t.control.Progress.StopReason(); why != "" {
+		t.answer.text, t.answer.reason = "The turn was stopped: "+why, event.Stopped
+		return t.control.Handlers.OnStopSignal(ctx)
+	}
+	if err := t.handleAll(t.agent.config.Run(ctx, t.inv.forFunction(t.agent)), t.handleFunctionEvent); err != nil {
+		return err
+	}
+	if t.answer.reason == event.Stopped && !t.control.Progress.Ended() { // the loop runs these handlers itself
+		return t.control.Handlers.OnStopSignal(ctx)
+	}
+	return nil
+}
+
+// runLoop runs the loop around the agent's model.
+func (t *turn) runLoop(ctx context.Context) error {
+	conversation := t.control.Turn()
+	system, first, err := t.agent.instructions.Resolve(ctx, conversation, t.inv.Step.History)
+	if err != nil {
+		return err
+	}
+	if len(first) > 0 {
+		if err := conversation.Replace(append(first, conversation.Messages()...)); err != nil {
+			return err
+		}
+	}
+	t.planner = planning.New(t.inv.Step.Plan)
+	l := t.agent.loop(t.inv)
+	if l.Tools, err = t.planner.Offer(l.Tools); err != nil {
+		return err
+	}
+	return t.handleAll(l.Run(ctx, t.loopInput(system)), t.handleLoopEvent)
+}
+
+// handleAll handles all events of the agent.
+func (t *turn) handleAll(events iter.Seq2[event.Event, error], handle func(event.Event) error) error {
+	for e, err := range events {
+		if err != nil {
+			return err
+		}
+		if err := handle(e); err != nil {
+			return err
+		}
+	}
+	if t.answer.reason == "" {
+		t.answer.reason = event.Natural
+	}
+	return nil
+}
+
+// handleLoopEvent emits an event of the loop, and notes what it says of the answer.
+func (t *turn) handleLoopEvent(e event.Event) error {
+	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.Handle(done) {
+		return t.emit(e) // the planner's tool is not the agent's, and observed nothing
+	}
+	t.tally.AddEvent(e)
+	switch p := e.Payload.(type) {
+	case event.TextDelta:
+		if len(t.inv.Step.Routes) > 0 {
+			return nil // the name of a route is no part of the answer
+		}
+	case event.Answer:
+		t.answer.text, t.answer.reason, t.answer.pending = p.Text, p.Reason, p.Pending
+	case event.ToolFinished:
+		t.control.Progress.AddUsage(t.run.TakeUsage(), true)
+	}
+	return t.emit(e) // the control has the event from the loop already
+}
+
+// loop returns the loop of the agent.
+func (a *Agent) loop(inv Invocation) loop.Loop {
+	c := a.config
+	l := loop.Loop{
+		Model: c.Model, Tools: a.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel,
+		Guard: c.Guard.Stricter(inv.scope.Guard),
+	}
+	if inv.MaxIterations > 0 {
+		l.MaxIterations = inv.MaxIterations
+	}
+	return l
+}
+
+// loopInput returns what the loop is given.
+func (t *turn) loopInput(system string) loop.Input {
+	s, in := t.inv.Step, t.inv.scope
+	aside := in.Aside || s.Silent // nothing of it stays in the session if the turn breaks off
+	journal := scope.NewJournal(s, in.Calls, aside)
+	input := loop.Input{
+		System: system, Turn: t.control, Choices: s.Routes, Only: t.planner.Allow(s.Tools),
+		Key: journal.Key, Keep: in.Branch != "", Apart: aside, Stop: t.inv.Stop,
+		ID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
+	}
+	if s.Journal != nil {
+		input.Journal, input.Recorded = journal.ForLoop(), s.Recorded
+	}
+	return input
+}
+
+// handleFunctionEvent emits an event that the agent's function yielded, and notes what it says of the answer. The result
+// of another agent counts what that agent did, and is not emitted a second time.
+func (t *turn) handleFunctionEvent(e event.Event) error {
+	isOwn := e.Author == "" || e.Author == t.agent.Name()
+	if isOwn {
+		t.tally.AddEvent(e)
+	}
+	switch p := e.Payload.(type) {
+	case event.UserInput:
+		return nil
+	case event.TurnResult:
+		t.addResult(p, isOwn)
+		return nil
+	case event.TextDelta:
+		if len(t.inv.Step.Routes) > 0 {
+			return nil // the name of a route is no part of the answer
+		}
+	case event.Answer:
+		t.answer = answer{text: p.Text, reason: p.Reason, pending: p.Pending, tasks: p.Tasks}
+	case event.Message:
+		if p.Text != "" {
+			t.answer.text = p.Text
+		}
+		if isOwn && p.Escalate {
+			t.control.Turn().Escalate()
+		}
+		if isOwn {
+			if err := applyState(t.control.Turn(), t.agent.Name(), p.State); err != nil {
+				return err
+			}
+		}
+	}
+	return t.control.Events.Forward(e)
+}
+
+// addResult notes the result of an agent that the function ran. A result of the function itself is the sum of what it
+// yielded before.
+func (t *turn) addResult(done event.TurnResult, isOwn bool) {
+	if isOwn {
+		t.tally = result.Tally{}
+	}
+	t.control.Conversation.MarkRead(done.Result.Untrusted)
+	t.tally.AddResult(done.Result)
+	if done.Reason == event.Failed || done.Reason == event.Interrupted {
+		return
+	}
+	if done.Result.Text != "" {
+		t.answer.text = done.Result.Text
+	}
+	if done.Result.NextAgent != "" {
+		t.answer.text = done.Result.NextAgent
+	}
+	t.answer.reason, t.answer.pending, t.answer.tasks = done.Reason, done.Result.Pending, done.Result.Tasks
+	switch {
+	case done.Result.InputRequired:
+		t.answer.reason = event.InputRequired
+	case done.Ended:
+		t.answer.reason = event.Natural
+	}
+	t.answer.confidence = done.Result.Confidence
+	if done.Escalate {
+		t.control.Turn().Escalate()
+	}
+}
+
+// applyState applies the changes of state in a message of a function (AD-18). The message has them already, so no event
+// follows.
+func applyState(t *hook.Turn, agent string, state map[string]json.RawMessage) error {
+	m := t.Memory()
+	emitted := m.Fork(agent)
+	for key, value := range state {
+		err := emitted.Delete(key)
+		if err == nil && len(value) > 0 {
+			err = emitted.Set(key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m.Join(emitted)
+	return nil
+}

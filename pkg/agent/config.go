@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/sessionlog"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/planning"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Defaults and limits of a Config.
+const (
+	DefaultCapacity = 16
+	DefaultTimeout  = 2 * time.Minute
+	DefaultVersion  = "dev"
+
+	MaxIterations = 1000
+	MaxCapacity   = registry.MaxCapacity
+)
+
+// DefaultInstructions are the instructions of an agent that has none (CO-3).
+const DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
+
+// AddTask is the name of the tool that a model gets, in addition to the agent's own, while the step plans (ADR 0023). Each
+// call adds one task.
+const AddTask = planning.AddTask
+
+// FailurePolicy says what becomes of a step whose model fails or that takes too long.
+type FailurePolicy string
+
+const (
+	// Fail is the default: the step fails.
+	Fail FailurePolicy = "fail"
+	// Degrade makes a result that says what is missing, with confidence 0, so that the turn continues (RA-18, RA-20).
+	Degrade FailurePolicy = "degrade"
+)
+
+// Config describes an agent. It needs a name, and a model or a function.
+type Config struct {
+	Name        string // a DNS label: a-z, 0-9 and hyphens, at most 63 characters; not "user"
+	Description string // one line, for those who choose between agents
+	Version     string // (empty means DefaultVersion)
+	// Capabilities are what instances of the agent can do that others cannot, such as gpu: at most 16 words of a-z, 0-9, dot
+	// and hyphen. A step of a workflow may require some (OC-16).
+	Capabilities []string
+
+	// Instructions are the system prompt, or the path of a file that holds it. {key} is replaced by the value of a key of the
+	// session's state, and {key?} by nothing when there is no such key. {artifact.name} is the latest version of an
+	// artifact. {session.history} is what the user and the agents said before, as conversation.Transcript writes it. {{key}}
+	// becomes {key} (AD-30). Empty means DefaultInstructions.
+	Instructions string
+	// InstructionsFrom is a file, or a folder whose .md and .txt files are joined in the order of their names. It must exist,
+	// be UTF-8 and not be empty (CO-2, CO-3).
+	InstructionsFrom string
+
+	Model     llm.Model
+	Models    *llm.Catalog // finds ModelName if Model is nil (CO-9)
+	ModelName string
+	// Run is what the agent does instead of asking a model: a flow, a remote agent, code. The text of the last event.Message
+	// or event.Answer is its answer (AD-1). The state in its own event.Messages is stored with the step (AD-18).
+	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
+	Agents []*Agent // that Run runs; they are started and closed with the agent
+
+	Tools []tool.Tool
+	// ToolCapabilities are what tools of Tools can do, by the name of the tool, in words as in Capabilities. A step of a
+	// workflow that requires some gets only tools that have them (OC-16).
+	ToolCapabilities map[string][]string
+	Parallel         bool // the tools of a round run concurrently (C-9)
+
+	Plugins  []hook.Plugin
+	Handlers []hook.Handler // run after the handlers of plugins (CO-4)
+
+	OutputKey string                     // key of the session's state that gets the answer (empty stores none, AD-30)
+	Owns      map[string]ownership.Owner // keys of state in addition to those of the rules (SO-5)
+	// Config makes the agent the owner of a configuration, which all of its instances share and the whole mesh may read. It
+	// says how conflicting changes are resolved (SO-11, empty means no configuration).
+	Config ownership.Protocol
+	Log    *zap.Logger // (nil logs nothing)
+	// SessionLog is where the agent writes what it does, for its developer (nil writes nothing). New fills in its Agent, Model
+	// and SystemPrompt (CO-55 to CO-58). Each turn reads and writes files, so it is not for production.
+	SessionLog *sessionlog.Config
+
+	MaxIterations int           // of one step (0 means loop.DefaultMaxIterations)
+	MaxFailures   int           // of tools in a row (0 means loop.DefaultMaxFailures)
+	Capacity      int           // steps at once (0 means DefaultCapacity)
+	Timeout       time.Duration // of one step (0 means DefaultTimeout)
+	StartTimeout  time.Duration // of Start (LC-12, 0 leaves it to the caller of Start)
+	StartRetries  int           // how often the caller of Start repeats it after an error (LC-13)
+	AsksUser      bool          // what the agent says is a question to the user and ends the turn
+	OnFailure     FailurePolicy // (empty means Fail)
+
+	// Guard says what becomes of tools after a turn has read words that neither the user nor the author wrote (S14). A child
+	// agent has at least the guard of its parent. Empty means loop.GuardAsk, or with Run the guard of each child.
+	Guard loop.Guard
+}
+
+// setDefaults fills in what the author left out.
+func (c *Config) setDefaults() {
+	c.Version = cmp.Or(c.Version, DefaultVersion)
+	c.MaxIterations = cmp.Or(c.MaxIterations, loop.DefaultMaxIterations)
+	c.MaxFailures = cmp.Or(c.MaxFailures, loop.DefaultMaxFailures)
+	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.OnFailure = cmp.Or(c.OnFailure, Fail)
+	if c.Run == nil { // a function leaves the guard to its children
+		c.Guard = cmp.Or(c.Guard, loop.GuardAsk)
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+}
+
+func (c Config) invalid(what string) *failure.Error {
+	return failure.Newf(failure.AgentValidation, "agent.New", "agent %q is not valid: %s", c.Name, what)
+}
+
+// check lists the errors of a config whose defaults are filled in.
+func (c Config) check() []string {
+	var wrong []string
+	expect := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Sprintf(format, args...))
+		}
+	}
+	expect(registry.IsAgent(c.Name), "Name %q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", c.Name)
+	expect(c.Name != "user", "Name: an agent cannot be called user; what the user says has that author")
+	expect(c.Model != nil || c.Run != nil || c.Models != nil && c.ModelName != "", "Model is missing")
+	expect(c.Run == nil || c.Model == nil && c.ModelName == "", "Run: an agent with a function has no model of its own; leave one out")
+	expect(c.MaxFailures >= 1, "MaxFailures %d: use 1 or more", c.MaxFailures)
+	expect(c.Instructions == "" || c.InstructionsFrom == "", "Instructions: there are InstructionsFrom as well; leave one out")
+	expect(len(c.Agents) == 0 || c.Run != nil, "Agents: only Run can run them; use package flow or a Run of your own")
+	expect(!slices.Contains(c.Agents, nil), "Agents: number %d is nil; leave it out", slices.Index(c.Agents, nil)+1)
+	for _, name := range repeatedNames(c.Agents, map[string]bool{c.Name: true}) {
+		expect(false, "Agents: two are named %q; each name stands for one agent in the tree", name)
+	}
+	expect(isStorable(c.OutputKey), "OutputKey %q: it is no key of the session's state; use a name that no rule gives to another owner", c.OutputKey)
+	expect(c.MaxIterations >= 1 && c.MaxIterations <= MaxIterations, "MaxIterations %d: use 1 to %d", c.MaxIterations, MaxIterations)
+	expect(c.Capacity >= 1 && c.Capacity <= MaxCapacity, "Capacity %d: use 1 to %d", c.Capacity, MaxCapacity)
+	expect(c.Timeout > 0, "Timeout %v: use a positive duration", c.Timeout)
+	expect(c.StartRetries >= 0, "StartRetries %d: use 0 or more", c.StartRetries)
+	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
+	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
+	expect(c.Guard.Known(), "Guard %q: use %q, %q or %q", c.Guard, loop.GuardAsk, loop.GuardStrict, loop.GuardOff)
+	expect(c.Config == "" || c.Config.Known(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
+	expect(len(c.Description) <= registry.MaxText, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxText)
+	expect(len(c.Version) <= registry.MaxText, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxText)
+	_, err := registry.Capabilities(c.Capabilities)
+	expect(err == nil, "Capabilities: %v", err)
+	return wrong
+}
+
+// isStorable reports whether an answer can be stored under a key. The empty key stores none.
+func isStorable(key string) bool {
+	return key == "" || memory.CheckDelta("agent.New", map[string]json.RawMessage{key: nil}) == nil
+}
+
+// repeatedNames lists the names in a tree of agents that occurred before (AD-2).
+func repeatedNames(agents []*Agent, seen map[string]bool) []string {
+	var all []string
+	for _, a := range agents {
+		if a == nil {
+			continue
+		}
+		if seen[a.Name()] {
+			all = append(all, a.Name())
+		}
+		seen[a.Name()] = true
+		all = append(all, repeatedNames(a.config.Agents, seen)...)
+	}
+	return all
+}
+
+// checkToolCapabilities returns what is wrong with ToolCapabilities (empty when nothing is).
+func (c Config) checkToolCapabilities(tools *tool.Set) string {
+	for _, name := range slices.Sorted(maps.Keys(c.ToolCapabilities)) {
+		if _, ok := tools.Find(name); !ok {
+			return fmt.Sprintf("there is no tool %q; there are %s", name, strings.Join(tools.Names(), ", "))
+		}
+		if _, err := registry.Capabilities(c.ToolCapabilities[name]); err != nil {
+			return fmt.Sprintf("%s: %v", name, err)
+		}
+	}
+	return ""
+}

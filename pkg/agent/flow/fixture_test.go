@@ -1,0 +1,91 @@
+package flow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// execute runs a step of an agent.
+func execute(ctx context.Context, a *agent.Agent, step execution.Step, emit func(event.Event) error) (execution.Result, []conversation.Message, error) {
+	done, err := a.Execute(ctx, agent.Invocation{Step: step}, emit)
+	return done.Result, done.Messages, err
+}
+
+// build returns the agent of a config, named research if it has no name.
+func build(t *testing.T, c agent.Config) *agent.Agent {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "research"
+	}
+	a, err := agent.New(c)
+	require.NoError(t, err)
+	return a
+}
+
+// lookup returns a tool that finds things.
+func lookup(t *testing.T) tool.Tool {
+	t.Helper()
+	type in struct {
+		Query string `json:"query"`
+	}
+	found, err := tool.Func("lookup", "Looks something up.", func(_ context.Context, in in) (string, error) {
+		switch in.Query {
+		case "nothing":
+			return "", nil
+		case "error":
+			return "", errors.New("down")
+		}
+		return "found " + in.Query, nil
+	})
+	require.NoError(t, err)
+	return found
+}
+
+// look returns a reply that calls lookup.
+func look(queries ...string) scripted.Reply {
+	var r scripted.Reply
+	for _, q := range queries {
+		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "lookup", Arguments: `{"query": "` + q + `"}`})
+	}
+	return r
+}
+
+// question returns a step in which the user asks something.
+func question(text string) execution.Step {
+	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
+}
+
+// resource is a tool that notes when it is started and closed.
+type resource struct {
+	name string
+	log  *[]string
+	fail error
+}
+
+func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
+
+func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
+	return tool.Result{}, nil
+}
+
+func (r *resource) Start(context.Context) error {
+	*r.log = append(*r.log, "start "+r.name)
+	return r.fail
+}
+
+func (r *resource) Close() error {
+	*r.log = append(*r.log, "close "+r.name)
+	return nil
+}

@@ -1,0 +1,165 @@
+package flow
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// MaxDepth is how deep agents may be tools of each other.
+const MaxDepth = 4
+
+// AsToolConfig describes an agent that is a tool to the models that may call it.
+type AsToolConfig struct {
+	Name        string // (empty means the agent's)
+	Description string // (empty means the agent's)
+}
+
+// AsTool makes a tool of an agent (AD-29). The model that calls it writes what it wants in one text, which begins a session
+// of its own: the agent does not see the conversation of its parent. It reads the state of the session as it is, and its
+// changes are dropped. What it says last is the result of the tool.
+//
+// A question to the user becomes a question of the parent, and tool calls that wait become calls of the parent that wait.
+// A person who stops such a call stops the whole turn; a handler of the agent that stops its turn stops only that agent.
+// The parent does not emit the agent's events, except for the turns of remote agents that begin inside it and the
+// warnings of the guard. What its models consume counts as the parent's usage. Untrusted words that the parent has read
+// count as read by the agent, and the other way round.
+//
+// The journal of the step has the agent's model calls and tool calls, under keys that begin with the key of the call. So a
+// parent that lost its worker continues in the middle of the agent's work. The effect of the tool is agent.Agent.Effect.
+// An agent that is wrapped into another tool, also by tool.With, runs without a journal; then the effect of the wrapping
+// tool counts.
+//
+// The tool is started and closed with the agent that has it. If more than MaxDepth agents are inside each other, the model
+// gets an agent_logic error. Modes: agent_validation, as for tool.Func.
+func AsTool(a *agent.Agent, c AsToolConfig) (tool.Tool, error) {
+	t := &agentTool{agent: a, effect: a.Effect()}
+	type request struct {
+		Request string `json:"request" jsonschema:"what you want of it, with all that it has to know"`
+	}
+	inner, err := tool.Func(cmp.Or(c.Name, a.Name()), cmp.Or(c.Description, a.Description(), "Asks the agent "+a.Name()+"."),
+		func(ctx context.Context, in request) (string, error) { return t.run(ctx, in.Request) })
+	t.Tool = inner
+	return t, err
+}
+
+// agentTool is an agent that is a tool.
+type agentTool struct {
+	tool.Tool // checks the arguments, and calls run
+	agent     *agent.Agent
+	effect    execution.Effect
+}
+
+// Effect implements tool.Effector.
+func (t *agentTool) Effect() execution.Effect { return t.effect }
+
+// Start implements tool.Starter.
+func (t *agentTool) Start(ctx context.Context) error { return t.agent.Start(ctx) }
+
+// Close implements tool.Starter.
+func (t *agentTool) Close() error { return t.agent.Close() }
+
+// nestKey finds the *loop.Nest of a call.
+type nestKey struct{}
+
+// CallIn implements loop.Nested.
+func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *loop.Nest) (tool.Result, error) {
+	return t.Call(context.WithValue(ctx, nestKey{}, n), args)
+}
+
+// Skip implements loop.Nested.
+func (t *agentTool) Skip(ctx context.Context, n *loop.Nest) {
+	if parent := scope.RunFrom(ctx); parent != nil {
+		parent.Scope.Calls.Skip(n.Last)
+		parent.AddUsage(n.Usage)
+	}
+}
+
+// depthKey finds how many parents are tools.
+type depthKey struct{}
+
+// run runs the agent once.
+func (t *agentTool) run(ctx context.Context, request string) (string, error) {
+	parent := scope.RunFrom(ctx)
+	nest, _ := ctx.Value(nestKey{}).(*loop.Nest)
+	said := conversation.User(request)
+	said.Untrusted = hook.InTool(ctx).Untrusted // a model wrote it that has read such words
+	inv, in := t.invocation(tool.IdempotencyKey(ctx), said, parent, nest)
+	depth, _ := ctx.Value(depthKey{}).(int)
+	if depth >= MaxDepth {
+		return "", failure.Newf(failure.AgentLogic, "flow.AsTool",
+			"%s: at most %d agents may be tools inside each other; do it without asking another agent", in.Path(t.agent.Name()), MaxDepth)
+	}
+	ctx = context.WithValue(context.WithValue(ctx, depthKey{}, depth+1), nestKey{}, nil)
+	done, err := t.result(scope.Place(ctx, in), inv)
+	tool.Quotes(ctx, done.Result.Untrusted)
+	if parent != nil {
+		parent.AddUsage(done.Result.Usage)
+	}
+	if nest != nil {
+		nest.Usage = done.Result.Usage
+		if parent != nil {
+			nest.Last = in.Calls.Join()
+		}
+	}
+	if nest != nil && len(done.Result.Pending) > 0 {
+		nest.Pending = done.Result.Pending
+		return "", err
+	}
+	if done.Escalate {
+		hook.InTool(ctx).Escalate()
+	}
+	if err == nil && done.Result.InputRequired {
+		err = tool.AskUser(done.Result.Text)
+	}
+	return done.Result.Text, err
+}
+
+// invocation returns how the agent runs, and in which scope: in a session of its own inside the parent's turn. Without a
+// parent there is only the request.
+func (t *agentTool) invocation(key string, said conversation.Message, parent *scope.Run, nest *loop.Nest) (agent.Invocation, scope.Scope) {
+	if parent == nil {
+		return agent.Invocation{Step: execution.Step{History: []conversation.Message{said}}}, scope.Scope{}
+	}
+	in := parent.Scope
+	in.Memory, in.Numbers, in.Aside = in.Memory.Fork(t.agent.Name()), nil, true
+	s := parent.Step
+	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{said}, nil, nil, nil
+	s.Asked = execution.Asked{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
+	if key != "" {
+		s.SessionID, s.TurnID, s.Origin = "sub-"+key, key, ""
+	}
+	if nest == nil {
+		s.Journal, in.Calls = nil, nil
+	} else {
+		in.Calls = in.Calls.Split(nest.Lane, nest.Lanes)
+	}
+	return agent.Invocation{Step: s, Store: parent.Store, Trace: parent.Trace, Stop: parent.Stop}, in
+}
+
+// result runs the agent to its end, and returns its result also when it failed. The call of the tool learns which turns of
+// remote agents begin, and what the guard warns of.
+func (t *agentTool) result(ctx context.Context, inv agent.Invocation) (done event.TurnResult, err error) {
+	for e, failed := range t.agent.Run(ctx, inv) {
+		switch p := e.Payload.(type) {
+		case event.TurnResult:
+			done = p
+		case event.SubtaskStarted:
+			loop.Began(ctx, p)
+		case event.Warning:
+			loop.Warned(ctx, p)
+		}
+		err = failed
+	}
+	return done, err
+}

@@ -1,0 +1,129 @@
+// Package briefing is what an agent reads of a turn before it begins: the conversation, its own task, and the results of
+// the steps before its own.
+package briefing
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// History returns what the model reads: the window of the conversation, then the task of the step if it differs from what
+// the user asked, and then what earlier steps found. The last is a message of the user's side. Its author is the agent
+// that found it, so that the model can tell it from a request.
+func History(step execution.Step) []conversation.Message {
+	read := slices.Clip(step.History)
+	if task := step.Brief(); task != "" {
+		read = append(read, conversation.User(task))
+	}
+	prior := worked(step)
+	if len(step.Routes) > 0 || len(prior) == 0 {
+		return read
+	}
+	found := conversation.Message{Role: conversation.RoleUser, Author: prior[len(prior)-1].Agent, Text: findings(step.History, prior)}
+	for _, r := range prior {
+		found.Untrusted = cmp.Or(found.Untrusted, r.Untrusted)
+	}
+	return append(read, found)
+}
+
+// Prompt returns what an agent is asked that does not see the conversation: what the user said last, then the task of the
+// step, and then what earlier steps found.
+func Prompt(step execution.Step) string {
+	text := UserPrompt(step)
+	if task := step.Brief(); task != "" {
+		text += "\n\n" + task
+	}
+	if prior := worked(step); len(prior) > 0 {
+		text += "\n\n" + findings(step.History, prior)
+	}
+	return text
+}
+
+// UserPrompt returns what the user said last.
+func UserPrompt(step execution.Step) string {
+	for _, m := range slices.Backward(step.History) {
+		if m.Role == conversation.RoleUser && m.Author == "" {
+			return m.Text
+		}
+	}
+	return ""
+}
+
+// Intent returns what the agent is asked to do: its task, or what the user said last.
+func Intent(step execution.Step) string {
+	if step.Task != step.Goal {
+		return step.Task
+	}
+	return UserPrompt(step)
+}
+
+// findings returns what the earlier steps observed, and what they said if the conversation does not have it (RA-20).
+func findings(said []conversation.Message, prior []execution.Result) string {
+	found := strings.Join(execution.Step{Prior: prior}.Observations(), "\n\n")
+	if found == "" {
+		found = "No observations available."
+	}
+	text := []string{"What the steps before this one observed:\n\n" + found}
+	for i, r := range prior {
+		if i == len(prior)-1 || !HasReply(said, r.Text) {
+			text = append(text, "What "+r.Agent+" said:\n\n"+r.Text)
+		}
+	}
+	return strings.Join(text, "\n\n")
+}
+
+// worked returns the results of the earlier steps that did more than choose a route.
+func worked(step execution.Step) []execution.Result {
+	var prior []execution.Result
+	for _, r := range step.Prior {
+		if r.NextAgent == "" && r.Text != "" {
+			prior = append(prior, r)
+		}
+	}
+	return prior
+}
+
+// LastText returns what the step before this one said (empty when there is none).
+func LastText(step execution.Step) string {
+	prior := worked(step)
+	if len(prior) == 0 {
+		return ""
+	}
+	return prior[len(prior)-1].Text
+}
+
+// HasReply reports whether an agent said the text after the user's last message.
+func HasReply(messages []conversation.Message, text string) bool {
+	for _, m := range slices.Backward(messages) {
+		switch {
+		case m.Role == conversation.RoleAssistant && m.Text == text:
+			return true
+		case m.Role == conversation.RoleUser && m.Author == "":
+			return false
+		}
+	}
+	return false
+}
+
+// Confidence returns the confidence in an answer. It grows with the observations of this step and the earlier ones
+// (RA-20, C-35). An earlier step with confidence 0 failed, so its observations do not count (RA-26). It is nil for the
+// first step that works, because that step gathers and does not judge.
+func Confidence(step execution.Step, own []string) *float64 {
+	prior := worked(step)
+	if len(prior) == 0 {
+		return nil
+	}
+	n := len(own)
+	for _, r := range prior {
+		if r.Confidence == nil || *r.Confidence > 0 {
+			n += len(r.Observations)
+		}
+	}
+	table := [...]float64{0, 0.6, 0.8, 0.95}
+	c := table[min(n, len(table)-1)]
+	return &c
+}

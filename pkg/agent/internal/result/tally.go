@@ -1,0 +1,67 @@
+// Package result makes parts of the result of a step: the tally of what happened in it, and the route that a model chose.
+package result
+
+import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// MaxObservationBytes bounds what the next step gets of the result of one tool call.
+const MaxObservationBytes = 4 << 10
+
+// Limits of the tool calls that a result lists. A model may call tools that do not exist, with names of any length.
+const (
+	maxToolsCalled = 256
+	maxToolName    = 64
+)
+
+// Tally is the sum of a run.
+type Tally struct {
+	Tools        []string // that were called, in order
+	Observations []string // what tools found, in order
+	Usage        execution.Usage
+	own          int // iterations of the agent itself
+	children     int // iterations of the agents that it ran
+}
+
+// Iterations returns the iterations of the agent and of those that it ran.
+func (t *Tally) Iterations() int { return t.own + t.children }
+
+// AddEvent counts an event of the agent itself.
+func (t *Tally) AddEvent(e event.Event) {
+	switch p := e.Payload.(type) {
+	case event.ToolFinished:
+		t.addTools(p.Tool)
+		t.observe(p)
+	case event.ModelCall:
+		t.Usage = t.Usage.Add(p.Usage)
+		t.own = max(t.own, p.Iteration)
+	case event.Answer:
+		t.own = max(t.own, p.Iterations)
+	}
+}
+
+// AddResult counts the result of an agent that this one ran.
+func (t *Tally) AddResult(r execution.Result) {
+	t.Usage = t.Usage.Add(r.Usage)
+	t.children += r.Iterations
+	t.addTools(r.ToolsCalled...)
+	t.Observations = append(t.Observations, r.Observations...)
+	t.Observations = t.Observations[:min(len(t.Observations), execution.MaxObservations)]
+}
+
+// observe notes the tool and the beginning of its result, for later steps (RA-15). A call that failed or found nothing is
+// left out, because confidence counts observations.
+func (t *Tally) observe(c event.ToolFinished) {
+	if c.Status != event.ToolSuccess || c.Result == "" || len(t.Observations) == execution.MaxObservations {
+		return
+	}
+	t.Observations = append(t.Observations, conversation.Cut("Used tool: "+c.Tool+"\n"+c.Result, MaxObservationBytes))
+}
+
+func (t *Tally) addTools(tools ...string) {
+	for _, name := range tools[:min(len(tools), maxToolsCalled-len(t.Tools))] {
+		t.Tools = append(t.Tools, conversation.Brief(name, maxToolName))
+	}
+}

@@ -1,0 +1,81 @@
+package scope
+
+import "sync"
+
+// Calls numbers the model calls and tool calls of the agents of a step. It returns each number once, and the same
+// numbers in every attempt. Agents that run one after the other share one. Of agents that run at the same time each has a
+// lane: the lanes take the numbers that follow in turns.
+type Calls struct {
+	parent      *Calls // whose lane it is (nil for the step's own)
+	base        int    // number of parent after which the lanes begin
+	lane, lanes int
+	last        int // latest number that was returned
+
+	mu      sync.Mutex
+	reached int // by lanes; the next number is a higher one
+}
+
+// Next returns the next number of the step.
+func (c *Calls) Next() int {
+	c.settle()
+	c.last++
+	return c.inStep(c.last)
+}
+
+// inStep returns a number of c as the step counts.
+func (c *Calls) inStep(n int) int {
+	if c.parent == nil {
+		return n
+	}
+	return c.parent.inStep(c.inParent(n))
+}
+
+// inParent returns a number of a lane as its parent counts.
+func (c *Calls) inParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
+
+// Split returns one of the lanes that begin now. c returns no number until all lanes were joined.
+func (c *Calls) Split(lane, lanes int) *Calls {
+	return &Calls{parent: c, base: c.last, lane: lane, lanes: lanes}
+}
+
+// Concurrent returns how many lanes there are, with the lanes of the parents.
+func (c *Calls) Concurrent() int {
+	n := 1
+	for ; c != nil; c = c.parent {
+		n *= max(1, c.lanes)
+	}
+	return n
+}
+
+// Join ends a lane, and returns its last number as its parent counts.
+func (c *Calls) Join() int {
+	c.settle()
+	if c.last == 0 {
+		return c.base
+	}
+	last := c.inParent(c.last)
+	c.parent.Skip(last)
+	return last
+}
+
+// JoinAll ends the lanes of c.
+func (c *Calls) JoinAll(lanes ...*Calls) {
+	for _, lane := range lanes {
+		lane.Join()
+	}
+	c.settle()
+}
+
+// Skip leaves out the numbers up to last. Lanes call it concurrently.
+func (c *Calls) Skip(last int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reached = max(c.reached, last)
+}
+
+// settle continues after the lanes that were joined.
+func (c *Calls) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last, c.reached)
+}

@@ -1,0 +1,127 @@
+// Package scope is the place of an agent's run among the runs of a step. Agents that run inside each other share the
+// numbers of events and calls and the state of the session; a scope says which of it a run has for itself.
+//
+// Package agent runs agents in their scopes. Package flow makes the scopes of agents that run at the same time, and of
+// agents that are tools. The two exchange scopes by the context, so that no author sees them.
+package scope
+
+import (
+	"context"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// Scope is the place of a run. The zero value is the place of a run that no other agent caused.
+type Scope struct {
+	Numbers *hook.Numbers // of the events (nil begins anew)
+	Memory  *hook.Memory  // shared by the agents of a flow (nil makes one)
+	Calls   *Calls        // numbers of the model calls and tool calls (nil begins anew)
+	Branch  string        // of the agent that runs this one, such as team.writer (empty when none does)
+	Aside   bool          // the run belongs to an agent that is a tool
+	Guard   loop.Guard    // of the parents (empty when there is none)
+}
+
+// Begin returns the scope with everything that it lacks for a run of the named agent.
+func (s Scope) Begin(agent string, store hook.Store) Scope {
+	if s.Numbers == nil {
+		s.Numbers = &hook.Numbers{}
+	}
+	if s.Calls == nil {
+		s.Calls = &Calls{}
+	}
+	if s.Memory == nil {
+		s.Memory = hook.NewMemory(store, agent)
+	}
+	return s
+}
+
+// Path returns the branch of an agent that runs in the scope.
+func (s Scope) Path(agent string) string {
+	if s.Branch == "" {
+		return agent
+	}
+	return s.Branch + "." + agent
+}
+
+// Inside returns the scope of what the named agent runs.
+func (s Scope) Inside(agent string, guard loop.Guard) Scope {
+	s.Branch = s.Path(agent)
+	s.Guard = guard.Stricter(s.Guard)
+	return s
+}
+
+// Fork returns the scope of an agent that runs at the same time as others: number lane of lanes, from 0.
+func (s Scope) Fork(agent string, lane, lanes int) Scope {
+	s.Memory, s.Calls = s.Memory.Fork(agent), s.Calls.Split(lane, lanes)
+	return s
+}
+
+// Run describes the agent under way to what runs inside it: flows, and agents that are tools.
+type Run struct {
+	Scope Scope // of what the agent runs
+	Step  execution.Step
+	Store hook.Store
+	Trace ownership.TraceView
+	Stop  context.Context //nolint:containedctx // a signal beside the one that ends the run
+
+	mu    sync.Mutex
+	usage execution.Usage // of agents that are tools of this one, not counted yet
+}
+
+// AddUsage counts what an agent consumed that is a tool of this one. Tools may run concurrently.
+func (r *Run) AddUsage(u execution.Usage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage = r.usage.Add(u)
+}
+
+// TakeUsage returns what was added since the last call.
+func (r *Run) TakeUsage() execution.Usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.usage
+	r.usage = execution.Usage{}
+	return u
+}
+
+// runKey finds the *Run of the agent under way.
+type runKey struct{}
+
+// WithRun returns ctx with the agent under way (nil when it is outside of a turn).
+func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
+
+// RunFrom returns the agent under way, or nil.
+func RunFrom(ctx context.Context) *Run {
+	r, _ := ctx.Value(runKey{}).(*Run)
+	return r
+}
+
+// placeKey finds the *Scope of the agent that runs next.
+type placeKey struct{}
+
+// Place returns ctx with the scope of the agent that runs next with it.
+func Place(ctx context.Context, s Scope) context.Context {
+	return context.WithValue(ctx, placeKey{}, &s)
+}
+
+// TakePlace returns the scope that Place set, and ctx without it. It returns nil if there is none.
+func TakePlace(ctx context.Context) (context.Context, *Scope) {
+	s, _ := ctx.Value(placeKey{}).(*Scope)
+	if s == nil {
+		return ctx, nil
+	}
+	return context.WithValue(ctx, placeKey{}, (*Scope)(nil)), s
+}
+
+// JoinCalls ends the numbering of branches that Fork returned. The scope numbers its calls after theirs.
+func (s Scope) JoinCalls(branches []Scope) {
+	lanes := make([]*Calls, len(branches))
+	for i, b := range branches {
+		lanes[i] = b.Calls
+	}
+	s.Calls.JoinAll(lanes...)
+}
