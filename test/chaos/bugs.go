@@ -7,19 +7,19 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// NoReuse is the check that data which went back in time lead to no epoch twice.
+// NoReuse is the check that no epoch is used twice after the data went back in time.
 const NoReuse = "no epoch twice"
 
-// Bug is something wrong that the suite must notice.
+// Bug is a planted bug that the suite must find.
 type Bug struct {
 	ID, What   string
-	By         string // check that must notice it
-	Program    string // that has it
+	By         string // the check that must find it
+	Program    string // the program that contains it
 	Changes    []planted.Change
-	Redis      []string // flags that make it
-	Durability string   // that the memory service shall be content with; empty: its default
-	Games      int      // of callers of the memory service; 0: a few
-	LazyDisk   bool     // the disk of Redis stands still when it is killed
+	Redis      []string // flags of the Redis server that cause it
+	Durability string   // durability class that the memory service requires (empty means its default)
+	Games      int      // number of callers of the memory service (0 means a few)
+	LazyDisk   bool     // writes to the disk of Redis stop when it is killed
 }
 
 const (

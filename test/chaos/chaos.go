@@ -1,7 +1,6 @@
-// Package chaos is the fault suite: a mesh of real processes, clients that go on with each
-// request until it has a result, faults after a seeded plan, and checks of all that was
-// promised meanwhile. docs/chaos.md says how it works and how it is run. The suite itself
-// has the build tag chaos; what it checks with has tests of its own, that always run.
+// Package chaos is the fault suite. It runs a mesh of real processes, clients that retry each request until it
+// has a result, and faults from a seeded plan, and then checks every promise. docs/chaos.md says how it works
+// and how to run it. The suite has the build tag chaos; the tests of its checks always run.
 package chaos
 
 import (
@@ -20,28 +19,28 @@ type Sizes struct {
 // Strike is one fault of a plan.
 type Strike struct {
 	Fault crowd.Fault
-	// Aim is the call in whose middle a worker is hit. Its zero is any moment.
+	// Aim is the call during which a worker is hit (the zero value means any moment).
 	Aim Aim
-	// Pause is how long to wait before the strike that follows.
+	// Pause is the wait before the next strike.
 	Pause time.Duration
-	// Frozen is how long a stopped worker stands still.
+	// Frozen is how long a stopped worker stays stopped.
 	Frozen time.Duration
-	// Overlaps says that the next strike does not wait until the mesh has got over this one.
+	// Overlaps says that the next strike does not wait until the mesh has recovered from this one.
 	Overlaps bool
 }
 
-// Aim is a call of a worker.
+// Aim selects a call of a worker.
 type Aim struct {
 	Kind   ledger.Kind
 	Number int // of model calls
 }
 
-// Hits reports whether a call is the one that is aimed at.
+// Hits reports whether a call is the selected one.
 func (a Aim) Hits(c ledger.Call) bool {
 	return c.Kind == a.Kind && (a.Number == 0 || c.Number == a.Number)
 }
 
-// aims are the calls that a worker is hit in: each effect class, and the answer.
+// aims are the calls during which a worker is hit: one of each effect class, and the answer.
 var aims = []Aim{
 	{ledger.Read, 0}, {ledger.Idempotent, 0}, {ledger.AtMostOnce, 0}, {ledger.Model, 4}, {ledger.Model, 2},
 }
@@ -52,12 +51,12 @@ const (
 	maxPause  = 400 * time.Millisecond
 	minFrozen = time.Second
 	maxFrozen = 10 * time.Second
-	replaced  = 8 * time.Second // for so long a worker is silent before another has its steps, and a little more
-	overlap   = 4               // one strike of as many overlaps with the next
+	replaced  = 8 * time.Second // a worker is unresponsive for this long before another one gets its steps, with some margin
+	overlap   = 4               // one strike in this many overlaps with the next
 )
 
-// Plan returns the strikes of a run in two lanes, which go on at the same time: stops take
-// long. It follows from the seed alone.
+// Plan returns the strikes of a run in two lanes that run at the same time, because stops take long. It depends
+// only on the seed.
 func Plan(seed uint64, s Sizes) (main, stops []Strike) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	add := func(fault crowd.Fault, n int) {

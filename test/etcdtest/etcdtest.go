@@ -1,5 +1,5 @@
-// Package etcdtest runs a real etcd inside the test, that can be stopped and started again
-// with its data and its address.
+// Package etcdtest runs a real etcd inside the test. It can be stopped and started again with its data and
+// address.
 package etcdtest
 
 import (
@@ -23,8 +23,8 @@ import (
 
 const patience = 30 * time.Second
 
-// Etcd is a real etcd of one member. Its methods fail the test when they cannot do what
-// they say, and are for the test's own goroutine.
+// Etcd is a real one-member etcd. Its methods must be called from the goroutine of the test, and fail the test
+// on errors.
 type Etcd struct {
 	t      testing.TB
 	ca     *identity.CA // nil disables client authentication
@@ -34,15 +34,14 @@ type Etcd struct {
 	ended  chan error
 }
 
-// Start starts an etcd with no data, in plain text and for everybody; it is stopped when the
-// test ends.
+// Start starts an empty etcd in plain text without authentication. It stops when the test ends.
 func Start(t testing.TB) *Etcd {
 	t.Helper()
 	return start(t, nil, nil)
 }
 
-// Guarded is Start of one as in production: it wants a certificate of the CA in the folder,
-// and has the users and roles of a mesh with the agents.
+// Guarded starts an etcd as in production: it requires certificates of the CA in the folder, and has the users
+// and roles of a mesh with these agents.
 func Guarded(t testing.TB, devCA string, agents ...string) *Etcd {
 	t.Helper()
 	ca, err := identity.OpenCA(devCA)
@@ -61,7 +60,7 @@ func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 			t.Cleanup(e.Stop)
 			return e
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) { // another process has taken a port that was free when it was chosen
+		if !errors.Is(err, syscall.EADDRINUSE) { // another process has taken a port that was free before
 			break
 		}
 	}
@@ -69,14 +68,13 @@ func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 	return nil
 }
 
-// Endpoints are its addresses, host:port, or https://host:port when it is guarded; they never
-// change.
+// Endpoints returns its addresses, host:port, or https://host:port if it is guarded. They never change.
 func (e *Etcd) Endpoints() []string { return e.server.Endpoints() }
 
-// DataDir is the folder of its data.
+// DataDir returns the folder of its data.
 func (e *Etcd) DataDir() string { return e.dir }
 
-// Start brings it back after Stop, with its data and at its address.
+// Start starts it again after Stop, with its data and address.
 func (e *Etcd) Start() {
 	e.t.Helper()
 	if err := e.start(); err != nil {
@@ -99,7 +97,7 @@ func (e *Etcd) start() error {
 	}
 }
 
-// Stop stops it; its connections break. Stopping twice is fine.
+// Stop stops it and breaks its connections. A second call does nothing.
 func (e *Etcd) Stop() {
 	e.t.Helper()
 	if e.cancel == nil {
@@ -110,13 +108,13 @@ func (e *Etcd) Stop() {
 	require.NoError(e.t, <-e.ended)
 }
 
-// Client returns a client that may do all. It is closed when the test ends.
+// Client returns a client with all rights. It is closed when the test ends.
 func (e *Etcd) Client() *clientv3.Client {
 	e.t.Helper()
 	return e.As(etcdauth.Root)
 }
 
-// As is Client of another user, such as worker/research.
+// As returns a client of another user, such as worker/research.
 func (e *Etcd) As(user string) *clientv3.Client {
 	e.t.Helper()
 	creds := insecure.NewCredentials()
@@ -128,7 +126,7 @@ func (e *Etcd) As(user string) *clientv3.Client {
 	return e.With(creds)
 }
 
-// With is Client with the identity of the credentials.
+// With returns a client with the given credentials.
 func (e *Etcd) With(creds credentials.TransportCredentials) *clientv3.Client {
 	e.t.Helper()
 	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
@@ -137,8 +135,8 @@ func (e *Etcd) With(creds credentials.TransportCredentials) *clientv3.Client {
 	return client
 }
 
-// Renew has it take a certificate of the CA in the folder, and trust that one, from its next start
-// on. It is for one that is guarded.
+// Renew makes a guarded etcd use a new certificate of the CA in the folder, and trust that CA, from its next
+// start on.
 func (e *Etcd) Renew(devCA string) {
 	e.t.Helper()
 	next, err := identity.OpenCA(devCA)
@@ -146,7 +144,7 @@ func (e *Etcd) Renew(devCA string) {
 	*e.ca = *next
 }
 
-// Compact drops all history before the present revision.
+// Compact removes all history before the current revision.
 func (e *Etcd) Compact() {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)

@@ -23,8 +23,8 @@ func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
 	return may(t, err)
 }
 
-// MayWrite reports whether etcd lets the client write a key: all of a put, a delete, and a
-// put in a transaction that comes to nothing. It leaves the key as it was not there.
+// MayWrite reports whether etcd lets the client write a key: by a put, a delete, and a put in a transaction
+// whose condition does not hold. The key does not exist afterwards.
 func MayWrite(t testing.TB, client *clientv3.Client, key string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -46,7 +46,7 @@ func may(t testing.TB, err error) bool {
 	return true
 }
 
-// Plain is a client without TLS.
+// Plain returns a client without TLS.
 func (e *Etcd) Plain() *clientv3.Client {
 	e.t.Helper()
 	client, err := etcdregistry.Dial([]string{e.server.Endpoints()[0][len("https://"):]}, zap.NewNop())
@@ -55,7 +55,7 @@ func (e *Etcd) Plain() *clientv3.Client {
 	return client
 }
 
-// Anonymous is a client that trusts etcd and has no certificate.
+// Anonymous returns a client that trusts etcd and has no certificate.
 func (e *Etcd) Anonymous() *clientv3.Client {
 	e.t.Helper()
 	creds, err := credentials.NewClientTLSFromFile(e.dir+"/ca.crt", "")

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// Ports outside the system's ephemeral range, and below those that etcdtest chooses from:
-// so no other process uses them while a server is down.
+// Ports outside the system's ephemeral range, and below those that etcdtest uses, so that no other process uses
+// them while a server is down.
 const (
 	firstPort = 10_000
 	ports     = 10_000
 )
 
 var (
-	begin = rand.Uint32N(ports) // of this process, as other packages are tested at the same time
+	begin = rand.Uint32N(ports) // differs between processes, because other packages are tested at the same time
 	given atomic.Uint32
 )
 

@@ -1,8 +1,8 @@
-// Package ownership is the matrix of who may do what to whose state (contract SO-8), as a table,
-// and the places at which it is tried.
+// Package ownership is the matrix of who may do what to which state (contract SO-8), as a table, and the places
+// at which it is tested.
 package ownership
 
-// Actor is who tries.
+// Actor is the process that tries.
 type Actor string
 
 // The actors.
@@ -13,7 +13,7 @@ const (
 	Orchestrator Actor = "orchestrator"
 )
 
-// Tier is whose state it is.
+// Tier is the owner of the state.
 type Tier string
 
 // The tiers.
@@ -24,11 +24,11 @@ const (
 	SharedTier       Tier = "SHARED"
 )
 
-// Verb is what is tried.
+// Verb is the attempted operation.
 type Verb string
 
-// The verbs. An update is a write that the owner is asked for; a write is not. Beyond is a read past
-// what the actor's scope allows: of a session or a trace of which it has no turn.
+// The verbs. An update asks the owner to write; a write does not. Beyond is a read outside the scope of the
+// actor: of a session or a trace that is not of its turn.
 const (
 	Read    Verb = "read"
 	Write   Verb = "write"
@@ -39,15 +39,15 @@ const (
 	Beyond  Verb = "read beyond its scope"
 )
 
-// Cell is a field of the matrix.
+// Cell is a cell of the matrix.
 type Cell struct {
 	Actor Actor
 	Tier  Tier
 	Verb  Verb
 }
 
-// Matrix says what may be done; what is not in it may not. Of the memory service the owner is
-// itself, and of ORCHESTRATOR state it sees the ids in its requests and no more.
+// Matrix holds the allowed cells; all others are forbidden. The memory service owns MEMORY state, and of
+// ORCHESTRATOR state it sees only the ids in its requests.
 var Matrix = map[Cell]bool{
 	{Owner, AgentTier, Read}: true, {Owner, AgentTier, Write}: true, {Owner, AgentTier, Delete}: true, {Owner, AgentTier, Persist}: false,
 	{Owner, MemoryTier, Read}: true, {Owner, MemoryTier, Update}: true, {Owner, MemoryTier, Write}: false,

@@ -1,18 +1,17 @@
 package ownership
 
-// Place is where a forbidden cell is refused, by itself and with the other places out of the way.
+// Place is a place where a forbidden cell is rejected, even without the other places.
 type Place string
 
-// The places. The fifth, NetworkPolicy, keeps connections from being made at all, and is
-// asserted over the manifests in deploy/k8s.
+// The places. The fifth, NetworkPolicy, prevents connections, and is checked in the manifests in deploy/k8s.
 const (
-	SDK      Place = "sdk"      // in the agent's process
+	SDK      Place = "sdk"      // in the process of the agent
 	Services Place = "services" // at their ports, by certificate, token and credential of a turn
 	Redis    Place = "redis"    // by its users
 	Etcd     Place = "etcd"     // by the common name of the certificate
 )
 
-// Why a cell cannot be tried at a place.
+// Why a cell cannot be tested at a place.
 const (
 	noAgent  = "who hosts no agent does not use the SDK"
 	noName   = "the SDK has no name for what is another's: State, Memory and Trace of a turn are its own"
@@ -21,11 +20,12 @@ const (
 	ownWords = "etcd does not look at what a worker writes into its own registration; where others look, it can write nothing"
 )
 
-// Untried says why a forbidden cell cannot be tried at a place. At all others it is tried, and refused.
+// Untried returns why a forbidden cell cannot be tested at a place (empty if it can). At all other places it is
+// tried, and must be rejected.
 //
-// What the stores have of a tier: Redis has MEMORY and SHARED under m:, and ORCHESTRATOR under o:.
-// etcd has of AGENT the registrations, which also name the protocol of SHARED, of ORCHESTRATOR what is
-// wanted of instances, and of MEMORY the records of its data.
+// What the stores hold of the tiers: Redis has MEMORY and SHARED under m:, and ORCHESTRATOR under o:. etcd has
+// the registrations of AGENT, which also name the protocol of SHARED; of ORCHESTRATOR the desired state of
+// instances; and of MEMORY the records of its data.
 var Untried = map[Place]map[Cell]string{
 	SDK: {
 		{Other, AgentTier, Read}: noName, {Other, AgentTier, Write}: noName,

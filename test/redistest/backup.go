@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Backup copies the data of a server that does not run, and returns where they are.
+// Backup copies the data of a stopped server, and returns their folder.
 func (s *Server) Backup() string {
 	s.t.Helper()
 	to := filepath.Join(s.t.TempDir(), "backup")
@@ -15,8 +15,7 @@ func (s *Server) Backup() string {
 	return to
 }
 
-// Restore puts a backup in the place of the data of a server that does not run. Empty: it
-// loses them all.
+// Restore replaces the data of a stopped server by a backup (empty removes all data).
 func (s *Server) Restore(backup string) {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dir); err != nil {

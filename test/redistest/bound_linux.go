@@ -2,6 +2,5 @@ package redistest
 
 import "syscall"
 
-// bound ends a child with the process that started it, however that ended: one that fuzzes is
-// killed in the middle of its work.
+// bound makes a child end with this process, however it ends: fuzzing kills processes at any time.
 func bound() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

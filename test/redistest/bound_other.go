@@ -4,5 +4,5 @@ package redistest
 
 import "syscall"
 
-// bound is for Linux; elsewhere a child may outlive a process that was killed.
+// bound does nothing here: only Linux can end a child with its parent.
 func bound() *syscall.SysProcAttr { return nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slots is how many a Cluster has.
+// slots is the number of hash slots of a Cluster.
 const slots = 16384
 
 // Cluster runs a Redis Cluster of three masters until the test ends, and returns the URL by
@@ -22,7 +22,7 @@ func Cluster(t testing.TB) string {
 	return url
 }
 
-// Masters is Cluster with the servers, which a test may kill and bring back.
+// Masters is Cluster with the servers, which a test may kill and restart.
 func Masters(t testing.TB) (url string, servers []*Server) {
 	t.Helper()
 	const masters = 3
@@ -64,7 +64,7 @@ func Masters(t testing.TB) (url string, servers []*Server) {
 	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2]), servers
 }
 
-// agreed reports whether every node knows all of them and finds the Cluster whole.
+// agreed reports whether every node knows all others and the state of the Cluster is ok.
 func agreed(ctx context.Context, nodes []*redis.Client) bool {
 	for _, node := range nodes {
 		info, err := node.ClusterInfo(ctx).Result()

@@ -9,11 +9,11 @@ import (
 	acl "github.com/troupe-dev/troupe/deploy/redis"
 )
 
-// Admin is the user of a guarded server that may do all.
+// Admin is the user of a guarded server that has all rights.
 const Admin = "admin"
 
-// Guarded runs a redis-server with the users that are shipped, as in production, and Admin. The
-// password of each is its name.
+// Guarded runs a redis-server with the shipped users, as in production, and Admin. The password of each user is
+// its name.
 func Guarded(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	users, err := acl.Users(map[string]string{"memory": "memory", "orchestrator": "orchestrator"})
@@ -27,8 +27,8 @@ func Guarded(t testing.TB, flags ...string) *Server {
 	return New(t, append([]string{"--aclfile", file}, flags...)...)
 }
 
-// Unguarded runs a redis-server with the same users, and default, who may all do all: what Guarded is
-// compared with.
+// Unguarded runs a redis-server with the same users and default, all with all rights. Tests compare Guarded
+// with it.
 func Unguarded(t testing.TB) *Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "users.acl")

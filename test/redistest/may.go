@@ -7,8 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// May reports whether Redis lets the user of a URL run a command. What the command answers
-// otherwise is of no interest.
+// May reports whether Redis lets the user of a URL run a command. It ignores other errors of the command.
 func May(t testing.TB, url string, command ...any) bool {
 	t.Helper()
 	options, err := redis.ParseURL(url)
@@ -19,7 +18,7 @@ func May(t testing.TB, url string, command ...any) bool {
 	client := redis.NewClient(options)
 	defer func() { _ = client.Close() }()
 	err = client.Do(t.Context(), command...).Err()
-	if err == nil || err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+	if err == nil || err == redis.Nil { //nolint:errorlint // go-redis returns it unwrapped
 		return true
 	}
 	for _, refusal := range []string{

@@ -1,6 +1,5 @@
-// Package redistest runs a real redis-server for a test, as durable as production runs it:
-// every acknowledged write is on disk. It is a child process on a free loopback port, with
-// its data in the test's own folder.
+// Package redistest runs a real redis-server for a test, as durable as in production: every acknowledged write
+// is on disk. It is a child process on a free loopback port, with its data in a folder of the test.
 package redistest
 
 import (
@@ -20,10 +19,10 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// patience is how long a server may take to come up on a machine that is busy.
+// patience is how long a server may take to start on a busy machine.
 const patience = 20 * time.Second
 
-// Server is a redis-server that a test may kill and bring back.
+// Server is a redis-server that a test may kill and restart.
 type Server struct {
 	// Addr is host:port. It stays the same over a restart.
 	Addr string
@@ -40,8 +39,8 @@ func Start(t testing.TB) string {
 	return New(t).Addr
 }
 
-// New runs a redis-server until the test ends, with more flags if given. The test fails
-// when there is no redis-server on PATH.
+// New runs a redis-server until the test ends, with more flags if given. The test fails if there is no
+// redis-server on PATH.
 func New(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	s := Reserve(t, flags...)
@@ -49,7 +48,7 @@ func New(t testing.TB, flags ...string) *Server {
 	return s
 }
 
-// Reserve is New without the start: it finds a port without a listener.
+// Reserve is New without the start: it only finds a port without a listener.
 func Reserve(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	s := &Server{Addr: loopback.Address(t), t: t, dir: t.TempDir(), flags: flags}
@@ -57,7 +56,7 @@ func Reserve(t testing.TB, flags ...string) *Server {
 	return s
 }
 
-// Start runs the server over the data that it left, and returns when it answers.
+// Start runs the server over its existing data, and returns when it answers.
 func (s *Server) Start() {
 	s.t.Helper()
 	program, err := exec.LookPath("redis-server")
@@ -73,7 +72,7 @@ func (s *Server) Start() {
 	}, s.flags)
 	s.child = exec.Command(program, args...)
 	s.child.SysProcAttr = bound()
-	for _, pipe := range []int{3, 4} { // of a fuzzing process: its parent waits until they are closed
+	for _, pipe := range []int{3, 4} { // pipes of a fuzzing process, whose parent waits until they are closed
 		syscall.CloseOnExec(pipe)
 	}
 	if err := s.child.Start(); err != nil {
@@ -85,20 +84,20 @@ func (s *Server) Start() {
 	}
 }
 
-// Dir is the folder of its data.
+// Dir returns the folder of its data.
 func (s *Server) Dir() string { return s.dir }
 
-// Kill ends the server as kill -9 does. Killing it twice is fine.
+// Kill kills the server with SIGKILL. A second call does nothing.
 func (s *Server) Kill() {
 	if s.child == nil {
 		return
 	}
 	_ = s.child.Process.Kill()
-	_ = s.child.Wait() // the error says that it was killed
+	_ = s.child.Wait() // the error only says that it was killed
 	s.child = nil
 }
 
-// awaitPong asks until the server answers, which it does once its data is loaded.
+// awaitPong pings until the server answers, which it does once its data are loaded.
 func (s *Server) awaitPong() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -133,7 +132,7 @@ func ping(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(line, "+PONG") && !strings.HasPrefix(line, "-NOAUTH") { // it is there, for those it knows
+	if !strings.HasPrefix(line, "+PONG") && !strings.HasPrefix(line, "-NOAUTH") { // NOAUTH is the answer of a server with users
 		return errors.New(strings.TrimSpace(line))
 	}
 	return nil

@@ -15,14 +15,14 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// window is how many messages a call returns.
+// window is the number of messages that a call returns.
 const window = 1000
 
-// store is one of the ways to the memory service.
+// store is one of the connections to the memory service.
 func (c *Contest) store() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
 
-// tries calls until there is an answer, and counts the calls. More than one means that one
-// before the last may have had its effect.
+// tries repeats a call until there is an answer, and counts the calls. With more than one, an earlier call may
+// have taken effect.
 func tries[T any](ctx context.Context, c *Contest, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
 	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++
@@ -33,7 +33,7 @@ func tries[T any](ctx context.Context, c *Contest, call func(context.Context, me
 	return result, n, err
 }
 
-// callTime is how long one try may take.
+// callTime bounds one try.
 const callTime = 5 * time.Second
 
 // begin begins the turn or takes it over, and adds a granted epoch to the history.
@@ -53,7 +53,7 @@ func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) 
 	default:
 		if begun.Turn.ID == g.granted.ID {
 			g.saw(TakenOver)
-		} else { // its attempt may be a later one: the answer to the first was lost, and the store began anew
+		} else { // the attempt may be a later one: the first answer was lost, and the store restarted
 			g.saw(Begun)
 			g.sessions.Add(call, history.Append{Session: g.name, Key: b.Message.Text}, history.Appended{Sequence: begun.Turn.Sequence})
 		}
@@ -63,21 +63,21 @@ func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) 
 	return begun, nil
 }
 
-// renewed reports whether a later epoch belongs to a later generation: the store restarted and grants no old
+// renewed reports whether a later epoch belongs to a later generation: a restarted store never grants an old
 // epoch again, not even to its holder.
 func renewed(before, after session.Turn) bool {
 	const bits = 32 // of an epoch, below its generation
 	return after.Epoch>>bits > before.Epoch>>bits && after.Attempt > before.Attempt
 }
 
-// attempt is a write that may have happened although it was refused in the end.
+// attempt is a write that was rejected in the end, but may have taken effect.
 type attempt struct {
 	call  int64
 	tries int
 }
 
-// commit commits and reports whether that was accepted. A rejection is not an error; callers that expect none
-// check for it.
+// commit commits a turn and reports whether the store accepted it. A rejection is not an error; callers that
+// expect none must check the result.
 func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refusal error) {
 	call, key := g.epochs.Now(), keyOf(c)
 	last, n, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
@@ -119,7 +119,7 @@ func (g *game) renew(ctx context.Context, h memory.Lease) error {
 	return g.wrote(call, h, err)
 }
 
-// wrote notes a write that changes no messages.
+// wrote records a write that changes no messages.
 func (g *game) wrote(call int64, h memory.Lease, err error) error {
 	switch {
 	case err == nil:
@@ -133,8 +133,8 @@ func (g *game) wrote(call int64, h memory.Lease, err error) error {
 	return err
 }
 
-// load reads the whole session into the history, and finds what became of writes that were
-// refused: nothing, unless one of their tries had got through.
+// load reads the whole session into the history, and resolves rejected writes: they have no effect unless one
+// of their tries did.
 func (g *game) load(ctx context.Context) error {
 	call := g.sessions.Now()
 	var all []conversation.Message
@@ -170,7 +170,7 @@ func (g *game) load(ctx context.Context) error {
 	return nil
 }
 
-// resolve takes a write that was refused and is stored.
+// resolve records that a rejected write is stored after all.
 func (g *game) resolve(key string, sequence int64) {
 	g.mu.Lock()
 	refused, ok := g.unresolved[key]
@@ -185,16 +185,16 @@ func (g *game) resolve(key string, sequence int64) {
 	}
 }
 
-// A commit has two messages, which are there together or not at all.
+// The two messages of a commit are stored together or not at all.
 const (
 	firstHalf  = "/first"
 	secondHalf = "/second"
 )
 
-// agent is as whose worker all authors commit: mesh.Agent, whose credential they show.
+// agent is the agent in whose name all callers commit: mesh.Agent, whose credential they use.
 const agent = "chaos"
 
-// commitOf is a commit of a turn's only step.
+// commitOf returns the commit of the only step of a turn.
 func (g *game) commitOf(begun memory.Begun, author string) memory.Commit {
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{

@@ -1,7 +1,6 @@
-// Package contest is callers of the memory service that compete for turns, as workers and
-// orchestrators do when one of them is believed dead and is not: takeovers under the eyes of
-// the holder, late writes, the same call from two places, leases that run out. It sees
-// epochs, which clients of the mesh do not.
+// Package contest has callers of the memory service that compete for turns, as workers and orchestrators do
+// when one of them is wrongly believed dead: takeovers during the work of the holder, late writes, the same
+// call from two places, and leases that expire. It sees epochs, which clients of the mesh do not see.
 package contest
 
 import (
@@ -24,10 +23,10 @@ const (
 	Refused     = "refused is not stored"
 )
 
-// Seen names the replies of the memory service.
+// Seen counts a kind of reply of the memory service.
 type Seen string
 
-// What a run must have seen of them.
+// The kinds of replies that a run must have seen.
 const (
 	Begun        Seen = "begun"
 	BegunAgain   Seen = "begun again"
@@ -44,12 +43,12 @@ const (
 	Differs      Seen = "nondeterminism"
 )
 
-// All are the replies that a run must have seen.
+// All returns the kinds of replies that a run must have seen.
 var All = []Seen{Begun, BegunAgain, TakenOver, Open, Closed, Busy, KeyReused, Committed, Repeated, Fenced, NotOpen, BaseMismatch, Differs}
 
 // Contest is the callers of a run. Safe for concurrent use.
 type Contest struct {
-	stores   []memory.Store // ways to the memory service; one of them for each call
+	stores   []memory.Store // connections to the memory service; each call picks one
 	sessions *history.Log
 	epochs   *history.Log
 	prefix   string
@@ -64,8 +63,8 @@ type Contest struct {
 	turns int
 }
 
-// New returns a contest over ways to one memory service. Its sessions begin with the
-// prefix; what is played follows from the seed.
+// New returns a contest over connections to one memory service. The names of its sessions begin with the
+// prefix; the games depend on the seed.
 func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Store) *Contest {
 	last := make(chan struct{})
 	return &Contest{
@@ -85,33 +84,33 @@ func (c *Contest) Go(ctx context.Context, sessions int) {
 		c.running.Go(func() {
 			if err := g.play(ctx); err != nil && ctx.Err() == nil {
 				c.violated(Replies, "%s: %v", g.name, err)
-				_ = g.load(ctx) // what is stored says more than the reply
+				_ = g.load(ctx) // the stored state is more reliable than the reply
 			}
 		})
 	}
 }
 
-// Finish ends all games after the turn that each of them plays. It may be called again.
+// Finish ends all games after their current turn. It may be called again.
 func (c *Contest) Finish() {
 	c.finish()
 	c.running.Wait()
 }
 
-// Found are the violations that callers saw so far.
+// Found returns the violations that callers have found so far.
 func (c *Contest) Found() []violation.Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]violation.Violation(nil), c.found...)
 }
 
-// Seen counts the replies so far.
+// Seen returns the counts of replies so far.
 func (c *Contest) Seen() map[Seen]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.seen)
 }
 
-// Turns is how many turns were committed.
+// Turns returns how many turns were committed.
 func (c *Contest) Turns() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

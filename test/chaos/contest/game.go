@@ -17,29 +17,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Leases of turns: one that does not run out while a store is down, and one that shall.
+// Leases of turns: one that outlives an outage of the store, and one that expires.
 const (
 	lease      = time.Minute
 	shortLease = memory.MinLeaseTTL
 )
 
-// roundsOfSession is how many rounds are played on one session: each reads all of it.
+// roundsOfSession is the number of rounds in one session, because each round reads all of it.
 const roundsOfSession = 100
 
-// game is a session after the other, and those who compete for it. One goroutine plays; where two compete
-// it waits for both.
+// game plays one session after the other. One goroutine plays; in rounds where two callers compete, it waits
+// for both.
 type game struct {
 	*Contest
-	first   string // session
-	name    string // of the session
+	first   string // prefix of its sessions
+	name    string // name of the current session
 	rng     *rand.Rand
 	rounds  int
-	granted session.Turn // the latest that was granted; of the goroutine that begins
+	granted session.Turn // the latest granted turn; used only by the goroutine that begins turns
 
-	unresolved map[string]attempt // refused writes, by key; guarded by mu of the contest
+	unresolved map[string]attempt // rejected writes that may have taken effect, by key; guarded by mu of the contest
 }
 
-// play plays rounds until the contest finishes. Its error is a response that the store must never give.
+// play plays rounds until the contest finishes. It fails on a response that the store must never give.
 func (g *game) play(ctx context.Context) error {
 	moves := []func(context.Context, memory.Begin, memory.Begun) error{
 		g.plain, g.takeover, g.takeover, g.race, g.race, g.probes, g.released, g.late,
@@ -91,7 +91,7 @@ func hold(b memory.Begin, epoch int64) memory.Lease {
 	return memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}
 }
 
-// told is an error that says what was asked, and the answer to it: an error, or none.
+// told returns an error with the request and its answer.
 func told(answer error, format string, args ...any) error {
 	asked := fmt.Sprintf(format, args...)
 	if answer == nil {
@@ -100,7 +100,7 @@ func told(answer error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", asked, answer)
 }
 
-// mustCommit commits a turn that no other player has.
+// mustCommit commits a turn that no other caller holds.
 func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string) error {
 	if accepted, err := g.commit(ctx, g.commitOf(begun, author)); !accepted {
 		return told(err, "the holder of turn %s could not commit", begun.Turn.ID)
@@ -108,7 +108,7 @@ func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string
 	return nil
 }
 
-// plain: one holder from the beginning to the end, and what comes after the end.
+// plain plays a round with one holder from begin to commit, and checks what follows.
 func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	if err := g.mustCommit(ctx, begun, "a"); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) er
 	return nil
 }
 
-// takeover: the holder is believed dead, writes on, and is fenced. Its successor finds all
-// that it was told is stored.
+// takeover plays a round in which the holder is believed dead, keeps writing and is fenced. Its successor finds
+// every acknowledged entry.
 func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	entries := []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I shall call a tool.")},
@@ -197,7 +197,7 @@ func (g *game) replay(ctx context.Context, h memory.Lease, known []execution.Ent
 	return nil
 }
 
-// race: the holder commits while a successor takes over and commits. One of them does.
+// race plays a round in which the holder and a successor commit at the same time. Exactly one of them succeeds.
 func (g *game) race(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	var first, second bool
 	var firstErr, secondErr error

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// probes: what others are told while a turn is open.
+// probes checks the replies to other callers while a turn is open.
 func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	again, err := g.begin(ctx, b)
 	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !renewed(begun.Turn, again.Turn) {
@@ -42,7 +42,7 @@ func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) e
 	return g.mustCommit(ctx, begun, "a")
 }
 
-// released: the holder gives its turn up, and a stranger takes it over.
+// released plays a round in which the holder releases its lease, and another caller takes the turn over.
 func (g *game) released(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	_, n, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.ReleaseTurn(ctx, hold(b, begun.Turn.Epoch))
@@ -53,8 +53,8 @@ func (g *game) released(ctx context.Context, b memory.Begin, begun memory.Begun)
 	return g.stranger(ctx, b, begun)
 }
 
-// late: the lease of the holder runs out. Either a stranger takes the turn over, or another
-// turn of the session takes its place.
+// late plays a round in which the lease of the holder expires. Either another caller takes the turn over, or
+// another turn of the session evicts it.
 func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	over := time.NewTimer(shortLease + 50*time.Millisecond)
 	defer over.Stop()
@@ -80,7 +80,7 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 	return g.mustCommit(ctx, second, "a")
 }
 
-// stranger takes over a turn without a lease, under a trace of its own.
+// stranger takes a turn without a lease over, under a trace of its own.
 func (g *game) stranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	b.TraceID = trace()
 	second, err := g.begin(ctx, b)

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// until sends a request again and again until it has a result, or ctx ends.
+// until sends a request repeatedly until it has a result, or ctx ends.
 func (c *Crowd) until(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	mark := req.GetText()
 	call := c.sessions.Now()
@@ -39,7 +39,7 @@ func (c *Crowd) until(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	}
 }
 
-// passing reports whether the same request may have an answer later.
+// passing reports whether a retry of the request may succeed.
 func passing(err error) bool { return failure.ModeOf(err).Retryable() }
 
 // again returns a copy, because the client may modify a request.
@@ -47,7 +47,7 @@ func again(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
 	return proto.CloneOf(req)
 }
 
-// collect carries a request to its result.
+// collect sends a request and records its result.
 func (c *Crowd) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
 	for e, err := range c.client.Turn(ctx, req) {
 		if err != nil {
@@ -58,7 +58,7 @@ func (c *Crowd) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (
 	return events, nil
 }
 
-// answered notes a result.
+// answered records a result.
 func (c *Crowd) answered(ctx context.Context, call int64, mark, session string, events []*troupev1.Event) {
 	if len(events) == 0 || events[len(events)-1].GetTurnResult() == nil {
 		c.violated(Outcome, "%s: a stream of %d events without a result", mark, len(events))
@@ -73,7 +73,7 @@ func (c *Crowd) answered(ctx context.Context, call int64, mark, session string, 
 	}
 	acknowledged := c.sessions.Now()
 	answers, last := steps(events)
-	if len(answers) == 0 { // the trace was not kept, and the answer comes from the turn record
+	if len(answers) == 0 { // the trace has expired, and the answer comes from the turn record
 		if answers, last = c.stored(ctx, session, mark); len(answers) == 0 || answers[len(answers)-1] != result.GetText() {
 			c.violated(verify.HistoryWhole, "%s was answered %q, and its session has the answers %q", mark, result.GetText(), answers)
 			return
@@ -90,7 +90,7 @@ func (c *Crowd) answered(ctx context.Context, call int64, mark, session string, 
 	defer c.mu.Unlock()
 	for _, turn := range c.acknowledged[session] {
 		if turn.Mark == mark {
-			return // by another caller
+			return // another caller has recorded it
 		}
 	}
 	c.turns++
@@ -98,7 +98,7 @@ func (c *Crowd) answered(ctx context.Context, call int64, mark, session string, 
 	c.sessions.AddUntil(c.asked[mark].at, acknowledged, history.Append{Session: session, Key: mark}, history.Appended{Sequence: last})
 }
 
-// unanswered notes a turn that failed. Three lost attempts are a reason; others are not.
+// unanswered records a failed turn. A turn may fail only after three lost attempts of a step.
 func (c *Crowd) unanswered(mark string, result *troupev1.TurnResult) {
 	why := grpcfailure.FromProto(result.GetFailure())
 	c.mu.Lock()
@@ -110,7 +110,7 @@ func (c *Crowd) unanswered(mark string, result *troupev1.TurnResult) {
 	}
 }
 
-// steps are the texts that the steps committed, and the session's last message after them.
+// steps returns the texts that the steps committed, and the last sequence of the session after them.
 func steps(events []*troupev1.Event) (answers []string, last int64) {
 	for _, e := range events {
 		if r := e.GetStepFinished().GetResult(); r != nil && r.GetFailure() == nil {
@@ -120,7 +120,7 @@ func steps(events []*troupev1.Event) (answers []string, last int64) {
 	return answers, last
 }
 
-// stored are the answers to a request in its session, and the sequence of the last.
+// stored returns the answers to a request in its session, and the sequence of the last.
 func (c *Crowd) stored(ctx context.Context, session, mark string) (answers []string, last int64) {
 	messages, err := c.messages(ctx, session)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *Crowd) stored(ctx context.Context, session, mark string) (answers []str
 	return answers, last
 }
 
-// answersTo are the whole answers to a request, in order.
+// answersTo returns the complete answers to a request, in order.
 func answersTo(mark string, messages []*troupev1.Message) (answers []*troupev1.Message) {
 	asked := ""
 	for _, m := range messages {

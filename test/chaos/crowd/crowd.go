@@ -1,7 +1,6 @@
-// Package crowd is the clients of a chaos run. Each has a session of its own and goes on
-// with every request until it has a result, in ways in which real clients do: once, from
-// sixteen places at once, leaving in the middle and coming back, in competition with another
-// request of the session, or with a request id that stands for something else.
+// Package crowd has the clients of a chaos run. Each has its own session and retries every request until it has
+// a result, in the ways of real clients: once, from sixteen places at once, with a disconnect in between, in
+// competition with another request of the session, or with a request id that stands for another request.
 package crowd
 
 import (
@@ -19,20 +18,20 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks that clients make themselves.
+// Names of the checks that clients make.
 const (
 	Liveness = "liveness"
 	Outcome  = "turn completes"
 	Refusal  = "refusal"
 )
 
-// liveness is how long after the last fault every client must have had an answer.
+// liveness is how long after the last fault every client must have an answer.
 const liveness = 15 * time.Second
 
 // Burst is how many callers send one request at once (R9).
 const Burst = 16
 
-// Mark names a request: it is what its user says, and what the ledger notes.
+// Mark names a request: it is the text of the user and appears in the ledger.
 func Mark(session, request string) string { return session + "/" + request }
 
 // Crowd is the clients of a run. Safe for concurrent use.
@@ -50,7 +49,7 @@ type Crowd struct {
 	finish   func()
 
 	mu           sync.Mutex
-	asked        map[string]asked // by mark: what may run
+	asked        map[string]asked // by mark: the turns that may run
 	acknowledged map[string][]verify.Acknowledged
 	failed       map[string]bool // marks of turns that failed
 	found        []violation.Violation
@@ -59,8 +58,8 @@ type Crowd struct {
 	leaves       int
 }
 
-// New returns a crowd over a connection, which stays the caller's. Its sessions begin with
-// the prefix; what each client does follows from the seed.
+// New returns a crowd over a connection, which the caller closes. The names of its sessions begin with the
+// prefix; what each client does depends on the seed.
 func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, seed uint64) *Crowd {
 	last := make(chan struct{})
 	c := &Crowd{
@@ -73,7 +72,7 @@ func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, see
 	return c
 }
 
-// Go starts clients, which work until Finish.
+// Go starts clients. They run until Finish.
 func (c *Crowd) Go(ctx context.Context, clients int) {
 	for n := range clients {
 		v := &visitor{
@@ -84,8 +83,8 @@ func (c *Crowd) Go(ctx context.Context, clients int) {
 	}
 }
 
-// Finish is called after the last fault. Every client ends what it is at and has one turn
-// more; it is a violation when that takes too long. It may be called again.
+// Finish is called after the last fault. Every client completes its work and runs one more turn; it is a
+// violation if that takes too long. It may be called again.
 func (c *Crowd) Finish() {
 	began := time.Now()
 	c.finish()
@@ -95,7 +94,7 @@ func (c *Crowd) Finish() {
 	}
 }
 
-// asked is a request that was made.
+// asked is a request that was sent.
 type asked struct {
 	steps int
 	at    int64 // before it was sent first
@@ -107,30 +106,30 @@ func (c *Crowd) violated(check, format string, args ...any) {
 	c.found = append(c.found, violation.Newf(check, format, args...))
 }
 
-// Tally is what a crowd did.
+// Tally counts what a crowd did.
 type Tally struct {
 	Turns, Failed, Bursts, Leaves int
 	Streams                       int
 }
 
-// Tally counts what was done so far.
+// Tally returns the counts so far.
 func (c *Crowd) Tally() Tally {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Tally{Turns: c.turns, Failed: len(c.failed), Bursts: c.bursts, Leaves: c.leaves, Streams: len(c.tap.all())}
 }
 
-// Streams are all event streams so far.
+// Streams returns all event streams so far.
 func (c *Crowd) Streams() []verify.Stream { return c.tap.all() }
 
-// Found are the violations that clients saw so far.
+// Found returns the violations that clients have found so far.
 func (c *Crowd) Found() []violation.Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]violation.Violation(nil), c.found...)
 }
 
-// Asked are the marks of all turns that may run.
+// Asked returns the marks of all turns that may run.
 func (c *Crowd) Asked() map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +140,7 @@ func (c *Crowd) Asked() map[string]bool {
 	return all
 }
 
-// Committed is what the steps of all acknowledged turns committed.
+// Committed returns what the steps of all acknowledged turns committed.
 func (c *Crowd) Committed() (all []verify.Committed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,22 +24,21 @@ const (
 	KillOrchestrator Fault = "orchestrator kill -9" // hits every turn that some worker works on
 )
 
-// ofOne reports whether the fault is of one worker.
+// ofOne reports whether the fault hits a single worker.
 func (f Fault) ofOne() bool { return f == KillWorker || f == StopWorker }
 
-// Recovery measures how long turns take from a fault to their next progress. Safe for
-// concurrent use.
+// Recovery measures how long turns take from a fault to their next progress. Safe for concurrent use.
 type Recovery struct {
 	mu      sync.Mutex
 	frozen  bool                 // a worker stands still
-	open    map[string]*affected // by mark: turns with watchers
+	open    map[string]*affected // turns with watchers, by mark
 	samples map[Fault][]time.Duration
 }
 
-// affected is a turn that runs, and the fault that it has to get over.
+// affected is a running turn, and the fault from which it has to recover.
 type affected struct {
-	instance string // that works on it; empty between steps
-	fault    Fault  // empty: none
+	instance string // instance that runs its step (empty between steps)
+	fault    Fault  // (empty if there is none)
 	victim   string
 	at       time.Time
 }
@@ -49,11 +48,10 @@ func NewRecovery() *Recovery {
 	return &Recovery{open: map[string]*affected{}, samples: map[Fault][]time.Duration{}}
 }
 
-// Hit says that a fault happens now; instance is the worker that it hits, if it is one. A
-// fault of a store hits the turns that some worker works on. A turn that has not got over
-// another fault yet stays with that one, unless it loses its worker. While a worker stands
-// still, only that is measured: any turn may meet it when it has lost its own, also one that
-// lost it just before and was given to that worker.
+// Hit records a fault. instance is the hit worker, if the fault hits one. A fault of a store affects the turns
+// whose steps run at that time. A turn that has not recovered from another fault stays with that one, unless it
+// loses its worker. While a worker is frozen, only that fault is measured, because any turn that loses its
+// worker may be given to the frozen one.
 func (r *Recovery) Hit(fault Fault, instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,17 +70,17 @@ func (r *Recovery) Hit(fault Fault, instance string) {
 	}
 }
 
-// Thawed says that no worker stands still any more.
+// Thawed records that no worker is frozen any more.
 func (r *Recovery) Thawed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frozen = false
 }
 
-// inFlight is how long something that a worker said before it was stopped may be under way.
+// inFlight is how long events that a worker sent before a fault may still arrive.
 const inFlight = 200 * time.Millisecond
 
-// saw takes an event of a turn.
+// saw handles an event of a turn.
 func (r *Recovery) saw(mark string, e *troupev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,9 +104,8 @@ func (r *Recovery) saw(mark string, e *troupev1.Event) {
 	}
 }
 
-// progress reports whether an event shows that a turn has got over its fault: of a worker,
-// when another works on the turn, or the same after all; of a store, when something was
-// stored again.
+// progress reports whether an event shows that a turn has recovered: from a fault of a worker, when some worker
+// continues the turn; from a fault of a store, when an event was stored.
 func (a *affected) progress(e *troupev1.Event) bool {
 	switch {
 	case e.GetTurnResult() != nil, e.GetStepFinished() != nil:
@@ -127,7 +124,7 @@ func (r *Recovery) left(mark string) {
 	delete(r.open, mark)
 }
 
-// Samples are the times so far, the shortest first.
+// Samples returns the recovery times so far, sorted.
 func (r *Recovery) Samples() map[Fault][]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +135,8 @@ func (r *Recovery) Samples() map[Fault][]time.Duration {
 	return all
 }
 
-// Quantile is the least of the sorted samples that a share of them does not exceed; 0
-// without samples.
+// Quantile returns the smallest of the sorted samples that the given share of them does not exceed (0 without
+// samples).
 func Quantile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// tap is a connection to the orchestrator that keeps every event as it comes over the
-// wire, before the client leaves out what it has seen already.
+// tap is a connection to the orchestrator that records every event on the wire, before the client drops
+// repeated ones.
 type tap struct {
 	grpc.ClientConnInterface
 	saw  func(mark string, e *troupev1.Event)
@@ -37,7 +37,7 @@ func (t *tap) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 	return &tapped{ClientStream: s, tap: t}, nil
 }
 
-// all are the streams so far.
+// all returns the streams so far.
 func (t *tap) all() []verify.Stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +55,7 @@ type tapped struct {
 	tap *tap
 }
 
-// SendMsg implements grpc.ClientStream: it learns which turn the stream is about.
+// SendMsg implements grpc.ClientStream. It learns which turn the stream is about.
 func (s *tapped) SendMsg(m any) error {
 	s.tap.mu.Lock()
 	switch req := m.(type) {

@@ -17,19 +17,19 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// visitor is one client. One goroutine uses it.
+// visitor is one client. It is not safe for concurrent use.
 type visitor struct {
 	*Crowd
 	number   int
-	session  string // changes now and then: each round reads all of it
+	session  string // replaced now and then, because each round reads all of it
 	rng      *rand.Rand
 	requests int
 }
 
-// requestsOfSession is how many requests about go into one session.
+// requestsOfSession is about how many requests a session gets.
 const requestsOfSession = 100
 
-// run works until the crowd finishes, and ends with a turn that nothing disturbs.
+// run works until the crowd finishes, and ends with an undisturbed turn.
 func (v *visitor) run(ctx context.Context) {
 	for {
 		select {
@@ -46,7 +46,7 @@ func (v *visitor) run(ctx context.Context) {
 	}
 }
 
-// round is one request in one of the ways, or two.
+// round sends one or two requests in one of the ways.
 func (v *visitor) round(ctx context.Context) {
 	v.session = fmt.Sprintf("%s-%d-%d", v.prefix, v.number, v.requests/requestsOfSession)
 	if v.rng.IntN(2) == 0 {
@@ -63,7 +63,7 @@ func (v *visitor) round(ctx context.Context) {
 	case dice < 80:
 		v.leave(ctx, req)
 		v.until(ctx, req)
-	case dice < 92: // one of the two finds the session busy until the other is done
+	case dice < 92: // one of the two finds the session busy until the other one ends
 		rival := v.request()
 		var both sync.WaitGroup
 		both.Go(func() { v.until(ctx, req) })
@@ -75,7 +75,7 @@ func (v *visitor) round(ctx context.Context) {
 	}
 }
 
-// request makes a request of a turn of one step or of two.
+// request sends a request for a turn of one or two steps.
 func (v *visitor) request() *troupev1.OrchestrateRequest {
 	v.requests++
 	id := fmt.Sprintf("r%d", v.requests)
@@ -92,7 +92,7 @@ func (v *visitor) request() *troupev1.OrchestrateRequest {
 	}
 }
 
-// burst sends one request from many places at once: it is one turn.
+// burst sends one request from many places at once. They must get one turn.
 func (v *visitor) burst(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	v.mu.Lock()
 	v.bursts++
@@ -104,7 +104,7 @@ func (v *visitor) burst(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	all.Wait()
 }
 
-// leave sends a request and goes away in the middle. The turn goes on.
+// leave sends a request and disconnects during its turn, which continues.
 func (v *visitor) leave(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,7 +119,7 @@ func (v *visitor) leave(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	}
 }
 
-// conflict sends another request under the id of one that had its result.
+// conflict sends another request under the id of a finished one.
 func (v *visitor) conflict(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	other := again(req)
 	other.Input = &troupev1.OrchestrateRequest_Text{Text: req.GetText() + " but different"}
@@ -142,12 +142,12 @@ func (v *visitor) conflict(ctx context.Context, req *troupev1.OrchestrateRequest
 	}
 }
 
-// load reads the whole session. What it holds of turns that are open is left out.
+// load reads the whole session, except for messages of open turns.
 func (v *visitor) load(ctx context.Context) {
 	call := v.sessions.Now()
 	messages, err := v.messages(ctx, v.session)
 	if err != nil {
-		return // no answer; it has no effect either
+		return // no answer, and so no effect
 	}
 	v.mu.Lock()
 	loaded := v.fold(messages)
@@ -155,8 +155,7 @@ func (v *visitor) load(ctx context.Context) {
 	v.sessions.Add(call, history.Load{Session: v.session}, loaded)
 }
 
-// fold is a session as model M1 sees it: the turns in it that are complete, and where each
-// of them ends.
+// fold returns the session as model M1 sees it: its complete turns, and the sequence at which each ends.
 func (c *Crowd) fold(messages []*troupev1.Message) (loaded history.Loaded) {
 	mark, answers := "", 0
 	for _, m := range messages {
@@ -174,7 +173,7 @@ func (c *Crowd) fold(messages []*troupev1.Message) (loaded history.Loaded) {
 	return loaded
 }
 
-// messages reads a session, and tries again while its store is away.
+// messages reads a session, and retries while its store is away.
 func (c *Crowd) messages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
 	for {
 		after := int64(len(all))
@@ -189,7 +188,7 @@ func (c *Crowd) messages(ctx context.Context, session string) (all []*troupev1.M
 	}
 }
 
-// Stored checks the final sessions against what was acknowledged.
+// Stored checks the final sessions against the acknowledged turns.
 func (c *Crowd) Stored(ctx context.Context) error {
 	c.mu.Lock()
 	sessions := slices.Sorted(maps.Keys(c.acknowledged))

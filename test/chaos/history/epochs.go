@@ -14,7 +14,7 @@ type Grant struct{ Session string }
 
 func (g Grant) part() string { return g.Session }
 
-// Granted is the epoch. 0: there was no answer.
+// Granted is the granted epoch (0 if there was no answer).
 type Granted struct{ Epoch int64 }
 
 // Write writes under an epoch.
@@ -28,11 +28,11 @@ func (w Write) part() string { return w.Session }
 // Written says whether the write was accepted.
 type Written struct{ Fenced bool }
 
-// CheckEpochs checks model M3: epochs grow, and a write is accepted under the latest epoch
-// only, and fenced only when there is a later one.
+// CheckEpochs checks model M3: epochs grow, a write is accepted only under the latest epoch, and fenced only if
+// there is a later one.
 func CheckEpochs(l *Log) []violation.Violation { return l.check(Epochs, epochs.ToModel()) }
 
-// fence is the latest epoch of a session. Lost means that a later epoch was granted in a reply that was lost.
+// fence is the latest epoch of a session. lost means that the reply that granted a later epoch was lost.
 type fence struct {
 	epoch int64
 	lost  bool

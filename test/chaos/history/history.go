@@ -1,9 +1,9 @@
-// Package history records what clients asked and when they had an answer, and checks with
-// porcupine whether any order of these operations explains the answers.
+// Package history records what clients asked and when they were answered, and checks with porcupine whether
+// some order of these operations explains the answers.
 //
-// A history is cut by session or key: each part is checked on its own. An operation without
-// an answer may have happened at any time after its call. Where the final log tells whether
-// it did, it is recorded with what the log says; else it is left out.
+// A history is cut by session or key, and each part is checked on its own. An operation without an answer may
+// have taken effect at any time after its call. If the final log shows whether it did, it is recorded with that
+// result; otherwise it is left out.
 package history
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Never is the return of an operation that had no answer.
+// Never is the return time of an operation without an answer.
 const Never = int64(math.MaxInt64)
 
-// patience is how long a part may be searched for an order.
+// patience bounds the search for an order of a part.
 const patience = 30 * time.Second
 
-// input is what an operation asks. It belongs to one part of the history.
+// input is the request of an operation. It belongs to one part of the history.
 type input interface{ part() string }
 
 // Log is a growing history for one model. Safe for concurrent use.
@@ -47,8 +47,8 @@ type Clock struct {
 // NewClock returns a clock that begins now.
 func NewClock() *Clock { return &Clock{began: time.Now()} }
 
-// Now is the time since the clock began, in nanoseconds, and always later than the time
-// before: what came one after the other must not look as if it had come at once.
+// Now returns the time since the clock began, in nanoseconds. It is always later than the time before, so that
+// successive operations never look simultaneous.
 func (c *Clock) Now() int64 {
 	for {
 		last := c.last.Load()
@@ -62,10 +62,10 @@ func (c *Clock) Now() int64 {
 // NewLog returns an empty history.
 func NewLog(clock *Clock) *Log { return &Log{clock: clock} }
 
-// Now is the time for the call of an operation that begins.
+// Now returns the call time of an operation that begins.
 func (l *Log) Now() int64 { return l.clock.Now() }
 
-// Add records an operation that was called then and has its answer now.
+// Add records an operation that was called at the given time and returns now.
 func (l *Log) Add(call int64, in input, out any) { l.AddUntil(call, l.Now(), in, out) }
 
 // AddUntil records an operation with both its times.

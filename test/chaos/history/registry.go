@@ -9,12 +9,12 @@ import (
 // TurnRegistry is the name of model M2.
 const TurnRegistry = "M2 turn registry"
 
-// Ask asks for the turn of a key.
+// Ask requests the turn of a key.
 type Ask struct{ Key, Payload string }
 
 func (a Ask) part() string { return a.Key }
 
-// Told is what became of it.
+// Told is the answer.
 type Told struct {
 	Result   string // of the turn
 	Conflict bool   // the key stands for another payload

@@ -17,7 +17,7 @@ type Append struct{ Session, Key string }
 
 func (a Append) part() string { return a.Session }
 
-// Appended is the sequence of the last message that was added.
+// Appended is the sequence of the last appended message.
 type Appended struct{ Sequence int64 }
 
 // Load reads a session.
@@ -25,14 +25,14 @@ type Load struct{ Session string }
 
 func (l Load) part() string { return l.Session }
 
-// Loaded is a session as it was read.
+// Loaded is the content of a session.
 type Loaded struct {
-	Sequence int64  // of its last message; 0: it is empty
-	Chain    uint64 // of what it holds
+	Sequence int64  // of its last message (0 if it is empty)
+	Chain    uint64 // hash of its messages
 }
 
-// Chain goes on from the chain before with what was appended. Sessions that hold the same
-// in the same order have the same chain.
+// Chain extends a hash by appended messages. Sessions with the same messages in the same order have the same
+// hash.
 func Chain(before uint64, key string, sequence int64) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(strconv.FormatUint(before, 10) + "|" + key + "|" + strconv.FormatInt(sequence, 10)))
@@ -68,7 +68,7 @@ var sessionLog = porcupine.Model{
 			sequence := out.(Appended).Sequence
 			for e := s.last; e != nil; e = e.before {
 				if e.key == in.Key {
-					return e.sequence == sequence, s // told again
+					return e.sequence == sequence, s // a repeated append
 				}
 			}
 			return sequence > s.sequence, logState{sequence, Chain(s.chain, in.Key, sequence), &entry{in.Key, sequence, s.last}}

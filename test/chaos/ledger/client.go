@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// Client tells a ledger of calls. Safe for concurrent use.
+// Client posts calls to a ledger. Safe for concurrent use.
 type Client struct {
 	URL    string
 	Worker string // id of the instance that calls

@@ -1,9 +1,8 @@
-// Package ledger is what the tools and the model of the chaos worker do: each tells a
-// server in the test's process, which writes it down. What is in the ledger has happened,
-// whatever became of the worker, so it can be compared with what the mesh says.
+// Package ledger records the calls of the chaos worker's tools and model: each posts to a server in the process
+// of the test. A call in the ledger has happened, whatever became of the worker, so it can be compared with the
+// events of the mesh.
 //
-// The ledger can be told to hold calls open, so that a fault hits a worker in the middle of
-// one.
+// The ledger can hold a call open, so that a fault hits a worker during the call.
 package ledger
 
 import (
@@ -16,10 +15,10 @@ import (
 	"time"
 )
 
-// Kind is what was called: the model, or the tool of an effect class.
+// Kind is the kind of a call: the model, or the tool of an effect class.
 type Kind string
 
-// The kinds of calls. Of tools they are the names, too.
+// The kinds of calls. For tools they are also the names.
 const (
 	Model      Kind = "model"
 	Read       Kind = "read"
@@ -35,13 +34,13 @@ type Call struct {
 	Kind   Kind      `json:"kind"`
 	Mark   string    `json:"mark"`          // of the request: its session and request id
 	Step   int       `json:"step"`          // of the turn, from 1
-	Number int       `json:"number"`        // of model calls in the step, from 1; 0 of tools
+	Number int       `json:"number"`        // of the model call in the step, from 1 (0 for tools)
 	Key    string    `json:"key,omitempty"` // the idempotency key of a tool call
 	Worker string    `json:"worker"`        // id of the instance
 	At     time.Time `json:"-"`
 }
 
-// Answer is what a caller gets.
+// Answer is the reply to a caller.
 type Answer struct {
 	// Receipt names the entry: "<kind>#<n>". An idempotent tool gives the receipt of the
 	// first call for each call with its key.
@@ -72,10 +71,10 @@ func New() (*Ledger, error) {
 	return l, nil
 }
 
-// URL is where callers post their calls.
+// URL is the address to which callers post their calls.
 func (l *Ledger) URL() string { return "http://" + l.listener.Addr().String() }
 
-// Close lets all that is held go and stops the server.
+// Close releases all held calls and stops the server.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	for _, h := range l.holds {
@@ -87,14 +86,14 @@ func (l *Ledger) Close() error {
 	return err
 }
 
-// Calls are all calls so far, in the order in which they arrived.
+// Calls returns all calls so far, in the order of their arrival.
 func (l *Ledger) Calls() []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
 }
 
-// ServeHTTP writes a call down and answers, later if the call is held.
+// ServeHTTP records a call and replies, or holds the call first.
 func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var call Call
 	if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
@@ -112,7 +111,7 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(Answer{Receipt: receipt})
 }
 
-// note writes a call down, and finds the hold that waits for it.
+// note records a call, and returns the hold that waits for it.
 func (l *Ledger) note(call Call) (receipt string, hold *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +134,7 @@ func (l *Ledger) note(call Call) (receipt string, hold *Hold) {
 	return receipt, hold
 }
 
-// Hold keeps one call open.
+// Hold holds one call open.
 type Hold struct {
 	wants    func(Call) bool
 	reached  chan Call
@@ -143,7 +142,7 @@ type Hold struct {
 	release  func()
 }
 
-// Hold keeps the next call that is wanted open, until it is released.
+// Hold holds the next matching call until it is released.
 func (l *Ledger) Hold(wanted func(Call) bool) *Hold {
 	h := &Hold{wants: wanted, reached: make(chan Call, 1), released: make(chan struct{})}
 	h.release = sync.OnceFunc(func() { close(h.released) })
@@ -153,8 +152,8 @@ func (l *Ledger) Hold(wanted func(Call) bool) *Hold {
 	return h
 }
 
-// Reached gives the call once it is held.
+// Reached delivers the call once it is held.
 func (h *Hold) Reached() <-chan Call { return h.reached }
 
-// Release lets the call go, also one that comes later. It may be called again.
+// Release lets the call continue, even if it arrives later. It may be called again.
 func (h *Hold) Release() { h.release() }

@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Caller is connected to the memory service as the two who call it are: an orchestrator, and a
-// worker for what only workers may do, with the credential of the turn that a call is for.
+// Caller connects to the memory service with both identities that call it: an orchestrator, and, for calls that
+// only workers may make, a worker with the credential of its turn.
 type Caller struct {
 	orchestrator, worker *grpc.ClientConn
 	signer               *turncred.Authority // the orchestrator's
@@ -25,14 +25,14 @@ type Caller struct {
 
 var _ grpc.ClientConnInterface = (*Caller)(nil)
 
-// holding is what every request has that writes in the name of a turn.
+// holding is implemented by every request that the holder of a turn makes.
 type holding interface {
 	GetSessionId() string
 	GetTurnId() string
 	GetEpoch() int64
 }
 
-// stepOf is the number of the step for which a call is; 0 when it does not say.
+// stepOf returns the step of a request (0 if it names none).
 func stepOf(args any) int {
 	switch r := args.(type) {
 	case interface{ GetStep() int32 }:
@@ -44,8 +44,8 @@ func stepOf(args any) int {
 	}
 }
 
-// showing is the context of a call with the credential of its turn: what a holder was given,
-// which a takeover does not take from him.
+// showing returns a context with the credential of the turn. A former holder keeps its credential after a
+// takeover.
 func (c *Caller) showing(ctx context.Context, args any) (context.Context, error) {
 	h, ok := args.(holding)
 	if !ok {
@@ -81,5 +81,5 @@ func (c *Caller) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return c.of(method).NewStream(ctx, desc, method, opts...)
 }
 
-// Close closes both.
+// Close closes both connections.
 func (c *Caller) Close() error { return errors.Join(c.orchestrator.Close(), c.worker.Close()) }

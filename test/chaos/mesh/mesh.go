@@ -1,8 +1,7 @@
-// Package mesh runs the parts of a mesh for the chaos suite: the shipped binaries of the
-// memory service and the orchestrator, and chaos workers, each a process; a Redis as durable
-// as production runs it, and an etcd. They prove to each other who they are, and both stores
-// know who may do what. Replies between memory and Redis, and between workers
-// and memory, can be lost.
+// Package mesh runs the parts of a mesh for the chaos suite: the shipped binaries of the memory service and the
+// orchestrator, and chaos workers, each as a process; a Redis as durable as in production, and an etcd. All use
+// mutual TLS, and both stores know their users. Replies between memory and Redis, and between workers and
+// memory, can be dropped.
 package mesh
 
 import (
@@ -35,28 +34,28 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Agent is whom the workers host.
+// Agent is the agent that the workers host.
 const Agent = "chaos"
 
-// patience is how long a part may take to come up on a machine that is busy.
+// patience is how long a part may take to start on a busy machine.
 const patience = 60 * time.Second
 
-// Config says which mesh is wanted.
+// Config configures a mesh.
 type Config struct {
-	// Programs is where each program of package planted was built, by its name there.
+	// Programs maps the names of package planted to built programs.
 	Programs map[string]string
-	Workers  int      // 0: the memory service alone, with its Redis and etcd
-	Replicas int      // of the orchestrator, when there are workers; 0: one
+	Workers  int      // (0 runs only the memory service, with its Redis and etcd)
+	Replicas int      // of the orchestrator, if there are workers (0 means one)
 	Ledger   string   // URL
-	Redis    []string // flags beside those of production
-	// Durability is what the memory service asks of Redis; empty: its default.
+	Redis    []string // flags in addition to the production flags
+	// Durability is the class that the memory service requires of Redis (empty means its default).
 	Durability string
-	// Logs is the folder for what the programs say; empty: one that goes with the test.
+	// Logs is the folder for the output of programs (empty means a folder that is removed with the test).
 	Logs string
 }
 
-// Mesh is a running mesh. Unless they say otherwise, its methods are for the test's own
-// goroutine and fail the test when they cannot do what they say.
+// Mesh is a running mesh. Unless stated otherwise, its methods must be called from the goroutine of the test,
+// and fail the test on errors.
 type Mesh struct {
 	Redis    *redistest.Server
 	Etcd     *etcdtest.Etcd
@@ -118,8 +117,7 @@ func (m *Mesh) stop() {
 	}
 }
 
-// launch starts a program. All programs take the same settings; each leaves what is not
-// its own.
+// launch starts a program. All programs get the same settings; each ignores those of others.
 func (m *Mesh) launch(id, program string, env ...string) *Process {
 	m.t.Helper()
 	env = append([]string{
@@ -141,7 +139,7 @@ func (m *Mesh) StartMemory() {
 // KillMemory kills the memory service.
 func (m *Mesh) KillMemory() { m.t.Helper(); require.NoError(m.t, m.memory.Kill()) }
 
-// StartWorker starts a worker at an address and with an id of its own, as a cluster does.
+// StartWorker starts a worker with a new address and id, as a cluster does.
 func (m *Mesh) StartWorker() {
 	m.t.Helper()
 	m.mu.Lock()
@@ -152,14 +150,14 @@ func (m *Mesh) StartWorker() {
 		"TROUPE_INSTANCE_ID="+id, "TROUPE_GRPC_ADDR=127.0.0.1:0", "TROUPE_MEMORY="+m.ToMemory.Addr(), "CHAOS_LEDGER="+m.cfg.Ledger))
 }
 
-// Workers are those that run, the oldest first.
+// Workers returns the running workers, oldest first.
 func (m *Mesh) Workers() []*Process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.workers)
 }
 
-// Worker finds a worker that runs by its id.
+// Worker returns the running worker with an id.
 func (m *Mesh) Worker(id string) (*Process, bool) {
 	for _, p := range m.Workers() {
 		if p.ID == id {
@@ -178,8 +176,7 @@ func (m *Mesh) KillWorker(p *Process) {
 	m.workers = slices.DeleteFunc(m.workers, func(w *Process) bool { return w == p })
 }
 
-// Said counts the lines of the logs of all workers, those that were killed included, that
-// hold all of the texts.
+// Said counts the log lines of all workers, killed ones included, that contain all of the texts.
 func (m *Mesh) Said(texts ...string) (lines int) {
 	m.t.Helper()
 	logs, err := filepath.Glob(filepath.Join(m.folder, "worker-*.log"))
@@ -196,7 +193,7 @@ func (m *Mesh) Said(texts ...string) (lines int) {
 	return lines
 }
 
-// Memory connects to the memory service, directly or through the proxy that loses replies.
+// Memory connects to the memory service, directly or through the proxy that drops replies.
 func (m *Mesh) Memory(lossy bool) *Caller {
 	m.t.Helper()
 	addr := m.memoryAddr
@@ -245,7 +242,7 @@ const (
 	ports     = 10_000
 )
 
-// free is a loopback address without a listener.
+// free returns a loopback address without a listener.
 func free(t testing.TB) string {
 	t.Helper()
 	for range ports {

@@ -17,7 +17,7 @@ type Process struct {
 	ended chan struct{}
 }
 
-// launch starts a program; what it says goes into the file.
+// launch starts a program with its output in the file.
 func launch(id, program, logfile string, env []string) (*Process, error) {
 	log, err := os.OpenFile(logfile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -32,14 +32,13 @@ func launch(id, program, logfile string, env []string) (*Process, error) {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // how it ended is in its state
+		_ = p.cmd.Wait() // its state says how it ended
 		_ = log.Close()
 	}()
 	return p, nil
 }
 
-// Kill ends the process as kill -9 does, and returns when it is dead. That it had died
-// before, of something else, is an error.
+// Kill kills the process with SIGKILL, and returns when it is dead. It fails if the process had died before.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("%s was dead already: %w", p.ID, err)
@@ -52,8 +51,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop ends the process as SIGTERM does, and returns when it has ended; with an error when
-// that was not in order.
+// Stop sends SIGTERM, and returns when the process has ended. It fails if the exit code is not 0.
 func (p *Process) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -65,8 +63,8 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Freeze stops the process as SIGSTOP does, until thaw, which may be called again. A
-// process that was killed meanwhile is not thawed.
+// Freeze sends SIGSTOP until thaw is called. thaw may be called again, and does nothing if the process was
+// killed meanwhile.
 func (p *Process) Freeze() (thaw func(), err error) {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// replica is one orchestrator. It keeps its address and its name when it is started again.
+// replica is one orchestrator. It keeps its address and its name over restarts.
 type replica struct {
 	id, addr string
 	toRedis  *proxy.Proxy
@@ -35,10 +35,10 @@ func (m *Mesh) StartReplica(n int) {
 // KillReplica kills an orchestrator.
 func (m *Mesh) KillReplica(n int) { m.t.Helper(); require.NoError(m.t, m.replicas[n].process.Kill()) }
 
-// StopReplica stops an orchestrator in order. It has little time to let turns end.
+// StopReplica stops an orchestrator with SIGTERM. Its drain time is short.
 func (m *Mesh) StopReplica(n int) { m.t.Helper(); require.NoError(m.t, m.replicas[n].process.Stop()) }
 
-// CutOffReplica parts an orchestrator from Redis, until heal.
+// CutOffReplica cuts the connections of an orchestrator to Redis, until heal.
 func (m *Mesh) CutOffReplica(n int) (heal func()) { return m.replicas[n].toRedis.Sever() }
 
 // FreezeReplica stops an orchestrator as SIGSTOP does, until thaw.
@@ -49,11 +49,11 @@ func (m *Mesh) FreezeReplica(n int) (thaw func()) {
 	return thaw
 }
 
-// Replica is the name of an orchestrator, as trace records have it.
+// Replica returns the name of an orchestrator in trace records.
 func (m *Mesh) Replica(n int) string { return m.replicas[n].id }
 
-// Orchestrator connects to the orchestrators: each call goes to any of them, as through one
-// address in front of all. Close it before the mesh ends.
+// Orchestrator returns a connection to the orchestrators. Each call goes to any of them, as through a load
+// balancer. Close it before the mesh ends.
 func (m *Mesh) Orchestrator() *Conn {
 	m.t.Helper()
 	c := &Conn{}
@@ -70,7 +70,7 @@ var _ grpc.ClientConnInterface = (*Conn)(nil)
 
 func (c *Conn) any() *grpc.ClientConn { return c.replicas[rand.IntN(len(c.replicas))] }
 
-// To is a connection to one of them only, by number from 0. It is closed with the others.
+// To returns a connection to one orchestrator, by number from 0. It is closed with the others.
 func (c *Conn) To(n int) *grpc.ClientConn { return c.replicas[n] }
 
 // Invoke implements grpc.ClientConnInterface.

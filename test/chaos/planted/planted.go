@@ -1,8 +1,7 @@
-// Package planted builds the binaries of the chaos suite, if wanted with a bug in them. A
-// bug is a snippet of a source file and what replaces it; the compiler reads the changed
-// file in place of the real one (go build -overlay), so that the sources hold no trace of
-// any bug. A snippet that is not in its file exactly once is an error: the table of bugs
-// follows the code.
+// Package planted builds the binaries of the chaos suite, with a planted bug if wanted. A bug is a snippet of a
+// source file and its replacement. The compiler reads the changed file instead of the real one (go build
+// -overlay), so the sources contain no trace of any bug. A snippet that does not occur exactly once in its file
+// is an error, so the table of bugs must follow the code.
 package planted
 
 import (
@@ -17,8 +16,8 @@ import (
 
 // Change replaces a snippet of a file by another text.
 type Change struct {
-	File string // below the root of the repository
-	Find string // must be there exactly once
+	File string // relative to the root of the repository
+	Find string // must occur exactly once
 	Put  string
 }
 
@@ -47,7 +46,7 @@ func Build(folder string, changes []Change, programs ...string) error {
 	return nil
 }
 
-// Apply returns a text with a change made.
+// Apply returns a text with a change applied.
 func (c Change) Apply(text string) (string, error) {
 	if n := strings.Count(text, c.Find); n != 1 {
 		return "", fmt.Errorf("%s holds the snippet %d times, want once; the code has changed, and the table of planted bugs must follow:\n%s", c.File, n, c.Find)
@@ -55,7 +54,7 @@ func (c Change) Apply(text string) (string, error) {
 	return strings.Replace(text, c.Find, c.Put, 1), nil
 }
 
-// Changed are the changed texts of the files that the changes name.
+// Changed returns the changed texts of the files that the changes name.
 func Changed(changes []Change) (map[string]string, error) {
 	texts := map[string]string{}
 	for _, c := range changes {
@@ -75,7 +74,7 @@ func Changed(changes []Change) (map[string]string, error) {
 	return texts, nil
 }
 
-// overlay writes the changed files and the list of them that the compiler takes.
+// overlay writes the changed files and the overlay file for the compiler.
 func overlay(folder string, changes []Change) (string, error) {
 	texts, err := Changed(changes)
 	if err != nil {
@@ -97,7 +96,7 @@ func overlay(folder string, changes []Change) (string, error) {
 	return name, os.WriteFile(name, list, 0o600)
 }
 
-// Root is the folder of the repository.
+// Root returns the folder of the repository.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")

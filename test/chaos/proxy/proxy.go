@@ -1,6 +1,5 @@
-// Package proxy is a TCP proxy that loses replies: it lets a request through to the server,
-// swallows what the server says to it, and cuts the connection. The caller cannot know that
-// its request was carried out.
+// Package proxy is a TCP proxy that drops replies: it forwards a request to the server, drops the reply, and
+// closes the connection. The caller cannot know that its request was carried out.
 package proxy
 
 import (
@@ -14,8 +13,8 @@ import (
 
 // Times of a cut.
 const (
-	swallow = 20 * time.Millisecond // from the first byte of the reply that is lost
-	giveUp  = time.Second           // when the server says nothing
+	swallow = 20 * time.Millisecond // from the first byte of the dropped reply
+	giveUp  = time.Second           // without a reply of the server
 	dial    = time.Second
 )
 
@@ -24,7 +23,7 @@ type Proxy struct {
 	listener net.Listener
 	target   string
 	armed    atomic.Int64 // cuts to come
-	cuts     atomic.Int64 // that were made
+	cuts     atomic.Int64 // cuts so far
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -44,16 +43,16 @@ func New(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where the proxy listens, host:port.
+// Addr returns the address of the proxy, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut loses the reply to the next request, whichever connection it comes over.
+// Cut drops the reply to the next request, on whichever connection.
 func (p *Proxy) Cut() { p.armed.Add(1) }
 
-// Cuts is how many replies were lost.
+// Cuts returns how many replies were dropped.
 func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
 
-// Sever ends all connections and lets none through, until heal.
+// Sever closes all connections and accepts none, until heal.
 func (p *Proxy) Sever() (heal func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +97,7 @@ func (p *Proxy) serve(caller net.Conn) {
 	defer p.forget(caller)
 	server, err := net.DialTimeout("tcp", p.target, dial)
 	if err != nil {
-		_ = caller.Close() // as if the server itself had refused
+		_ = caller.Close() // as if the server itself had rejected it
 		return
 	}
 	defer p.forget(server)
@@ -128,7 +127,7 @@ func (p *Proxy) forget(conn net.Conn) {
 	delete(p.open, conn)
 }
 
-// take takes one of the cuts to come, if there is one.
+// take takes one of the pending cuts, if there is one.
 func (p *Proxy) take() bool {
 	for {
 		n := p.armed.Load()
@@ -148,8 +147,8 @@ type link struct {
 	cut            atomic.Bool // replies are swallowed from here on
 }
 
-// requests forwards what the caller says. When a cut is due, the replies are swallowed
-// before the request leaves, so that none slips through.
+// requests forwards what the caller sends. If a cut is pending, it starts to drop replies before it forwards
+// the request, so that none slips through.
 func (l *link) requests() {
 	defer l.end()
 	buffer := make([]byte, 32<<10)
@@ -190,7 +189,7 @@ func (l *link) replies() {
 	}
 }
 
-// lose swallows the reply, and a little more, for a reply may come in pieces.
+// lose drops the reply, and waits a little, because a reply may arrive in pieces.
 func (l *link) lose() {
 	l.proxy.cuts.Add(1)
 	_ = l.server.SetReadDeadline(time.Now().Add(swallow))

@@ -18,11 +18,10 @@ const (
 	Unasked     = "effect unasked"
 )
 
-// Attempts tells which attempt of which step ran on an instance: mark, step, instance.
+// Attempts says which attempt of which step ran on an instance: mark, step, instance.
 type Attempts map[string]int32
 
-// AttemptsOf reads them out of the streams. An instance that ran two attempts of a step
-// tells nothing.
+// AttemptsOf reads them from the streams. An instance that ran two attempts of a step is left out.
 func AttemptsOf(streams []Stream) Attempts {
 	all := Attempts{}
 	for _, s := range streams {
@@ -54,10 +53,10 @@ type Committed struct {
 	Text string
 }
 
-// Effects compares the ledger with what the mesh says. Asked are the marks that may occur.
+// Effects compares the ledger with the events of the mesh. asked are the marks that may occur.
 func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, asked map[string]bool) (found []violation.Violation) {
 	steps := map[string][]ledger.Call{}
-	receipts := map[string]string{} // where each was given
+	receipts := map[string]string{} // where each receipt was issued
 	for i, c := range calls {
 		at := where(c.Mark, c.Step)
 		steps[at] = append(steps[at], c)
@@ -79,7 +78,7 @@ func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, aske
 
 func where(mark string, step int) string { return fmt.Sprintf("%s step %d", mark, step) }
 
-// once: a tool that may run once ran at most once.
+// once checks that a tool that may run once ran at most once.
 func once(at string, calls []ledger.Call) []violation.Violation {
 	var ran []string
 	for _, c := range calls {
@@ -93,7 +92,7 @@ func once(at string, calls []ledger.Call) []violation.Violation {
 	return nil
 }
 
-// oneKey: all calls of a tool in a step have the same key.
+// oneKey checks that all calls of a tool in a step have the same key.
 func oneKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	keys := map[ledger.Kind]string{}
 	for _, c := range calls {
@@ -109,7 +108,7 @@ func oneKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	return found
 }
 
-// place is where in its step a call comes.
+// place is the position of a call in its step.
 func place(c ledger.Call) int {
 	if c.Kind == ledger.Model {
 		return 2*c.Number - 1
@@ -117,8 +116,8 @@ func place(c ledger.Call) int {
 	return 2*slices.Index(ledger.Tools, c.Kind) + 2
 }
 
-// notAgain: before a tool with an effect runs, all that the step did is in its journal. So
-// no later attempt does any of it again.
+// notAgain checks that no later attempt repeats a journaled call. Before a tool with an effect runs, everything
+// that the step did is journaled.
 func notAgain(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
 	for _, first := range calls {
 		if first.Kind != ledger.Idempotent && first.Kind != ledger.AtMostOnce {
@@ -139,7 +138,7 @@ func notAgain(at string, calls []ledger.Call, attempts Attempts) []violation.Vio
 // unknown is how the result of a tool in doubt begins.
 const unknown = "UNKNOWN_OUTCOME"
 
-// inLedger: what a step says that its tools gave it, they did give.
+// inLedger checks that every tool result in a step is in the ledger.
 func (c Committed) inLedger(receipts map[string]string) []violation.Violation {
 	at := where(c.Mark, c.Step)
 	results, ok := strings.CutPrefix(c.Text, at+": ")

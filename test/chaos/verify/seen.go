@@ -7,12 +7,12 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// Seen is what a run went through. A run that has not seen these things proves nothing.
+// Seen counts the events that a run must have seen to prove anything.
 type Seen struct {
-	Takeovers int // steps that another attempt went on with
-	Resets    int // part resets that a client saw
-	Replays   int // results of tools that a step committed and another attempt had called
-	Unknown   int // tools in doubt, whose model was told so
+	Takeovers int // steps that another attempt continued
+	Resets    int // text_retracted events that a client received
+	Replays   int // results of tools that one attempt called and another one committed
+	Unknown   int // tools in doubt, as their model read
 }
 
 // SeenBy counts them, each once for its turn.

@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks of what is stored.
+// Names of the checks of stored sessions.
 const (
 	HistoryWhole = "history whole"
 	Ownership    = "ownership of keys"
@@ -19,8 +19,8 @@ type Acknowledged struct {
 	Answers []string // of its steps, in order
 }
 
-// History checks the final messages of a session: sequences without a hole, and each
-// acknowledged turn in it once, its answers right behind its message.
+// History checks the final messages of a session: sequences without a gap, and each acknowledged turn once,
+// with its answers right after its message.
 func History(session string, messages []*troupev1.Message, acknowledged []Acknowledged) (found []violation.Violation) {
 	at := map[string][]int{}
 	for i, m := range messages {
@@ -56,7 +56,7 @@ func text(m *troupev1.Message) string {
 	return all.String()
 }
 
-// Keys checks that whatever is in Redis belongs to one of the two tiers that may be there.
+// Keys checks that every key in Redis belongs to one of its two tiers.
 func Keys(keys []string) (found []violation.Violation) {
 	for _, key := range keys {
 		if !strings.HasPrefix(key, "m:") && !strings.HasPrefix(key, "o:") {

@@ -1,5 +1,5 @@
-// Package verify holds the checks of a chaos run that need no search: of event streams, of
-// what tools did, of the final sessions, and of the keys in Redis.
+// Package verify has the checks of a chaos run that need no search: of event streams, of tool calls, of the
+// final sessions, and of the keys in Redis.
 package verify
 
 import (
@@ -22,16 +22,16 @@ const (
 	AttemptsGrow = "stream attempts grow"
 )
 
-// Stream is what one call of Orchestrate or WatchTrace brought, as it came over the wire.
+// Stream holds what one call of Orchestrate or WatchTrace received on the wire.
 type Stream struct {
 	Mark   string // of the request: its session and request id
-	After  uint64 // where it began
-	First  bool   // it began its turn, so that it must have seen all text
-	Ended  bool   // it came to its end without an error
+	After  uint64 // the sequence after which it began
+	First  bool   // it is the first stream of its turn, so it must have received all text
+	Ended  bool   // it ended without an error
 	Events []*troupev1.Event
 }
 
-// Streams checks each stream, and those of one request against each other.
+// Streams checks each stream, and compares all streams of a request.
 func Streams(streams []Stream) (found []violation.Violation) {
 	stored := map[string]*troupev1.Event{}
 	for _, s := range streams {
@@ -50,13 +50,13 @@ func Streams(streams []Stream) (found []violation.Violation) {
 	return found
 }
 
-// durable are the events that are stored.
+// durable returns the events that are stored.
 func (s Stream) durable() []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(s.Events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
 }
 
-// contiguous: sequences go up by one from where the stream began, so they are ordered and
-// unique, and none is missing.
+// contiguous checks that sequences grow by one from the start of the stream: they are ordered and unique, and
+// none is missing.
 func (s Stream) contiguous() []violation.Violation {
 	next := s.After + 1
 	for _, e := range s.durable() {
@@ -68,8 +68,8 @@ func (s Stream) contiguous() []violation.Violation {
 	return nil
 }
 
-// terminal: there is at most one turn result, nothing comes behind it, and a stream that
-// ends without an error has one.
+// terminal checks that there is at most one turn result, that nothing follows it, and that a stream without an
+// error has one.
 func (s Stream) terminal() []violation.Violation {
 	for i, e := range s.Events {
 		if e.GetTurnResult() != nil && i < len(s.Events)-1 {
@@ -82,7 +82,8 @@ func (s Stream) terminal() []violation.Violation {
 	return nil
 }
 
-// attempts: those of a step go up by one, each but the first behind a part reset.
+// attempts checks that the attempts of a step grow by one, and that a text_retracted precedes each but the
+// first.
 func (s Stream) attempts() []violation.Violation {
 	if s.After > 0 {
 		return nil
@@ -104,8 +105,8 @@ func (s Stream) attempts() []violation.Violation {
 	return nil
 }
 
-// text: after the part resets, the text deltas of a step are what the step committed. Who
-// came later has seen the end of it.
+// text checks that the text deltas of a step after the last text_retracted are the committed text. A stream
+// that began later has received its end.
 func (s Stream) text() []violation.Violation {
 	said := map[int32]string{}
 	for _, e := range s.Events {

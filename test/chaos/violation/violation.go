@@ -1,12 +1,11 @@
-// Package violation is what a check found to be wrong: the common word of models and
-// validators.
+// Package violation has the type of a finding that models and validators share.
 package violation
 
 import "fmt"
 
-// Violation is a promise that was not kept.
+// Violation is a broken promise.
 type Violation struct {
-	Check  string // that found it
+	Check  string // the check that found it
 	Detail string // where, and what
 }
 
@@ -15,5 +14,5 @@ func Newf(check, format string, args ...any) Violation {
 	return Violation{check, fmt.Sprintf(format, args...)}
 }
 
-// String is one line for a person.
+// String returns one line for a person.
 func (v Violation) String() string { return v.Check + ": " + v.Detail }

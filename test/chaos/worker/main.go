@@ -1,6 +1,6 @@
-// Command worker is the worker of the chaos suite: an agent of the SDK whose model and
-// tools tell the ledger of every call. A step is four model calls with a tool of each effect
-// class between them; what it answers names the receipts that the tools gave it.
+// Command worker is the worker of the chaos suite: an SDK agent whose model and tools post every call to the
+// ledger. A step has four model calls, with a tool of each effect class between them; its answer names the
+// receipts of the tools.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// Agent is the name under which the mesh knows the worker.
+// Agent is the name of the agent.
 const Agent = "chaos"
 
 func main() {

@@ -14,15 +14,15 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// model is a script without a state: what it says next follows from what it is asked. It
-// works on the last message of the user, whose text is the mark of the request.
+// model is a stateless script: its reply depends only on the request. It works on the last message of the user,
+// whose text is the mark of the request.
 type model struct{ ledger ledger.Client }
 
 // Name implements llm.Model.
 func (model) Name() string { return "chaos/script" }
 
-// Generate calls the tools one after the other, and then says what they gave. The answer
-// comes in pieces, with a call to the ledger between them, so that a fault can hit it.
+// Generate calls the tools one after the other, and then answers with their results. It sends the answer in
+// pieces with a ledger call between them, so that a fault can hit it.
 func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		mark, step, results := read(req.Messages)
@@ -44,8 +44,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// read finds the request, the number of the step, and what the tools gave so far. What
-// comes after the user's message with an author is the briefing of the steps before.
+// read finds the request, the number of the step, and the tool results so far. Messages with an author after
+// the message of the user are briefings from earlier steps.
 func read(messages []conversation.Message) (mark string, step int, results []string) {
 	for _, said := range messages {
 		switch {

@@ -1,6 +1,5 @@
-// Command talker is a program with an agent and a conversation of its own: it says what it
-// reads, line by line, and prints what comes back. "/pause" pauses the conversation, and
-// "/goon" continues without input from the user.
+// Command talker is a program with an agent and its own session: it sends what it reads, line by line, and
+// prints the answers. "/pause" pauses the session, and "/goon" continues without input of the user.
 package main
 
 import (
@@ -31,7 +30,7 @@ func run(store, id string) error {
 		return err
 	}
 	defer conn.Close()
-	// It never ends: the process is killed while it works.
+	// It never returns: the test kills the process while it works.
 	a, err := talk.New(func(context.Context) error {
 		fmt.Fprintln(os.Stdout, "working")
 		<-make(chan struct{})

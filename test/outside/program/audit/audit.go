@@ -1,4 +1,4 @@
-// Package audit is a plugin: a hook that notes each call of a tool, and a Close that ends it.
+// Package audit is a plugin: a hook that records each call of a tool, and a Close that ends it.
 package audit
 
 import (

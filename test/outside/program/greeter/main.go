@@ -1,4 +1,4 @@
-// Command greeter runs an agent with a tool, a hook and a plugin. A script stands for the model.
+// Command greeter runs an agent with a tool, a hook and a plugin. A script replaces the model.
 package main
 
 import (

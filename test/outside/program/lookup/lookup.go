@@ -13,7 +13,7 @@ type Place struct {
 	City string `json:"city" jsonschema:"name of the city"`
 }
 
-// New returns a tool that tells the weather of a city.
+// New returns a tool that looks up the weather of a city.
 func New() (tool.Tool, error) {
 	return tool.Func("weather", "Tells the weather of a city.", func(_ context.Context, in Place) (string, error) {
 		if in.City == "" {

@@ -1,4 +1,4 @@
-// Package store is a memory.Store of an author: the one in RAM, with a count of the turns that begin.
+// Package store is a memory.Store of an author: the store in RAM, with a count of the turns that begin.
 package store
 
 import (

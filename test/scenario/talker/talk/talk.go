@@ -1,5 +1,4 @@
-// Package talk is an agent whose words follow from the conversation alone, so that every
-// process says the same.
+// Package talk is an agent whose replies depend only on the conversation, so that every process says the same.
 package talk
 
 import (
