@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-// declarations are the documents of a folder.
+// declarations are the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
-	dir       string // on disk; empty: it is not watched
+	dir       string // on disk (empty if it is not watched)
 	files     *folderSnapshot
 	agents    map[string]manifest.Document
-	manifests map[string]bool // names of the files
+	manifests map[string]bool // names of the manifest files
 	flows     []string        // names of the workflows
-	workflows string          // digest of all of them
+	workflows string          // digest of all workflows
 	complete  bool            // every manifest could be read
 }
 
@@ -75,9 +75,9 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
 	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
 	c.report("", err)
-	if len(d.agents) == 0 { // nothing is left of it: more likely a mistake than a wish
+	if len(d.agents) == 0 { // an empty folder is more likely a mistake than intended
 		if err == nil {
-			c.report("", errors.New("the folder declares no agent any more"))
+			c.report("", errors.New("the folder declares no agent any more; nothing was changed"))
 		}
 		return
 	}
@@ -100,14 +100,14 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 		}
 		c.report(m.agent, nil)
 		c.members[m.agent] = m
-		c.log.Info("the agent runs as it is declared now", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took", time.Since(began)))
+		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took", time.Since(began)))
 	}
 	for name, m := range c.members {
 		if _, there := d.agents[name]; !there && d.complete {
 			delete(c.members, name)
 			delete(c.reported, name)
-			c.drainInBackground(life, m, "it is not declared any more")
-			c.log.Info("the agent is not declared any more", zap.String("agent", name))
+			c.drainInBackground(life, m, "it is no longer declared")
+			c.log.Info("the agent is no longer declared; its instance is drained", zap.String("agent", name))
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (r *folderSnapshot) ReadFile(name string) ([]byte, error) {
 // fileRecorder records which files are read to make one agent.
 type fileRecorder struct {
 	*folderSnapshot
-	names []string // of the files that were read
+	names []string // of the recorded files
 }
 
 // ReadFile implements fs.ReadFileFS.
@@ -69,11 +69,11 @@ func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
 // agentSource is what an agent is made of. Equal sources make the same agent.
 type agentSource struct {
 	declared string            // digest of its document
-	files    map[string]string // that were read for it, other than manifests, with their digests
-	trees    map[string]string // what its tools are pointed at in the folder, likewise
+	files    map[string]string // digests of the other files that were read for it, by name
+	trees    map[string]string // digests of the files and folders that its tools use, by path
 }
 
-// names are those of the files that were read.
+// names returns the names of the files that were read.
 func (s agentSource) names() []string { return slices.Collect(maps.Keys(s.files)) }
 
 // source returns what an agent was made of, given the names of the files that were read for it.
@@ -86,14 +86,14 @@ func (d declarations) source(agent string, names []string) agentSource {
 		}
 	}
 	if d.dir != "" {
-		for _, path := range doc.Texts("with") { // the settings of tools; most are no paths
+		for _, path := range doc.Texts("with") { // the settings of tools; most are not paths
 			s.trees[path] = treeDigest(d.dir, path)
 		}
 	}
 	return s
 }
 
-// digest is of a file as it is, or of why it cannot be read.
+// digest returns the digest of a file, or of the reason why it cannot be read.
 func (r *folderSnapshot) digest(name string) string {
 	text, err := r.ReadFile(name)
 	if err != nil {
@@ -119,7 +119,7 @@ func treeDigest(dir, path string) string {
 	hash := sha256.New()
 	_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fs.SkipDir // it is not there, or went away
+			return fs.SkipDir // it does not exist, or not any more
 		}
 		hidden := name != path && strings.HasPrefix(entry.Name(), ".")
 		switch {

@@ -25,18 +25,18 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// Config is what a mesh in one process needs to know.
+// Config has the settings of a mesh in one process.
 type Config struct {
-	DataDir  string // etcd and Redis live here; made when it is not there
-	GRPCAddr string // of the orchestrator, the only port for clients
-	HTTPAddr string // probes and metrics of the whole
+	DataDir  string // folder of etcd and Redis, created if it does not exist
+	GRPCAddr string // address of the orchestrator, the only port for clients
+	HTTPAddr string // address of probes and metrics of the whole mesh
 	Agents   fs.FS  // declared agents and workflows
-	Watch    string // folder on disk that Agents are; an agent whose files change is replaced. Empty: they stay as they are
-	Docs     string // folder for search_documents; empty: the declared one
-	AgentLog string // folder in which agents write down their turns; empty: nowhere
+	Watch    string // folder on disk that Agents reads; agents whose files change are replaced (empty disables that)
+	Docs     string // folder for search_documents (empty means the declared one)
+	AgentLog string // folder in which agents log their turns (empty disables that)
 	Drain    time.Duration
 
-	InsecurePlaintext bool // GRPCAddr may be one that other machines reach, where every caller may then do everything
+	InsecurePlaintext bool // allows a GRPCAddr that other machines reach, where every caller may then do everything
 }
 
 // Check rejects a client port that other machines reach: a mesh for development has no certificate
@@ -53,14 +53,14 @@ func (c Config) Check() error {
 		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", c.GRPCAddr)
 }
 
-// Endpoints is where the mesh is reached.
+// Endpoints says how the mesh is reached.
 type Endpoints struct {
 	GRPC, HTTP string
-	Agents     []string // as declared when it began
-	Workflows  []string // likewise
+	Agents     []string // as declared when the mesh started
+	Workflows  []string // as declared when the mesh started
 	Etcd       []string
 	Memory     string
-	Redis      string // URL of its administrator
+	Redis      string // URL with the credentials of the administrator
 	DevCA      string // folder of the CA that issues certificates for the mesh
 }
 
@@ -75,7 +75,7 @@ func Run(ctx context.Context, t *telemetry.Telemetry, cfg Config, ready func(End
 		return err
 	}
 	err = process.Run(ctx, t.Log, func() { ready(m.endpoints) }, m.parts...)
-	_ = m.close() // those behind a part that did not start never ran; the others are closed
+	_ = m.close() // parts after one that did not start never ran; the others are closed
 	return err
 }
 
@@ -85,7 +85,7 @@ type mesh struct {
 	opened    []interface{ Close() error }
 }
 
-// close closes what was opened, last first.
+// close closes what was opened, in reverse order.
 func (m *mesh) close() error {
 	var errs []error
 	for _, o := range slices.Backward(m.opened) {
@@ -104,7 +104,7 @@ func (m *mesh) add(name string, grace time.Duration, service interface {
 	m.parts = append(m.parts, process.Part{Name: name, Grace: grace, Run: service.Run})
 }
 
-// assemble makes every part; every port that is known beforehand is open after it.
+// assemble makes all parts. Every port that must be known before the start is open when it returns.
 func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m := &mesh{}
 	defer func() {
@@ -126,7 +126,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		Sessions: memory.SessionConfig{KeepJournals: traceRetention}, Identity: own,
 	}
 	if !redis.IsDurable() {
-		settings.Durability, settings.Fleeting = "D0", true // the data end with the process, so a generation would mean nothing
+		settings.Durability, settings.Fleeting = "D0", true // the data end with the process, so a generation has no use
 	}
 	mem, err := memory.New(t.Named("memory"), settings)
 	if err != nil {
@@ -160,13 +160,13 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	return m, nil
 }
 
-// Agents are the names of those that a folder declares; none is an error.
+// Agents returns the names of the agents that a folder declares. A folder without agents is an error.
 func Agents(files fs.FS) ([]string, error) { return workers.Names(files) }
 
-// DevCA is the folder of the CA of a mesh with that data folder.
+// DevCA returns the folder of the CA of a mesh with this data folder.
 func DevCA(dataDir string) string { return filepath.Join(dataDir, "identity") }
 
-// openStores are the embedded etcd and Redis, which know who may do what.
+// openStores opens the embedded etcd and Redis, with the users and rights of the mesh.
 func (m *mesh) openStores(t *telemetry.Telemetry, cfg Config) (*store.Redis, error) {
 	ca, err := identity.OpenCA(m.endpoints.DevCA)
 	if err != nil {
@@ -191,11 +191,11 @@ func (m *mesh) openStores(t *telemetry.Telemetry, cfg Config) (*store.Redis, err
 	return redis, nil
 }
 
-// What the flags of the services default to.
+// Defaults for flags of the services.
 const (
 	turnTimeout    = 2 * time.Minute
 	routeWait      = 5 * time.Second
 	queueTime      = 5 * time.Second
 	traceRetention = 24 * time.Hour
-	stopTime       = 40 * time.Second // of a part, beyond its drain
+	stopTime       = 40 * time.Second // how long a part may take to stop, beyond its drain
 )

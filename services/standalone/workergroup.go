@@ -31,13 +31,13 @@ type workerGroup struct {
 	cfg       Config
 	mesh      *Endpoints // GRPC is set before the first change
 
-	members   map[string]*member // by agent, without those being drained
+	members   map[string]*member // members that are not being drained, by agent
 	workflows string             // digest of the workflows that the mesh runs
 	reported  map[string]string  // last reported error by agent; the key "" is the folder
 	folder    *watch.Folder      // nil when no folder is watched
 
 	running sync.WaitGroup
-	failed  chan error // of 1
+	failed  chan error // has capacity 1
 }
 
 // member is one worker.
@@ -53,13 +53,13 @@ type member struct {
 	draining atomic.Bool
 }
 
-// newWorkerGroup makes a worker of each agent, with its ports open.
+// newWorkerGroup creates a worker for each agent, with open ports.
 func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mesh *Endpoints) (_ *workerGroup, err error) {
 	c := &workerGroup{
 		telemetry: t, log: t.Log.Named("agents"), cfg: cfg, mesh: mesh,
 		members: map[string]*member{}, reported: map[string]string{}, failed: make(chan error, 1),
 	}
-	if cfg.Watch != "" { // before the files are read, so that no change is missed
+	if cfg.Watch != "" { // starts before the files are read, so that no change is missed
 		if c.folder, err = watch.New(cfg.Watch, c.log); err != nil {
 			c.log.Warn("files are not watched; start again to use what you change", zap.Error(err))
 		}
@@ -71,7 +71,7 @@ func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mes
 	return c, err
 }
 
-// makeAll makes the first worker of each agent.
+// makeAll creates the first worker of each agent.
 func (c *workerGroup) makeAll(ctx context.Context) error {
 	files := newFolderSnapshot(c.cfg.Agents)
 	var err error
@@ -93,7 +93,7 @@ func (c *workerGroup) makeAll(ctx context.Context) error {
 	return nil
 }
 
-// Close closes what newCrew opened, for a group that does not Run. It may be called again.
+// Close closes what newWorkerGroup opened, for a group that does not Run. A second call does nothing.
 func (c *workerGroup) Close() error {
 	var errs []error
 	for _, m := range c.members {
@@ -105,7 +105,7 @@ func (c *workerGroup) Close() error {
 	return errors.Join(errs...)
 }
 
-// makeWorker makes the worker of an agent.
+// makeWorker creates the worker of an agent.
 func (c *workerGroup) makeWorker(ctx context.Context, agent string, d declarations) (*member, error) {
 	files := &fileRecorder{folderSnapshot: d.files}
 	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
@@ -156,12 +156,13 @@ func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // told already
+	default: // a report is pending
 	}
 }
 
-// startWorkers starts members concurrently. It returns when each is registered as READY, or with the error of
-// those that are not. Members run until life ends; the end of ctx ends the wait and those not ready yet.
+// startWorkers starts members concurrently. It returns when each is registered as READY, or with the errors of
+// those that are not. Members run until life ends; when ctx ends, the wait ends and members that are not ready
+// are stopped.
 func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member) []error {
 	errs := make([]error, len(members))
 	var starting sync.WaitGroup
@@ -204,13 +205,13 @@ func (c *workerGroup) awaitEnd(m *member) {
 	switch {
 	case m.err == nil:
 	case m.draining.Load():
-		c.log.Warn("an instance that left did not end in order", zap.String("instance", m.id), zap.Error(m.err))
+		c.log.Warn("a drained instance ended with an error", zap.String("instance", m.id), zap.Error(m.err))
 	case failure.Is(m.err, failure.PolicySecurity):
 		c.logRejected(m, m.err)
 	default:
 		select {
 		case c.failed <- fmt.Errorf("%s: %w", m.agent, m.err):
-		default: // another is the first
+		default: // only the first failure is reported
 		}
 	}
 }
@@ -220,9 +221,9 @@ func (c *workerGroup) awaitEnd(m *member) {
 func (c *workerGroup) drainInBackground(life context.Context, m *member, why string) {
 	m.draining.Store(true)
 	c.running.Go(func() {
-		defer m.stop() // for one that did not hear of it: as a signal does
+		defer m.stop() // in case the drain did not reach it
 		select {
-		case <-m.done: // it was drained before
+		case <-m.done: // it was drained already
 			return
 		default:
 		}

@@ -25,7 +25,7 @@ type Config struct {
 	// Fleeting says that each process starts with new data, which have no generation.
 	Fleeting bool `kong:"-"`
 	// Without etcd, an epoch may be used again after a failover or a restore of Redis.
-	Etcd []string `help:"Addresses of etcd, which keeps the generation of the data. Empty: none." env:"TROUPE_ETCD"`
+	Etcd []string `help:"Addresses of etcd, which keeps the generation of the data (empty means none)." env:"TROUPE_ETCD"`
 
 	Sessions   SessionConfig `embed:""`
 	Grace      time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
@@ -40,10 +40,10 @@ type Config struct {
 
 // SessionConfig says how long data of sessions are kept, and when a session is compacted.
 type SessionConfig struct {
-	SessionRetention time.Duration `help:"How long an unused session is kept before it is deleted. 0: for ever." default:"0" env:"TROUPE_SESSION_RETENTION"`
-	CompactAbove     int           `help:"Messages of a session above which its oldest become a summary. 0: never." default:"0" env:"TROUPE_COMPACT_ABOVE"`
-	CompactKeep      int           `help:"Latest messages that a compaction leaves. 0: half of --compact-above." default:"0" env:"TROUPE_COMPACT_KEEP"`
-	KeepJournals     time.Duration `help:"How long the journal of a finished step is kept for replay. 0: not at all." default:"0" env:"TROUPE_KEEP_JOURNALS"`
+	SessionRetention time.Duration `help:"How long an unused session is kept before it is deleted (0 means for ever)." default:"0" env:"TROUPE_SESSION_RETENTION"`
+	CompactAbove     int           `help:"Messages of a session above which its oldest become a summary (0 means never)." default:"0" env:"TROUPE_COMPACT_ABOVE"`
+	CompactKeep      int           `help:"Latest messages that a compaction leaves (0 means half of --compact-above)." default:"0" env:"TROUPE_COMPACT_KEEP"`
+	KeepJournals     time.Duration `help:"How long the journal of a finished step is kept for replay (0 means not at all)." default:"0" env:"TROUPE_KEEP_JOURNALS"`
 }
 
 // Validate returns an error that names the first setting that is invalid.

@@ -17,8 +17,8 @@ import (
 type Config struct {
 	HTTPAddr   string        `name:"http-addr" help:"Address of probes and metrics, plain HTTP." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
 	Agents     string        `help:"Folder of workflow YAML files." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
-	Workflow   string        `help:"Workflow for calls that name no target. Empty: the first by name." env:"TROUPE_WORKFLOW" placeholder:"NAME"`
-	InstanceID string        `help:"Name of this replica in trace records. Empty: a random one." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
+	Workflow   string        `help:"Workflow for calls that name no target (empty means the first by name)." env:"TROUPE_WORKFLOW" placeholder:"NAME"`
+	InstanceID string        `help:"Name of this replica in trace records (empty means a random one)." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
 	Timeout    time.Duration `help:"Timeout of turns that set none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
 	Drain      time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
 
@@ -42,10 +42,10 @@ type (
 
 // AdmissionConfig limits how many turns run and wait at once.
 type AdmissionConfig struct {
-	MaxTurns       int           `help:"Turns that may run at once. 0: the capacity of the known instances." default:"0" env:"TROUPE_MAX_TURNS"`
-	MaxTenantTurns int           `help:"Turns per tenant. 0: all of them, or half while other tenants compete." default:"0" env:"TROUPE_MAX_TENANT_TURNS"`
-	MaxQueue       int           `help:"Callers that may wait for a turn to begin. 0: as many as turns may run." default:"0" env:"TROUPE_MAX_QUEUE"`
-	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin. 0s: no waiting." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`
+	MaxTurns       int           `help:"Turns that may run at once (0 means the capacity of the known instances)." default:"0" env:"TROUPE_MAX_TURNS"`
+	MaxTenantTurns int           `help:"Turns per tenant (0 means all of them, or half while other tenants compete)." default:"0" env:"TROUPE_MAX_TENANT_TURNS"`
+	MaxQueue       int           `help:"Callers that may wait for a turn to begin (0 means as many as turns may run)." default:"0" env:"TROUPE_MAX_QUEUE"`
+	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin (0s means no waiting)." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`
 }
 
 // Check returns an error that names the first invalid setting.

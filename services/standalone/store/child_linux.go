@@ -2,8 +2,8 @@ package store
 
 import "syscall"
 
-// childAttributes keep the terminal's Ctrl-C from the child, so that it is stopped after
-// those who need it, and end it when this process is killed.
+// childAttributes keep the terminal's Ctrl-C from the child, so that the child is stopped after its users. The
+// child ends when this process is killed.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 )
 
-// EtcdConfig says where the embedded etcd lives.
+// EtcdConfig configures the embedded etcd.
 type EtcdConfig struct {
-	DataDir string // made with mode 0700 when it is not there; for this etcd alone
+	DataDir string // created with mode 0700 if it does not exist; used only by this etcd
 	Log     *zap.Logger
-	// CA gives the etcd its certificate, and those who come need one of the same CA: they may do
-	// what etcdauth says. Nil: plain text, and everybody may do all, for tests of something else.
+	// CA issues the certificate of etcd, and clients need a certificate of the same CA, with the rights that
+	// package etcdauth gives them. Nil means plain text without authentication, for tests of other things.
 	CA     *identity.CA
-	Agents []string // whose workers may come
+	Agents []string // the agents whose workers may connect
 }
 
-// Etcd is an etcd of one member inside this process, on loopback ports of its own choice.
-// Its data outlives it: another one on the same folder goes on where it stopped.
+// Etcd is a one-member etcd inside this process, on loopback ports of its own choice. Its data stay on disk:
+// another Etcd on the same folder continues with them.
 type Etcd struct {
 	cfg          EtcdConfig
 	client, peer url.URL
@@ -49,8 +49,8 @@ func NewEtcd(cfg EtcdConfig) (*Etcd, error) {
 	return &Etcd{cfg, url.URL{Scheme: scheme, Host: client}, url.URL{Scheme: scheme, Host: peer}}, nil
 }
 
-// Endpoints are the addresses for clients: https://host:port, or host:port of one in plain text.
-// They are the same in every Run.
+// Endpoints returns the addresses for clients: https://host:port, or host:port in plain text. They are the same
+// in every Run.
 func (e *Etcd) Endpoints() []string {
 	if e.cfg.CA != nil {
 		return []string{e.client.String()}
@@ -100,7 +100,7 @@ func (e *Etcd) Run(ctx context.Context, ready func()) (err error) {
 	}
 }
 
-// provision makes the users. In data of a mesh that had none they come to be now.
+// provision creates the users and roles. It also does so for existing data that have none.
 func (e *Etcd) provision(ctx context.Context) error {
 	if e.cfg.CA == nil {
 		return nil
@@ -131,18 +131,18 @@ func (e *Etcd) config() (*embed.Config, error) {
 	}
 	files, err := e.cfg.CA.ServerFiles(e.cfg.DataDir, "etcd")
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true}
-	cfg.PeerTLSInfo = cfg.ClientTLSInfo // it has no peer, and nobody else is let in as one
+	cfg.PeerTLSInfo = cfg.ClientTLSInfo // it has no peer, and this keeps others from becoming one
 	cfg.PeerTLSInfo.AllowedCNs = []string{"etcd"}
 	return cfg, err
 }
 
-// quietCore drops the lines at error level that a life without a fault writes.
+// quietCore drops the lines at error level that also occur without a fault.
 type quietCore struct{ zapcore.Core }
 
 func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	switch e.Message {
-	case "setting up serving from embedded etcd failed.", // at every close; Run returns the error when it is one
-		"failed to update storage version": // at a start, before the first entry is applied; it is tried again
+	case "setting up serving from embedded etcd failed.", // at every close; Run returns the error if it is one
+		"failed to update storage version": // at a start, before the first entry is applied; etcd repeats it
 		return ce
 	}
 	return c.Core.Check(e, ce)

@@ -26,16 +26,16 @@ import (
 	acl "github.com/troupe-dev/troupe/deploy/redis"
 )
 
-// longestSocket is what every system takes as the path of a unix socket.
+// longestSocket is the longest path of a unix socket that every system accepts, in bytes.
 const longestSocket = 103
 
-// stopTime is how long the child may take to end in order before it is killed. Nothing is
-// lost by that: what was acknowledged is on disk.
+// stopTime is how long the child may take to stop before it is killed. A kill loses nothing: acknowledged
+// writes are on disk.
 const stopTime = 5 * time.Second
 
-// RedisConfig says where the Redis lives.
+// RedisConfig configures the embedded Redis.
 type RedisConfig struct {
-	DataDir string // made with mode 0700 when it is not there; for this Redis alone
+	DataDir string // created with mode 0700 if it does not exist; used only by this Redis
 	Log     *zap.Logger
 }
 
@@ -47,17 +47,17 @@ type RedisConfig struct {
 // with Run.
 type Redis struct {
 	cfg       RedisConfig
-	program   string            // path of the server; empty: the imitation
-	socket    string            // of the program
-	address   string            // of the imitation
+	program   string            // path of the server (empty for the imitation)
+	socket    string            // path of the server's socket
+	address   string            // address of the imitation
 	passwords map[string]string // by user
 }
 
 // Admin is the user of Redis that may do everything. Its password is in the data folder.
 const Admin = "admin"
 
-// NewRedis finds the program and says in a warning when there is none. Nothing runs and
-// nothing is written before Run.
+// NewRedis finds the program, and logs a warning if there is none. Nothing runs and nothing is written before
+// Run.
 func NewRedis(cfg RedisConfig) (*Redis, error) {
 	r := &Redis{cfg: cfg, passwords: map[string]string{"memory": rand.Text(), "orchestrator": rand.Text(), Admin: rand.Text()}}
 	for _, name := range []string{"redis-server", "valkey-server"} {
@@ -69,7 +69,7 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	var err error
 	if r.program == "" {
 		r.address, err = freeAddress()
-		cfg.Log.Warn("no redis-server or valkey-server on PATH: state ends with this process, and one user of it may use the keys of another")
+		cfg.Log.Warn("no redis-server or valkey-server on PATH: state ends with this process, and its users may use each other's keys; install one of the two")
 		return r, err
 	}
 	if r.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
@@ -83,8 +83,8 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	return r, nil
 }
 
-// URL is where a user reaches it: unix://user:password@/path, or redis://user:password@host:port
-// of the imitation. It is the same in every Run.
+// URL returns the URL for a user: unix://user:password@/path, or redis://user:password@host:port for the
+// imitation. It is the same in every Run.
 func (r *Redis) URL(user string) string {
 	known := url.UserPassword(user, r.passwords[user])
 	if r.program == "" {
@@ -93,7 +93,7 @@ func (r *Redis) URL(user string) string {
 	return (&url.URL{Scheme: "unix", User: known, Path: r.socket}).String()
 }
 
-// IsDurable reports whether what is written outlives Run: it does not in the imitation.
+// IsDurable reports whether written data outlive Run. Those of the imitation do not.
 func (r *Redis) IsDurable() bool { return r.program != "" }
 
 // Run serves until ctx ends and calls ready once it answers. It may be called again after
@@ -115,7 +115,7 @@ func (r *Redis) Run(ctx context.Context, ready func()) (err error) {
 
 func (r *Redis) usersFile() string { return filepath.Join(r.cfg.DataDir, "users.acl") }
 
-// writeUsers writes the users with their passwords, for the owner of the folder alone.
+// writeUsers writes the users and their passwords to a file that only the owner of the folder can read.
 func (r *Redis) writeUsers() error {
 	shipped := maps.Clone(r.passwords)
 	delete(shipped, Admin)
@@ -123,22 +123,21 @@ func (r *Redis) writeUsers() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(r.usersFile()); err != nil && !errors.Is(err, fs.ErrNotExist) { // one with other rights
+	if err := os.Remove(r.usersFile()); err != nil && !errors.Is(err, fs.ErrNotExist) { // the old file may have other permissions
 		return err
 	}
 	return os.WriteFile(r.usersFile(), []byte(users+"user "+Admin+" reset on ~* &* +@all >"+r.passwords[Admin]+"\n"), 0o600)
 }
 
 func (r *Redis) runChild(ctx context.Context, ready func()) error {
-	// The kernel ends the child when the thread that started it ends, which must not be
-	// before this process does.
+	// The kernel ends the child when the thread that started it ends. So this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
 	output := &zapio.Writer{Log: r.cfg.Log.Named("redis"), Level: zapcore.ErrorLevel}
-	defer func() { _ = output.Close() }() // it cannot fail
+	defer func() { _ = output.Close() }() // nothing more is written to it
 	alive, cancel := context.WithCancel(ctx)
-	child := exec.CommandContext(alive, r.program, r.flags()...) //nolint:gosec // a program on PATH is what is asked for
+	child := exec.CommandContext(alive, r.program, r.flags()...) //nolint:gosec // running a program from PATH is intended
 	child.Stderr = output
 	child.SysProcAttr = childAttributes()
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
@@ -173,12 +172,12 @@ func (r *Redis) flags() []string {
 	}
 }
 
-// awaitAnswer returns once the server answers a PING, with true, or ctx ends.
+// awaitAnswer returns true once the server answers a PING, and false when ctx ends.
 func (r *Redis) awaitAnswer(ctx context.Context) bool {
 	client := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true, Username: Admin, Password: r.passwords[Admin],
 	})
-	defer func() { _ = client.Close() }() // it has said what it should
+	defer func() { _ = client.Close() }() // nothing can be lost by the error
 	tries := time.NewTicker(10 * time.Millisecond)
 	defer tries.Stop()
 	for client.Ping(ctx).Err() != nil {
@@ -193,9 +192,9 @@ func (r *Redis) awaitAnswer(ctx context.Context) bool {
 
 func (r *Redis) runInMemory(ctx context.Context, ready func()) error {
 	server := miniredis.NewMiniRedis()
-	server.ClockTTL(true) // or keys would never expire
+	server.ClockTTL(true) // otherwise keys would never expire
 	for user, password := range r.passwords {
-		server.RequireUserAuth(user, password) // no rules per key: it has none
+		server.RequireUserAuth(user, password) // the imitation has no rules for keys
 	}
 	if err := server.StartAddr(r.address); err != nil {
 		return fmt.Errorf("redis in memory: %w", err)

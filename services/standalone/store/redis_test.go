@@ -189,7 +189,7 @@ func TestRedis_ImitationServesThoseWithAPasswordAndWarns(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	r, err := store.NewRedis(store.RedisConfig{DataDir: t.TempDir(), Log: zap.New(core)})
 	require.NoError(t, err)
-	require.Equal(t, 1, logs.FilterMessageSnippet("state ends with this process, and one user of it may use the keys of another").Len())
+	require.Equal(t, 1, logs.FilterMessageSnippet("state ends with this process, and its users may use each other's keys").Len())
 
 	stop, _ := start(t, r.Run)
 	defer stop()

@@ -1,6 +1,6 @@
-// Package store embeds the two stores of a mesh that runs in one process: an etcd in the
-// process, and a Redis beside it. They are real and durable: what was acknowledged is on
-// disk. Only where no Redis is installed an imitation in RAM takes its place.
+// Package store embeds the two stores of a mesh that runs in one process: an etcd in the process, and a Redis
+// as its child. Both are real and durable: acknowledged writes are on disk. Where no Redis is installed, an
+// imitation in RAM replaces it.
 package store
 
 import (
@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// lockFolder makes the folder, for its owner alone, and takes it for this process until
-// release: two servers on the same data would destroy it.
+// lockFolder creates the folder, readable only by its owner, and locks it until release is called: two servers
+// on the same data would destroy it.
 func lockFolder(dir string) (release func() error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -34,16 +34,16 @@ func lockFolder(dir string) (release func() error, err error) {
 	return lock.Close, nil
 }
 
-// Ports are chosen below those that Linux gives to outgoing connections, so that none of
-// these takes the port of a server that is not up at the moment.
+// Ports are chosen below those that Linux gives to outgoing connections. So no connection takes the port of a
+// server that is down for a moment.
 const lowestPort, highestPort = 20000, 32000
 
-// freeAddress returns a loopback address at which nobody listens. Nothing holds it: the
-// server that is meant to listen there may still find it taken.
+// freeAddress returns a loopback address on which no process listens. It is not reserved: the server may still
+// find it taken.
 func freeAddress() (string, error) {
 	var err error
 	for range 100 {
-		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // a port is no secret
+		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // a port is not a secret
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		var l net.Listener
 		if l, err = net.Listen("tcp", address); err == nil {

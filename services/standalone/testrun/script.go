@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// scriptedReplies makes the replies of a scripted model.
+// scriptedReplies returns the replies of a scripted model.
 func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ error) {
 	for i, r := range declared {
 		ways := 0
@@ -39,7 +39,7 @@ func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Re
 	return all, nil
 }
 
-// toolCalls are the tool calls of one reply, in order.
+// toolCalls returns the tool calls of one reply, in order.
 func toolCalls(node *yaml.Node) (all []conversation.ToolCall, _ error) {
 	var named map[string]map[string]any
 	if err := node.Decode(&named); err != nil {

@@ -6,14 +6,14 @@ import (
 	"runtime"
 )
 
-// testbed is what package agenttest needs of a test.
+// testbed implements what package agenttest needs of a test.
 type testbed struct {
 	context  func() context.Context
 	cleanups []func()
 	fatal    string
 }
 
-// runTest runs a test to its end, and returns why it did not come there, if it did not.
+// runTest runs a test, and returns why it ended early (nil if it did not).
 func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
 	s := &testbed{context: func() context.Context { return ctx }}
 	done := make(chan struct{})
@@ -26,7 +26,7 @@ func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
 	return s.fatal
 }
 
-// cleanUp runs what Cleanup was given, last first; each runs whatever the others do.
+// cleanUp runs the cleanup functions, last first. Each runs even if another one fails.
 func (s *testbed) cleanUp() {
 	if len(s.cleanups) == 0 {
 		return
@@ -46,7 +46,7 @@ func (s *testbed) Context() context.Context { return s.context() }
 // Cleanup implements agenttest.T.
 func (s *testbed) Cleanup(end func()) { s.cleanups = append(s.cleanups, end) }
 
-// Fatalf implements agenttest.T: the test ends here, as one of package testing does.
+// Fatalf implements agenttest.T. It ends the test, as in package testing.
 func (s *testbed) Fatalf(format string, args ...any) {
 	if s.fatal == "" {
 		s.fatal = fmt.Sprintf(format, args...)

@@ -1,6 +1,6 @@
-// Package testrun runs the tests that a folder declares beside its agents, in documents of
-// kind Test: conversations with an agent in this process, without a mesh. A script takes the
-// place of its models, if the test has one; everything else of the agent is as it is declared.
+// Package testrun runs the tests that a folder declares next to its agents, in documents of kind Test:
+// conversations with an agent in this process, without a mesh. A script can replace the models of the agent;
+// everything else is as declared.
 package testrun
 
 import (
@@ -27,51 +27,51 @@ import (
 
 // Test is the spec of a document of kind Test.
 type Test struct {
-	Agent string  `yaml:"agent"` // may be left out when the folder declares one
-	Model []Reply `yaml:"model"` // what the models say, one after the other; none: the declared ones are asked
+	Agent string  `yaml:"agent"` // may be omitted when the folder declares one agent
+	Model []Reply `yaml:"model"` // replies of the models, in order (the declared models are asked if empty)
 	Turns []Turn  `yaml:"turns"`
 }
 
-// Reply is one reply of a model: one of the fields.
+// Reply is one reply of a model. Exactly one field is set.
 type Reply struct {
 	Say  string    `yaml:"say"`
-	Call yaml.Node `yaml:"call"` // {tool: arguments}, or several of them
-	Fail string    `yaml:"fail"` // why the model does not answer
+	Call yaml.Node `yaml:"call"` // {tool: arguments}, one or several
+	Fail string    `yaml:"fail"` // the error of the model
 }
 
-// Turn is what the user says, and what shall come of it.
+// Turn is what the user says, and the expected result.
 type Turn struct {
 	Say  string `yaml:"say"`
 	Want Want   `yaml:"want"`
 }
 
-// Want is what a turn shall lead to. What is left out may be anything, but a turn fails only
-// when that is wanted.
+// Want is the expected result of a turn. Omitted fields are not checked, except that a turn may fail only if
+// Fails is set.
 type Want struct {
-	Text     string   `yaml:"text"`     // is in the answer
-	Tools    []string `yaml:"tools"`    // were called, in order; [] means none
-	Found    string   `yaml:"found"`    // is in what one of the tools gave
-	Warnings []string `yaml:"warnings"` // reasons of those that were given, in order; [] means none
-	Fails    string   `yaml:"fails"`    // is in what the turn fails with
+	Text     string   `yaml:"text"`     // the answer contains it
+	Tools    []string `yaml:"tools"`    // tools that were called, in order; [] means none
+	Found    string   `yaml:"found"`    // the result of one of the tools contains it
+	Warnings []string `yaml:"warnings"` // reasons of the warnings, in order; [] means none
+	Fails    string   `yaml:"fails"`    // the error of the turn contains it
 }
 
-// Result is how a test went.
+// Result is the outcome of a test.
 type Result struct {
 	Name   string
 	Took   time.Duration
-	Errors []error // each with file and line; empty: it passed
+	Errors []error // each with file and line (empty if the test passed)
 }
 
-// Config says what is tested.
+// Config has what Run needs.
 type Config struct {
 	Folder fs.FS
-	Docs   string      // folder for search_documents; empty: the declared one
+	Docs   string      // folder for search_documents (empty means the declared one)
 	Log    *zap.Logger // of the agents
 }
 
-// Run runs all tests of the folder, in order, and tells how each went. An error means that
-// there was nothing to run: the manifests are wrong, or declare no test.
-func Run(ctx context.Context, cfg Config, tell func(Result)) error {
+// Run runs all tests of the folder, in order, and calls report with each outcome. It fails if there is nothing
+// to run: the manifests are invalid or declare no test.
+func Run(ctx context.Context, cfg Config, report func(Result)) error {
 	docs, err := manifest.Load(cfg.Folder)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config, tell func(Result)) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		tell(Result{Name: doc.Name, Took: time.Since(began), Errors: wrong})
+		report(Result{Name: doc.Name, Took: time.Since(began), Errors: wrong})
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 		return []error{err}
 	}
 	if len(test.Turns) == 0 {
-		return []error{doc.At("turns").Errorf("turns is missing: say something")}
+		return []error{doc.At("turns").Errorf("turns: missing; add what the user says")}
 	}
 	replies, err := scriptedReplies(doc, test.Model)
 	if err != nil {
@@ -124,13 +124,13 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 	}
 	if model != nil && len(wrong) == 0 {
 		if asked := len(model.Requests()); asked < len(replies) {
-			wrong = append(wrong, doc.At("model", asked).Errorf("model[%d]: nobody asked for this reply", asked))
+			wrong = append(wrong, doc.At("model", asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
 		}
 	}
 	return wrong
 }
 
-// check says in what the turn is not what is wanted.
+// check returns an error for each field in which the turn differs from what is wanted.
 func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []error) {
 	expect := func(ok bool, field, format string, args ...any) {
 		if !ok {

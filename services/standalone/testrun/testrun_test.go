@@ -87,7 +87,7 @@ func TestRun_SaysWhatIsNotAsWanted(t *testing.T) {
 			"  model: [{fail: it is down}]\n  turns:\n    - say: hi\n      want: {fails: it is up}\n", []string{`tests.yaml:8: turns[0].want.fails: it failed with "it is down"; want "it is up" in it`},
 		},
 		"a script that is too long": {
-			twice + "  turns: [{say: The time}]\n", []string{`tests.yaml:8: model[2]: nobody asked for this reply`},
+			twice + "  turns: [{say: The time}]\n", []string{`tests.yaml:8: model[2]: the agent did not ask for this reply; remove it, or check the earlier ones`},
 		},
 		"a script that is too short": {
 			"  model: [{call: {current_time: {}}}]\n  turns: [{say: The time}]\n", []string{`tests.yaml:6: turns[0]: the script ended before request 2`},
@@ -95,7 +95,7 @@ func TestRun_SaysWhatIsNotAsWanted(t *testing.T) {
 		"a typing error": {
 			"  turns: [{say: hi, wants: {text: x}}]\n", []string{`tests.yaml:5: unknown field "turns[0].wants"; did you mean "want"?`},
 		},
-		"no turn":       {"  agent: clerk\n", []string{`tests.yaml:5: turns is missing: say something`}},
+		"no turn":       {"  agent: clerk\n", []string{`tests.yaml:5: turns: missing; add what the user says`}},
 		"no such agent": {"  agent: clark\n  turns: [{say: hi}]\n", []string{`agent "clark" is not declared: did you mean "clerk"?`}},
 		"two things":    {"  model: [{say: a, fail: b}]\n  turns: [{say: hi}]\n", []string{`tests.yaml:5: model[0]: want exactly one of say, call and fail`}},
 		"no arguments":  {"  model: [{call: current_time}]\n  turns: [{say: hi}]\n", []string{`tests.yaml:5: model[0].call: want {tool: {argument: value}}`}},

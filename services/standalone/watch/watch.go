@@ -16,16 +16,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// Folder is a folder on disk with all that is below it. Names that begin with a dot or end
-// with a tilde are left out, and so is node_modules: editors, version control and package
-// managers write there.
+// Folder is a watched folder on disk, with all folders below it. It ignores node_modules and names that begin
+// with a dot or end with a tilde, because editors, version control and package managers write there.
 type Folder struct {
 	dir     string
 	log     *zap.Logger
 	watcher *fsnotify.Watcher
 }
 
-// New starts to watch. Run reports what changes from now on, and closes the watch.
+// New starts a watch. Run reports changes from now on, and closes the watch.
 func New(dir string, log *zap.Logger) (*Folder, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -41,8 +40,8 @@ func New(dir string, log *zap.Logger) (*Folder, error) {
 // Close ends the watch of a Folder that does not Run. It may be called again.
 func (f *Folder) Close() error { return f.watcher.Close() }
 
-// Run calls changed after each change, until ctx ends. Changes that come shortly after each
-// other are one; an editor that writes by renaming makes several.
+// Run calls changed after each change, until ctx ends. Changes in quick succession are reported once, because
+// an editor that writes by renaming makes several.
 func (f *Folder) Run(ctx context.Context, changed func()) {
 	defer func() { _ = f.watcher.Close() }()
 	seen := make(chan struct{})
@@ -85,24 +84,23 @@ func (f *Folder) next(ctx context.Context) bool {
 	}
 }
 
-// watchNew watches what was made, if it is a folder. What is in it already is read with the
-// change that its making is.
+// watchNew watches a new folder. Files that are already in it are read with the change that reports the folder.
 func (f *Folder) watchNew(name string) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
-		return // or it is gone again
+		return // it is not a folder, or is gone again
 	}
 	if err := f.add(name); err != nil {
 		f.log.Warn("changes in a folder are not noticed", zap.String("folder", name), zap.Error(err))
 	}
 }
 
-// add watches a folder and those below it.
+// add watches a folder and the folders below it.
 func (f *Folder) add(dir string) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil && name == f.dir:
 			return err
-		case err != nil: // it went away meanwhile
+		case err != nil: // it was removed meanwhile
 			return fs.SkipDir
 		case !entry.IsDir():
 			return nil

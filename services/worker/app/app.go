@@ -25,25 +25,23 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// Config is every setting of the worker. The tags are the flags, the environment variables,
-// the defaults and the help text at once.
+// Config has all settings of the worker. The tags are flags, environment variables, defaults and help texts.
 type Config struct {
 	Agents string `help:"Folder with the YAML files that declare agents." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
 	Agent  string `help:"Agent to run. May be left out when the folder declares one." env:"TROUPE_AGENT" placeholder:"NAME"`
 	Docs   string `help:"Folder for search_documents, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 
-	AgentLog string `name:"agent-log" help:"Folder for the logs that the agent writes of its turns, for its developer: a plain log, and session logs in YAML. Not for production: each turn reads and writes files." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
+	AgentLog string `name:"agent-log" help:"Folder for logs of the turns, for development only: it slows turns down." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 
 	Worker worker.Config `embed:""`
 }
 
-// Validate names the first setting that cannot be.
+// Validate returns an error that names the first invalid setting.
 func (c *Config) Validate() error { return c.Worker.Validate() }
 
-// New makes the worker of the configured agent, with its ports open. A nil files means the
-// folder of the configuration. Everything that is wrong with the declaration is in the
-// error, each with file and line. The context bounds how long MCP servers are asked for their
-// tools.
+// New creates the worker of the configured agent, with open ports. If files is nil, it reads the folder of the
+// configuration. The error lists everything that is wrong with the declaration, each with file and line. The
+// context bounds the requests to MCP servers for their tools.
 func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error) {
 	if files == nil {
 		if _, err := os.Stat(cfg.Agents); err != nil {
@@ -58,8 +56,8 @@ func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (
 	return worker.New(t, cfg.Worker, made)
 }
 
-// BuildAgent makes the configured agent as New does, without a worker. The standIn, if there is one, replaces
-// every model that the agent declares.
+// BuildAgent creates the configured agent as New does, without a worker. If standIn is set, it replaces every
+// model that the agent declares.
 func BuildAgent(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, standIn llm.Model) (*agent.Agent, error) {
 	all := providers()
 	for i := range all {

@@ -42,7 +42,7 @@ type Mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
 	Addr    string
-	Slow    chan struct{} // closed: the turn "slow" ends
+	Slow    chan struct{} // closing it ends the turn "slow"
 	keys    *broker.Broker
 	execute func(ctx context.Context, args []string, term console.Terminal) int
 
@@ -115,7 +115,7 @@ func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.Orches
 	return nil
 }
 
-// beginTurn is the turn of a request, one for each request id.
+// beginTurn returns the turn of a request, and begins one for each new request id.
 func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -225,7 +225,7 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 		if said[p.GetId()] == nil {
 			p = proto.CloneOf(p)
 			_, place, _ := strings.Cut(p.GetId(), "-")
-			p.Id = fmt.Sprintf("%d-%s", s.GetTurns()+1, place) // as in every turn that leaves a call to wait on
+			p.Id = fmt.Sprintf("%d-%s", s.GetTurns()+1, place) // every turn that leaves a call waiting gives it a new id
 			left = append(left, p)
 		}
 	}
@@ -290,7 +290,7 @@ func (d *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.G
 	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
 }
 
-// Last are the answers of the latest request.
+// Last returns the answers of the latest request.
 func (d *Mesh) Last() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -298,7 +298,7 @@ func (d *Mesh) Last() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
 	return req, req.GetAnswers().GetAnswers()
 }
 
-// Run runs a command at the desk with lines as its input.
+// Run runs a command in this environment, with lines as its input.
 func (d *Mesh) Run(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	t.Setenv("TROUPE_ADDR", d.Addr)

@@ -36,7 +36,7 @@ func decodeStep(in *kong.DecodeContext, to reflect.Value) error {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 || n > maxStep {
-		return fmt.Errorf("%q is no step; want a number from 1 to %d, as troupe describe trace shows it", text, maxStep)
+		return fmt.Errorf("%q is not a step; want a number from 1 to %d, as troupe describe trace shows it", text, maxStep)
 	}
 	to.SetInt(n)
 	return nil

@@ -10,7 +10,7 @@ import (
 // Folder is a flag that names an existing folder. An empty value, also from an environment variable, means none.
 type Folder string
 
-// Decode reads it from a flag or a variable.
+// Decode implements kong.MapperValue.
 func (f *Folder) Decode(ctx *kong.DecodeContext) error {
 	var path string
 	if err := ctx.Scan.PopValueInto("folder", &path); err != nil {

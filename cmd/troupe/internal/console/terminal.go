@@ -1,8 +1,8 @@
-// Package console is what all commands share towards the user: the terminal that they read from and write
-// to, the text that they print, and how command lines are parsed.
+// Package console is what all commands share to talk to the user: the terminal that they read from and write
+// to, the formatting of text, and the parsing of command lines.
 //
-// Models, tools and users may say anything. Everything that this package prints is escaped first: it
-// cannot move the cursor, hide itself, or look like a line of the command.
+// Models, tools and users may say anything. Everything that this package prints is escaped first: it cannot
+// move the cursor, hide itself, or look like a line of the command.
 package console
 
 import (
@@ -42,8 +42,8 @@ func readHidden(ctx context.Context, fd int) (string, error) {
 type Terminal struct {
 	In          io.Reader
 	Out, Err    io.Writer
-	Color       bool // it understands styles
-	Interactive bool // a person types, and reads along
+	Color       bool // the terminal understands styles
+	Interactive bool // a person types and reads
 	// ReadHidden reads a line of In without showing it (nil when In is not a terminal).
 	ReadHidden func(context.Context) (string, error)
 }

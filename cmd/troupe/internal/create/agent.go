@@ -20,10 +20,10 @@ import (
 type newAgent struct {
 	Name  string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
 	Go    bool     `help:"Create an agent in Go. Without this flag it is declared in YAML and needs no Go."`
-	Dir   string   `help:"Folder to write. Empty: one with the name of the agent." type:"path" placeholder:"DIR"`
-	Steps []string `kong:"-"` // commands of Go that come first
+	Dir   string   `help:"Folder to write (empty means one with the name of the agent)." type:"path" placeholder:"DIR"`
+	Steps []string `kong:"-"` // go commands to run before the others
 
-	Replace console.Folder `help:"Folder of a checkout of Troupe, for --go outside of a Go module: go uses it in place of a version that it downloads." placeholder:"DIR"`
+	Replace console.Folder `help:"Checkout of Troupe that --go uses outside of a Go module, instead of a downloaded version." placeholder:"DIR"`
 }
 
 // Help implements kong.HelpProvider.

@@ -46,7 +46,7 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 		return failure.Newf(failure.UserInvalidInput, op, "an agent or admin cannot be named %v", err)
 	}
 	folder := standalone.DevCA(n.DataDir)
-	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) { // a CA of its own would be trusted by nobody
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) { // no program would trust a new CA
 		return fmt.Errorf("no mesh has run with --data-dir %s; start troupe dev first", n.DataDir)
 	}
 	ca, err := identity.OpenCA(folder)

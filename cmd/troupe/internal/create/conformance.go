@@ -22,7 +22,7 @@ type conform struct {
 
 // Help implements kong.HelpProvider.
 func (conform) Help() string {
-	return "Exit code 0: the worker keeps every rule. 1: it does not, or cannot be reached. 2: invalid command."
+	return "Exit code 0: the worker follows every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
 // Run checks the worker, prints the report, and returns an exit code when a check failed.

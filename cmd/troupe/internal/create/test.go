@@ -16,7 +16,7 @@ import (
 )
 
 type test struct {
-	Dir  string `arg:"" optional:"" help:"Folder with YAML files that declare agents and their tests. Empty: this one." type:"existingdir"`
+	Dir  string `arg:"" optional:"" help:"Folder with YAML files that declare agents and their tests (empty means this one)." type:"existingdir"`
 	Docs string `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 }
 

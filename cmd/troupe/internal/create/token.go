@@ -13,7 +13,7 @@ import (
 type newToken struct {
 	Name   string        `arg:"" help:"Name of its holder, for logs and the audit log."`
 	Tenant string        `help:"Tenant whose sessions it gives access to: 1 to 64 of A-Z a-z 0-9 _ . -" default:"default"`
-	Admin  bool          `help:"It may also operate the mesh: pause, drain and quarantine agents, replay turns, and look at instances and decisions."`
+	Admin  bool          `help:"The holder may also operate the mesh: pause, drain and quarantine agents, replay turns, and look at instances and decisions."`
 	TTL    time.Duration `help:"Time until the token expires, such as 720h (0 means never)." default:"0" placeholder:"TIME"`
 }
 

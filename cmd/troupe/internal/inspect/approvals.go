@@ -40,7 +40,7 @@ func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 		if found.Sessions, err = pendingSessions(ctx, c, g.User); err != nil {
 			return nil, err
 		}
-		for _, s := range found.GetSessions() { // who asked is worth a look, and no more
+		for _, s := range found.GetSessions() { // the user of each session is shown if it can be read
 			if resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: s.GetLastTraceId()}); err == nil {
 				agents[s.GetSessionId()] = resp.GetTrace().GetResult().GetAgent()
 			}

@@ -42,8 +42,8 @@ type getArtifact struct {
 	remote.Server `embed:""`
 	Session       string `arg:"" help:"Id of the session."`
 	Name          string `arg:"" help:"Name of the artifact; troupe get artifacts lists them."`
-	Version       int32  `help:"Which version; 0: the latest." default:"0"`
-	Output        string `short:"o" help:"File to write; empty: standard output." placeholder:"FILE"`
+	Version       int32  `help:"Version to show (0 means the latest)." default:"0"`
+	Output        string `short:"o" help:"File to write (empty means standard output)." placeholder:"FILE"`
 }
 
 // Run writes the content of the artifact, or nothing when it did not arrive completely.

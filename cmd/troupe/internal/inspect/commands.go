@@ -21,7 +21,7 @@ type get struct {
 	Sessions  getSessions  `cmd:"" help:"The latest sessions."`
 	Session   getSession   `cmd:"" help:"A session with its messages."`
 	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, a result or a credential."`
-	Artifacts getArtifacts `cmd:"" help:"Artifacts of a session, and those of its user under user:."`
+	Artifacts getArtifacts `cmd:"" help:"Artifacts of a session, and the user: artifacts of its user."`
 	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
 

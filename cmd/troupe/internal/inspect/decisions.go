@@ -17,7 +17,7 @@ import (
 type getDecisions struct {
 	remote.Query `embed:""`
 	Trace        string `help:"Only decisions of this trace." placeholder:"ID" type:"trace"`
-	Type         string `help:"Only decisions of this type: ${enum}." enum:"any,agent_selection,worker_selection,tool_selection,subgraph_selection,fallback" default:"any"`
+	Type         string `help:"Only this type: ${enum}." enum:"any,agent_selection,worker_selection,tool_selection,subgraph_selection,fallback" default:"any"`
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
 }
 
@@ -25,7 +25,7 @@ type getDecisions struct {
 func (g *getDecisions) Run(ctx context.Context, term console.Terminal) error {
 	req := &troupev1.ListDecisionsRequest{
 		TraceId: g.Trace, PageSize: g.Limit,
-		Type: troupev1.DecisionType(troupev1.DecisionType_value["DECISION_TYPE_"+strings.ToUpper(g.Type)]), // any: not set
+		Type: troupev1.DecisionType(troupev1.DecisionType_value["DECISION_TYPE_"+strings.ToUpper(g.Type)]), // unset for any
 	}
 	var resp *troupev1.ListDecisionsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {

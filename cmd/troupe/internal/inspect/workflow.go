@@ -65,7 +65,7 @@ func (g *getWorkflows) Run(ctx context.Context, term console.Terminal) error {
 
 type describeWorkflow struct {
 	remote.Query `embed:""`
-	Name         string `arg:"" optional:"" help:"Name of the workflow. Empty: the default workflow."`
+	Name         string `arg:"" optional:"" help:"Name of the workflow (empty means the default workflow)."`
 }
 
 // Run prints the graph.
@@ -131,11 +131,11 @@ func turnLimits(f *troupev1.Workflow) []string {
 	}
 	lines := []string{"timeout  " + timeout, fmt.Sprintf("history  the last %d messages", f.GetHistoryWindow())}
 	if f.GetLimits() == nil {
-		return lines // of an orchestrator that does not tell them
+		return lines // the orchestrator is too old to report them
 	}
 	title := "limits"
 	limits := append([]string{fmt.Sprintf("steps %d", f.GetMaxSteps())}, render.BudgetLimits(f.GetLimits())...)
-	for part := range slices.Chunk(limits, 4) { // so many fit in a line
+	for part := range slices.Chunk(limits, 4) { // as many as fit in a line
 		lines, title = append(lines, fmt.Sprintf("%-8s %s", title, strings.Join(part, ", "))), ""
 	}
 	policy := strings.ToLower(strings.TrimPrefix(f.GetLimits().GetPolicy().String(), "BUDGET_POLICY_"))

@@ -20,15 +20,17 @@ type answer struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
 	Call        string   `arg:"" help:"Id of the call."`
-	Text        []string `arg:"" optional:"" help:"Result of the tool, or why it failed; - reads it from standard input. Leave it out for a credential: you are asked for it, and it is not shown."`
+	Text        []string `arg:"" optional:"" help:"Result of the tool, or why it failed (- reads standard input). Omit it for a credential."`
 	Failed      bool     `help:"The tool failed."`
 }
 
 // Help implements kong.HelpProvider.
 func (answer) Help() string {
-	return `Gives the result of a tool that runs at the client, or the credential that a tool lacks. The turn continues and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
+	return `Gives the result of a tool that runs at the client, or the credential that a tool lacks.
+The turn continues and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
-A credential is typed without being shown, or comes from standard input. It is encrypted for the worker that asked before it is sent. It is never an argument, because every user of this machine can list those.
+A credential is typed without being shown, or comes from standard input. It is encrypted for the worker
+that asked before it is sent. It is never an argument, because every user of this machine can list those.
 
 Example: date | troupe answer s1 1-1-2 -
 

@@ -97,7 +97,7 @@ func parseApproval(text string) (troupev1.CallVerdict, string) {
 	why = strings.TrimSpace(why)
 	switch strings.ToLower(strings.TrimRight(word, ",.:;!")) {
 	case "y", "yes":
-		if why == "" { // a yes with a condition is none
+		if why == "" { // a yes with a condition is not a yes
 			return troupev1.CallVerdict_CALL_VERDICT_APPROVE, ""
 		}
 		return 0, ""
@@ -116,7 +116,7 @@ func parseResult(text string) (troupev1.CallVerdict, string) {
 		return troupev1.CallVerdict_CALL_VERDICT_FAIL, strings.TrimSpace(why)
 	}
 	if strings.HasPrefix(text, "/") {
-		return 0, "" // a command that is none here
+		return 0, "" // a command that has no meaning here
 	}
 	return troupev1.CallVerdict_CALL_VERDICT_SUCCEED, text
 }

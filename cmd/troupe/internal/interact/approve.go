@@ -22,7 +22,7 @@ type answerFlags struct {
 type approve struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
-	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls. None: all calls of the session that wait for an approval."`
+	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls (none means all of the session that wait for an approval)."`
 }
 
 // Help implements kong.HelpProvider.
@@ -40,7 +40,7 @@ func (a *approve) Run(ctx context.Context, term console.Terminal) error {
 type deny struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
-	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls. None: all calls of the session that wait for an approval."`
+	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls (none means all of the session that wait for an approval)."`
 	Reason      string   `help:"Why; the model reads it." placeholder:"TEXT"`
 	Stop        bool     `help:"Also end the turn. Without this the model reads the denial and continues."`
 }

@@ -12,10 +12,10 @@ import (
 
 type ask struct {
 	turnFlags   `embed:""`
-	Session     string   `help:"Session to continue. Empty: a new one." placeholder:"ID"`
+	Session     string   `help:"Session to continue (empty means a new one)." placeholder:"ID"`
 	User        string   `help:"User that the session belongs to. The first turn decides; sessions of other users are not found." placeholder:"ID"`
-	Target      string   `help:"Workflow or agent that should answer. Empty: the default workflow." placeholder:"NAME"`
-	File        []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact of the conversation. May be repeated, up to 8 files and 3 MiB." placeholder:"PATH" sep:"none"`
+	Target      string   `help:"Workflow or agent that should answer (empty means the default workflow)." placeholder:"NAME"`
+	File        []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact. Repeat for up to 8, 3 MiB in all." placeholder:"PATH" sep:"none"`
 	labelFlags  `embed:""`
 	originFlags `embed:""`
 	budgetFlags `embed:""`

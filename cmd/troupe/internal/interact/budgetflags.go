@@ -15,7 +15,7 @@ import (
 
 // budgetFlags is embedded in commands that may lower the budget of a turn.
 type budgetFlags struct {
-	Budget []string `help:"Lowers what the turn may use of a kind: iterations, modelCalls, toolCalls, tokens, cost, fanOut or depth. Cost is in US dollars. May be repeated." placeholder:"KIND=NUMBER" sep:"none"`
+	Budget []string `help:"Lower a limit: iterations, modelCalls, toolCalls, tokens, cost (US dollars), fanOut, depth." placeholder:"KIND=NUMBER" sep:"none"`
 }
 
 // The largest amounts that a flag accepts. No workflow allows more.
@@ -24,7 +24,7 @@ const (
 	maxCost   = 1_000_000 // US dollars
 )
 
-// limits returns the limits of the turn (nil for those of the workflow).
+// limits returns the limits of the turn (nil means the limits of the workflow).
 func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	if len(b.Budget) == 0 {
 		return nil, nil

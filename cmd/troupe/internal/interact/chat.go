@@ -14,15 +14,16 @@ import (
 type chat struct {
 	remote.Server   `embed:""`
 	credentialFlags `embed:""`
-	Target          string        `help:"Workflow or agent to chat with. Empty: the default workflow. --agent is the same." aliases:"agent" placeholder:"NAME"`
-	Session         string        `help:"Session to continue. Empty: a new one." placeholder:"ID"`
-	User            string        `help:"User that the session belongs to. Empty: unchanged." placeholder:"ID"`
-	Timeout         time.Duration `help:"Time that a turn may take. 0: the default of the workflow, or of the orchestrator." default:"0"`
+	Target          string        `help:"Workflow or agent to chat with (empty means the default workflow)." aliases:"agent" placeholder:"NAME"`
+	Session         string        `help:"Session to continue (empty means a new one)." placeholder:"ID"`
+	User            string        `help:"User that the session belongs to (empty means unchanged)." placeholder:"ID"`
+	Timeout         time.Duration `help:"Time that a turn may take (0 means the default of the workflow, or of the orchestrator)." default:"0"`
 }
 
 // Help implements kong.HelpProvider.
 func (chat) Help() string {
-	return `Ctrl-C stops waiting for a turn, which continues; a second one leaves, as Ctrl-D does. /help lists the commands. Without a terminal it reads one message or answer per line from standard input.
+	return `Ctrl-C stops waiting for a turn, which continues; a second one leaves, as Ctrl-D does. /help lists the commands.
+Without a terminal it reads one message or answer per line from standard input.
 
 Example: troupe chat --agent research
 

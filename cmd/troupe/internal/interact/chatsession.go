@@ -44,7 +44,7 @@ func (t *chatSession) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
 	if t.Session == "" {
-		if _, err := t.mesh.ListAgents(ctx, &troupev1.ListAgentsRequest{}); err != nil { // better now than after the first message
+		if _, err := t.mesh.ListAgents(ctx, &troupev1.ListAgentsRequest{}); err != nil { // fails before the first message rather than after it
 			return err
 		}
 		t.Session = uuid.NewString()
@@ -219,7 +219,7 @@ func (t *chatSession) show(all stream) error {
 		t.exists = true
 		if s := e.GetSequence(); s > 0 {
 			if s <= t.lastSequence {
-				continue // the trace was asked for again
+				continue // the watch of the trace began again
 			}
 			t.lastSequence = s
 		}
@@ -247,17 +247,17 @@ type chatSession struct {
 	terminated      bool // the process was asked to end
 
 	exists       bool                         // the mesh knows the session
-	unfinished   func(context.Context) stream // a turn whose end was not shown; nil: there is none
-	lastSequence uint64                       // its last event that was
+	unfinished   func(context.Context) stream // a turn whose end was not shown (nil for none)
+	lastSequence uint64                       // the last of its events that was shown
 	pending      []*troupev1.PendingCall
-	postponed    []string // ids of those that shall go on waiting, as they were when that was said
+	postponed    []string // ids of the calls that the user postponed, as they were at that time
 }
 
 // follow shows the rest of a turn. Errors are printed and do not end the chat.
 func (t *chatSession) follow(ctx context.Context) {
 	waiting, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	var by os.Signal // what ended the wait; nil: nothing did
+	var by os.Signal // what ended the wait (nil if nothing did)
 	watching.Go(func() {
 		select {
 		case by = <-t.interrupts:
@@ -278,7 +278,7 @@ func (t *chatSession) follow(ctx context.Context) {
 	default:
 		t.failed(err)
 		if t.lastSequence == 0 && !mayHaveBegun(err) {
-			t.unfinished = nil // it was refused
+			t.unfinished = nil // the mesh rejected it
 		} else {
 			t.note("The turn may go on all the same; Enter looks for it.")
 		}

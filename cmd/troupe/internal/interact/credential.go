@@ -75,7 +75,7 @@ func (t *chatSession) readCredential() (string, bool) {
 	select {
 	case got := <-done:
 		return got.text, got.err == nil
-	case <-t.interrupts: // who reads has the line that comes, so nobody else can
+	case <-t.interrupts: // the reader gets the next line, so no other reader may start
 		stop()
 		<-done
 		return "", false

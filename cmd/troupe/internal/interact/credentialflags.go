@@ -18,7 +18,7 @@ import (
 // credential itself is never an argument, because every user of the machine can list those.
 type credentialFlags struct {
 	Actor      string   `help:"User on whose behalf the tools of the turn act." placeholder:"NAME"`
-	Credential []string `help:"A credential for the tools of this turn, from an environment variable or a file. It is never stored. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
+	Credential []string `help:"A credential for the tools of this turn; it is never stored. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
 }
 
 // auth reads the credentials. Its errors never quote a value that could be a credential.

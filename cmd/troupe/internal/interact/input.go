@@ -15,7 +15,7 @@ import (
 type line struct {
 	text string
 	at   time.Time
-	held bool // nothing behind it is read, until the hush is over
+	held bool // reading stops after this line until it is released
 }
 
 // readLines reads lines until the input or ctx ends. It reads ahead to know when each line was typed, but never
@@ -69,7 +69,7 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 				t.note("Not taken as an answer, for it was typed before: %s", console.Brief(l.text, 60))
 				continue
 			case !t.term.Interactive:
-				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has shown it already
+				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has echoed it already
 			}
 			t.interruptedOnce = false
 			return l.text, true

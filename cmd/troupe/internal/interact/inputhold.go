@@ -10,7 +10,7 @@ import (
 type inputHold struct {
 	active   atomic.Bool
 	released chan struct{}
-	pending  bool // a line came behind which nothing is read
+	pending  bool // a line came after which reading stops
 }
 
 func newInputHold() *inputHold { return &inputHold{released: make(chan struct{}, 1)} }

@@ -10,10 +10,10 @@ import (
 
 // labelFlags is embedded in commands that label their turns for agents and tools.
 type labelFlags struct {
-	Profile  string            `help:"How agents and tools should handle the turn. Empty: default." placeholder:"NAME"`
+	Profile  string            `help:"How agents and tools should handle the turn (empty means default)." placeholder:"NAME"`
 	Need     []string          `help:"Capability that agents chosen for the turn must have, such as legal. May be repeated." placeholder:"WORD"`
-	Metadata map[string]string `help:"A label for agents and tools. It is stored with the trace, so it must not be a secret. May be repeated." placeholder:"NAME=VALUE" mapsep:"none"`
-	Priority *int32            `help:"Priority of its steps in the queue of an instance, 0 to 10; higher ones first. Empty: 5." placeholder:"N"`
+	Metadata map[string]string `help:"A label for agents and tools, stored with the trace: no secrets. May be repeated." placeholder:"NAME=VALUE" mapsep:"none"`
+	Priority *int32            `help:"Priority of its steps in the queue of an instance, 0 to 10; higher ones first (empty means 5)." placeholder:"N"`
 	Tag      []string          `help:"A word for agents and tools. May be repeated." placeholder:"WORD" sep:"none"`
 }
 

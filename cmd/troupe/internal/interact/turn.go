@@ -21,7 +21,7 @@ type turnFlags struct {
 	remote.Server   `embed:""`
 	credentialFlags `embed:""`
 	RequestID       string        `help:"Makes the call repeatable: the same id returns the same turn." placeholder:"ID"`
-	Timeout         time.Duration `help:"Timeout of the turn. 0: the default of its workflow, or of the orchestrator." default:"0"`
+	Timeout         time.Duration `help:"Timeout of the turn (0 means the default of its workflow, or of the orchestrator)." default:"0"`
 	JSON            bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
 }
 
@@ -58,7 +58,7 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 		}
 		asked := labelFlags{
 			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(),
-			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // whether a priority is there counts
+			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // an unset priority is not 0
 		}
 		fmt.Fprintf(term.Err, "The turn may have begun, and continue without you. To see how it ends, %s --request-id %s%s\n",
 			again, req.GetRequestId(), repeatBudget(req.GetBudget())+asked.repeat()+s.repeatHint())
@@ -66,7 +66,7 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 	return s.Explain(err)
 }
 
-// mayHaveBegun reports whether a turn may be running although nothing but this error was seen of it.
+// mayHaveBegun reports whether a turn may be running although only this error was returned.
 func mayHaveBegun(err error) bool {
 	return failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)
 }

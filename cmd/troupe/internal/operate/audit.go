@@ -22,7 +22,7 @@ type auditCommands struct {
 
 type verifyAudit struct {
 	Files []string `arg:"" help:"The files of one log, in any order: FILE, FILE.000001 and so on." type:"existingfile"`
-	Head  string   `help:"Hash that the log must contain, with all of its 64 digits, as the process logged it. Without it, missing lines at the end go unnoticed." placeholder:"HASH"`
+	Head  string   `help:"Hash of 64 digits that the process logged. It reveals missing lines at the end of the log." placeholder:"HASH"`
 }
 
 // Help implements kong.HelpProvider.
@@ -77,7 +77,7 @@ type showAudit struct {
 	Kind  string        `help:"Only entries of one kind: ${enum}." enum:"any,denied,violation,admin,lifecycle,takeover,credential,log" default:"any"`
 	Actor string        `help:"Only entries whose actor contains this text." placeholder:"TEXT"`
 	On    string        `help:"Only entries whose object or facts contain this text." placeholder:"TEXT"`
-	Since time.Duration `help:"Only entries of the last such time, for example 24h. 0: all."`
+	Since time.Duration `help:"Only entries of the last such time, for example 24h (0 means all)."`
 }
 
 // Run prints the entries.

@@ -86,7 +86,7 @@ func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	failed := func(o *troupev1.InstanceOutcome) bool { return o.GetFailure() != nil }
 	if err == nil && slices.ContainsFunc(all, failed) {
-		return console.ExitCode(process.ExitError) // the table says why
+		return console.ExitCode(process.ExitError)
 	}
 	return err
 }

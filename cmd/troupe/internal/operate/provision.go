@@ -20,7 +20,7 @@ type provision struct {
 }
 
 type provisionEtcd struct {
-	Agents  console.Folder `help:"Folder with the YAML files that declare the agents. Empty: --agent names all." env:"TROUPE_AGENTS" placeholder:"DIR"`
+	Agents  console.Folder `help:"Folder with the YAML files that declare the agents (empty means --agent names all)." env:"TROUPE_AGENTS" placeholder:"DIR"`
 	Agent   []string       `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
 	Etcd    []string       `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Timeout time.Duration  `help:"How long etcd may take." default:"30s"`
@@ -30,8 +30,8 @@ type provisionEtcd struct {
 
 // rootCredentials are the settings of etcdregistry.Security for a command that is not a process of the mesh.
 type rootCredentials struct {
-	CA   string `name:"ca" help:"PEM file with the certificate authorities to trust for etcd at https:// addresses. Empty: those that this machine trusts." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
-	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, whose common name is root. Empty: none." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
+	CA   string `name:"ca" help:"PEM file with the CAs of etcd (empty means the system's)." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"cert" help:"PEM file with the certificate of the etcd user root." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 

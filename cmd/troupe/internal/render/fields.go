@@ -102,7 +102,7 @@ func Subtask(s *troupev1.SubtaskStarted) string {
 	return fmt.Sprintf("session %s  trace %s", console.EscapeLine(s.GetSessionId()), console.EscapeLine(s.GetTraceId()))
 }
 
-// Violation describes a write that was rejected because another agent owns the state.
+// Violation describes a write that was rejected because the state has another owner.
 func Violation(v *troupev1.OwnershipViolation) string {
 	return console.EscapeLine(fmt.Sprintf("%s tried to modify state %q, which is owned by %s; nothing changed", v.GetActor(), v.GetKey(), v.GetOwner()))
 }

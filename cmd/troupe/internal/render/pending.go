@@ -42,8 +42,8 @@ func CallNeedText(p *troupev1.PendingCall) string {
 	}
 }
 
-// PendingCall describes a call that waits with everything that a decision needs. The arguments are shown in full,
-// because nobody can decide about what is not shown.
+// PendingCall describes a waiting call with everything that a decision needs. The arguments are shown in full,
+// because the user approves exactly these.
 func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
@@ -79,7 +79,7 @@ func arguments(text string) string {
 	}
 	var b bytes.Buffer
 	if json.Indent(&b, []byte(text), "", "  ") != nil {
-		return console.EscapeLine(text) // no JSON: its lines are not ours
+		return console.EscapeLine(text) // not JSON: its line ends are escaped
 	}
 	return console.EscapeExcept(b.String(), "\n")
 }

@@ -19,11 +19,11 @@ import (
 // the answer.
 type View struct {
 	Terminal console.Terminal
-	Server   remote.Server // for the commands that go on
-	User     string        // whose conversation it is
-	inText   bool          // the cursor stands behind streamed text
-	streamed string        // text of the present step, as it was streamed
-	step     int32         // that one; branches of a workflow take turns
+	Server   remote.Server // for the commands that answer or continue
+	User     string        // user of the session
+	inText   bool          // the cursor is after streamed text
+	streamed string        // text of the current step, as it was streamed
+	step     int32         // number of that step; branches of a workflow alternate
 }
 
 // Show prints events as they arrive. It reports whether there was any, and returns how the turn ended: nil, an
@@ -153,7 +153,7 @@ func (v *View) stepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 			console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
 		return
 	}
-	if s.GetDuration() != nil { // nil: the reporter took over and did not see the start
+	if s.GetDuration() != nil { // nil if the orchestrator took over and did not see the start
 		v.line("          %s", v.Terminal.Paint(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()))))
 	}
 	for _, line := range PlannedTasks(s.GetResult()) {

@@ -25,13 +25,13 @@ import (
 )
 
 type a2aBridge struct {
-	Server string `help:"Address of the orchestrator. --addr says the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
+	Server string `help:"Address of the orchestrator. --addr is the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 	Listen string `help:"Address to serve A2A at, in plain text and without authentication." default:"127.0.0.1:7410" env:"TROUPE_A2A_LISTEN"`
-	URL    string `name:"url" help:"Where clients reach it, for the agent card. Empty: http:// and the address it serves at." env:"TROUPE_A2A_URL"`
+	URL    string `name:"url" help:"Where clients reach it, for the agent card (empty means http:// and the address it serves at)." env:"TROUPE_A2A_URL"`
 	Name   string `help:"Name under which clients see the mesh as an agent." default:"troupe" env:"TROUPE_A2A_NAME"`
-	Target string `help:"Workflow or agent for messages that name none. Empty: the default workflow." placeholder:"NAME"`
+	Target string `help:"Workflow or agent for messages that name none (empty means the default workflow)." placeholder:"NAME"`
 
-	Bearer bool `help:"Forward the token of each request (Authorization: Bearer) to the orchestrator, which identifies the caller by it. The agent card then requires one."`
+	Bearer bool `help:"Forward the bearer token of each request to the orchestrator. The agent card then requires one."`
 
 	AllowUnauthenticated bool `help:"Allow an address other than loopback. Everyone who reaches it may then talk to the mesh."`
 
@@ -55,7 +55,7 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 		return err
 	}
 	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
-		b.Telemetry.LogFormat = "console" // a person reads along
+		b.Telemetry.LogFormat = "console" // a person reads the log
 	}
 	t, err := telemetry.New(ctx, "a2a", b.Telemetry)
 	if err != nil {

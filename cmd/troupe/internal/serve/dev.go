@@ -26,15 +26,15 @@ type dev struct {
 	DataDir  string         `help:"Folder for the data of etcd and Redis." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 	GRPCAddr string         `name:"grpc-addr" help:"Address of the orchestrator, in plain text." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string         `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
-	Agents   console.Folder `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" placeholder:"DIR"`
+	Agents   console.Folder `help:"Folder of agents and workflows (empty means the built-in research assistant)." env:"TROUPE_AGENTS" placeholder:"DIR"`
 	Reload   bool           `help:"Replace agents whose files in the folder change." default:"true" negatable:"" env:"TROUPE_RELOAD"`
 	Docs     string         `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
-	AgentLog string         `name:"agent-log" help:"Folder for the logs that agents write of their turns: a plain log, and session logs in YAML. Empty: the data folder; off: none." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
+	AgentLog string         `name:"agent-log" help:"Folder for logs of agents (empty means the data folder, off none)." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 	Drain    time.Duration  `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
 	Ask      string         `help:"Ask this when the mesh is up, show the turn, and stop." placeholder:"TEXT"`
-	Target   string         `help:"Workflow or agent that should answer --ask. Empty: the default workflow, or else the only agent." placeholder:"NAME"`
+	Target   string         `help:"Workflow or agent that should answer --ask (empty means the default workflow, or else the only agent)." placeholder:"NAME"`
 
-	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Allow a --grpc-addr that other machines reach, in plain text and without any proof of who calls: everyone who reaches it may do all that an admin may, and others may read along." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
+	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Allow a --grpc-addr that other machines reach, in plain text and without any proof of who calls: anyone who reaches it may do all that an admin may." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 
 	Telemetry telemetry.Config `embed:""`
 }
@@ -42,7 +42,7 @@ type dev struct {
 // Run runs the mesh until a signal, or until the question of --ask is answered.
 func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
-		d.Telemetry.LogFormat = "console" // a person reads along
+		d.Telemetry.LogFormat = "console" // a person reads the log
 	}
 	if d.Ask != "" && os.Getenv("TROUPE_LOG_LEVEL") == "" {
 		d.Telemetry.LogLevel = "warn"

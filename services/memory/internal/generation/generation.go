@@ -90,12 +90,12 @@ type Config struct {
 type Guard struct {
 	cfg       Config
 	rollbacks metric.Int64Counter
-	wake      chan struct{} // an unknown process was met
+	wake      chan struct{} // receives a value when an unknown process was met
 
 	mu       sync.Mutex
-	settled  Mark            // the last mark that was agreed
-	serving  map[string]bool // the processes of settled
-	known    bool            // whether settled is the current mark
+	agreed   Mark            // the last mark that the registry agreed to
+	serving  map[string]bool // the processes of the agreed mark
+	known    bool            // whether the agreed mark is current
 	unknowns int64           // how often an unknown process was met
 	verified int64           // how often one was met before the identity was last asked for
 
@@ -125,7 +125,7 @@ func (g *Guard) Generation() (int64, error) {
 		return 0, failure.New(failure.SystemNetwork, "memory.Generation",
 			"the store was started or replaced, and the generation of its data is not known yet; no turn was begun, try again")
 	}
-	return g.settled.Generation, nil
+	return g.agreed.Generation, nil
 }
 
 // Met notes which process a new connection has reached.
@@ -157,7 +157,7 @@ func (g *Guard) unknownsMet() int64 {
 func (g *Guard) verify(identity string, unknowns int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.known = g.known && g.settled.Identity == identity; g.known {
+	if g.known = g.known && g.agreed.Identity == identity; g.known {
 		g.verified = unknowns
 	}
 	return g.known
@@ -187,11 +187,11 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	}
 }
 
-// settle notes that the data of an identity have a generation.
+// settle records the generation that was agreed for the data of an identity.
 func (g *Guard) settle(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.settled, g.known, g.verified = m, true, unknowns
+	g.agreed, g.known, g.verified = m, true, unknowns
 	g.serving = map[string]bool{}
 	for _, process := range parseIdentity(m.Identity) {
 		g.serving[process] = true

@@ -39,10 +39,11 @@ func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	in, admitted := meter.Int64Counter("troupe.admission.admitted", metric.WithDescription("Turns that were let in, by tenant and how: at_once, queued, continued."))
+	in, admitted := meter.Int64Counter("troupe.admission.admitted",
+		metric.WithDescription("Turns that were admitted, by tenant and how: at_once, queued, continued."))
 	out, refused := meter.Int64Counter("troupe.admission.refused", metric.WithDescription("Turns that were refused with OVERLOADED, by tenant and reason."))
 	wait, waited := meter.Float64Histogram("troupe.admission.queue.time", metric.WithUnit("s"),
-		metric.WithDescription("For how long those waited that were let in from the queue."),
+		metric.WithDescription("How long queued turns waited until they were admitted."),
 		metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
 	_, running := meter.Int64ObservableGauge("troupe.admission.turns", metric.WithDescription("Turns at once."),
 		metric.WithInt64Callback(g.observe(func() int { return g.turns })))

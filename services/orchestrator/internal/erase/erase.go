@@ -90,7 +90,8 @@ func (e *Eraser) Resume(ctx context.Context) error {
 	}
 	var failed error
 	for _, subject := range left {
-		e.cfg.Log.Info("resuming an erasure", zap.String("tenant", subject.Tenant), zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
+		e.cfg.Log.Info("resuming an erasure", zap.String("tenant", subject.Tenant),
+			zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
 		if subject.User != "" {
 			_, err = e.eraseUser(ctx, subject, "", false)
 		} else {
@@ -235,10 +236,19 @@ func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Eras
 func commonRemainders(ended time.Time) []memory.Remainder {
 	return []memory.Remainder{
 		{What: "the ids of its traces, and how many events they had", Why: "they keep late writers out", Until: ended.Add(memory.Retention)},
-		{What: "lines with ids in the logs and in the audit log", Why: "they say who erased it, and may quote failures and the reasons of cancellations; they go when the logs go"},
-		{What: "the beginnings of questions and answers in logs at level debug, if that was on", Why: "they are for who looks for a fault; remove these logs"},
-		{What: "bytes in the append-only file and in backups of Redis", Why: "Redis leaves them until it rewrites the file (BGREWRITEAOF), and backups are not the mesh's"},
-		{What: "what agents, tools and model providers keep themselves", Why: "the mesh does not know of it"},
-		{What: "whole conversations in the folders evals and logs of --agent-log, which troupe dev has in .troupe", Why: "they are the developer's of the agent; remove these folders"},
+		{
+			What: "lines with ids in the logs and in the audit log",
+			Why:  "they say who erased it, and may quote failures and the reasons of cancellations; they go when the logs go",
+		},
+		{What: "the beginnings of questions and answers in logs at level debug, if that was on", Why: "they are for debugging; remove these logs"},
+		{
+			What: "bytes in the append-only file and in backups of Redis",
+			Why:  "Redis keeps them until it rewrites the file (BGREWRITEAOF), and the mesh does not manage backups",
+		},
+		{What: "what agents, tools and model providers keep themselves", Why: "the mesh does not control it"},
+		{
+			What: "whole conversations in the folders evals and logs of --agent-log, which troupe dev has in .troupe",
+			Why:  "they belong to the developer of the agent; remove these folders",
+		},
 	}
 }

@@ -130,7 +130,8 @@ func (s scope) currentStatus(ctx context.Context, turn turncred.Turn) (trace.Sta
 	case err != nil:
 		return status, err
 	case status.TurnEpoch > turn.Epoch:
-		return status, failure.Newf(failure.Fenced, "call", "epoch %d of the turn has ended: another worker has it at epoch %d; stop this work", turn.Epoch, status.TurnEpoch).
+		return status, failure.Newf(failure.Fenced, "call", "epoch %d of the turn has ended: another worker has it at epoch %d; stop this work",
+			turn.Epoch, status.TurnEpoch).
 			With("epoch", strconv.FormatInt(turn.Epoch, 10)).With("current_epoch", strconv.FormatInt(status.TurnEpoch, 10))
 	case status.StepEnded:
 		return status, failure.Newf(failure.TurnNotOpen, "call", "step %d of the turn has ended and may request nothing more; stop this work", turn.Step).

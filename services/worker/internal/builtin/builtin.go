@@ -1,4 +1,4 @@
-// Package builtin has the tools that agents declared in YAML can have by name.
+// Package builtin has the tools that YAML agents can use by name.
 package builtin
 
 import (
@@ -6,19 +6,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Catalog makes builtin tools. The zero Catalog is ready for use.
+// Catalog creates builtin tools. The zero Catalog is ready for use.
 type Catalog struct {
-	// Docs, if set, is the folder of search_documents in place of the declared one.
+	// Docs is the folder of search_documents (empty means the declared one).
 	Docs string
 }
 
-// Names are those of the tools there are, sorted.
+// Names returns the names of the builtin tools, sorted.
 func (c Catalog) Names() []string { return []string{CurrentTime, HTTPFetch, SearchDocuments} }
 
-// Tool makes the tool of the given name. Decode fills a struct with what the declaration
-// has under "with", and may be called once; its errors are returned as they are. Other
-// errors are failures: not_found for a name that is not known, user_invalid_input for
-// settings that cannot be, with the name of the field.
+// Tool creates the tool of the given name. decode fills a struct with the settings under "with", and may be
+// called once; its errors are returned unchanged. Other errors are not_found for an unknown name, and
+// user_invalid_input for invalid settings, with the name of the field.
 func (c Catalog) Tool(name string, decode func(any) error) (tool.Tool, error) {
 	switch name {
 	case CurrentTime:
@@ -32,7 +31,7 @@ func (c Catalog) Tool(name string, decode func(any) error) (tool.Tool, error) {
 	}
 }
 
-// makeTool makes a tool with the settings of its declaration.
+// makeTool creates a tool with the settings of its declaration.
 func makeTool[Settings any](decode func(any) error, build func(Settings) (tool.Tool, error)) (tool.Tool, error) {
 	var s Settings
 	if err := decode(&s); err != nil {

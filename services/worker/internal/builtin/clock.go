@@ -4,22 +4,22 @@ import (
 	"cmp"
 	"context"
 	"time"
-	_ "time/tzdata" // images have no time zones of their own
+	_ "time/tzdata" // images have no time zone database
 
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// CurrentTime is the tool that tells what time it is.
+// CurrentTime is the tool that returns the current time.
 const CurrentTime = "current_time"
 
-// clockSettings is what a declaration has under "with".
+// clockSettings are the settings under "with".
 type clockSettings struct {
-	TimeZone string `yaml:"timeZone"` // for calls that name none, such as Europe/Berlin; empty: UTC
+	TimeZone string `yaml:"timeZone"` // default for calls that name none, such as Europe/Berlin (empty means UTC)
 }
 
-// clockArguments is what a model gives.
+// clockArguments are the arguments of a call.
 type clockArguments struct {
 	TimeZone string `json:"time_zone,omitempty" jsonschema:"an IANA time zone such as Europe/Berlin or America/New_York; the usual one if absent"`
 }
@@ -49,7 +49,7 @@ func newClock(s clockSettings) (tool.Tool, error) {
 // loadZone finds a time zone by its name. It rejects Local, which would be the zone of the worker.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, failure.New(failure.UserInvalidInput, CurrentTime, "Local is no time zone")
+		return nil, failure.New(failure.UserInvalidInput, CurrentTime, "Local is not a time zone; use a name such as Europe/Berlin")
 	}
 	return time.LoadLocation(name)
 }

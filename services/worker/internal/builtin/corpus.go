@@ -19,11 +19,11 @@ const (
 	maxTotalBytes = 16 << 20
 )
 
-// skippedFolders are folders that hold no documents, beside those whose name starts with a dot.
+// skippedFolders are folders without documents, in addition to folders whose name starts with a dot.
 var skippedFolders = map[string]bool{"vendor": true, "node_modules": true, "testdata": true, "gen": true}
 
-// readDocuments cuts all documents under the paths into passages. Files that are too long or no
-// UTF-8 are passed over; more than maxTotalBytes in all is an error.
+// readDocuments splits all documents under the paths into passages. It skips files that are too long or not
+// UTF-8. It fails if all documents together exceed maxTotalBytes.
 func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	c := &corpus{}
 	for _, p := range paths {
@@ -37,13 +37,13 @@ func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	return c.passages, nil
 }
 
-// corpus is what was read so far.
+// corpus holds the documents that were read so far.
 type corpus struct {
 	passages []passage
 	bytes    int64
 }
 
-// add reads a file, or a folder with all below it.
+// add reads a file, or a folder with everything below it.
 func (c *corpus) add(ctx context.Context, name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func (c *corpus) add(ctx context.Context, name string) error {
 	if !info.IsDir() {
 		folder, start = filepath.Split(name)
 	}
-	// A root follows no link that leads out of the folder.
+	// An os.Root does not follow links that lead out of the folder.
 	root, err := os.OpenRoot(filepath.Clean(folder))
 	if err != nil {
 		return unreadableFile(name, err)
@@ -83,11 +83,11 @@ func isDocument(file string) bool {
 	return ext == ".md" || ext == ".txt" || ext == ".go"
 }
 
-// addFile reads one file; shown is the name by which it is cited. A link that leads
-// nowhere, or out of the folder, is passed over.
+// addFile reads one file; shown is the name under which it is cited. It skips links that are broken or lead out
+// of the folder.
 func (c *corpus) addFile(fsys fs.FS, file, shown string) error {
 	if info, err := fs.Stat(fsys, file); err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
-		return nil //nolint:nilerr // documents that cannot be had are passed over
+		return nil //nolint:nilerr // unreadable documents are skipped
 	}
 	text, err := fs.ReadFile(fsys, file)
 	if err != nil {

@@ -21,31 +21,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// HTTPFetch is the tool that reads a page of the web.
+// HTTPFetch is the tool that reads a web page.
 const HTTPFetch = "http_fetch"
 
-// How many bytes of text a model gets of a page.
+// Limits of the text that a model gets of a page, in bytes.
 const (
 	defaultText = 32 << 10
 	maxText     = tool.MaxResult
 )
 
-// fetchSettings is what a declaration has under "with". Where the tool may go is what package
-// egress says of the fields of the same names.
+// fetchSettings are the settings under "with". Package egress documents the fields that say where the tool may
+// connect.
 type fetchSettings struct {
 	Hosts               []string `yaml:"hosts"`
 	PlainHTTP           []string `yaml:"plainHTTP"`
 	Ports               []int    `yaml:"ports"`
 	AllowInnerAddresses []string `yaml:"allowInnerAddresses"`
-	MaxBytes            int      `yaml:"maxBytes"` // of the text that the model gets; 0: defaultText
+	MaxBytes            int      `yaml:"maxBytes"` // of the text that the model gets (0 means defaultText)
 }
 
-// fetchArguments is what a model gives.
+// fetchArguments are the arguments of a call.
 type fetchArguments struct {
 	URL string `json:"url" jsonschema:"the address of the page, such as https://example.com/page"`
 }
 
-// fetch is the tool. It keeps connections until Close.
+// fetch is the tool. It keeps connections open until Close.
 type fetch struct {
 	tool.Tool
 
@@ -76,19 +76,19 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 // Effect implements tool.Effector: a GET changes nothing.
 func (f *fetch) Effect() execution.Effect { return execution.Read }
 
-// Scope implements tool.Scoper: others write pages, and read in their logs which are asked for.
+// Scope implements tool.Scoper. Pages are written by others, whose logs show what is requested.
 func (f *fetch) Scope() tool.Scope { return tool.Scope{Untrusted: true, Egress: true} }
 
 // Start implements tool.Starter.
 func (f *fetch) Start(context.Context) error { return nil }
 
-// Close lets go of connections.
+// Close closes idle connections.
 func (f *fetch) Close() error {
 	f.client.CloseIdleConnections()
 	return nil
 }
 
-// fetchPage returns the text of a page: of HTML what a reader sees, of other texts all.
+// fetchPage returns the text of a page: for HTML what a reader sees, for other texts everything.
 func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL, nil)
 	if err != nil {
@@ -129,7 +129,7 @@ func fetchError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.ResourceTool, HTTPFetch, format, args...)
 }
 
-// explain is an error of the client for a model, which has no use for the layers of net/http.
+// explain rewrites an error of the HTTP client for a model, without the layers of net/http.
 func (f *fetch) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -154,7 +154,7 @@ func isText(kind string) bool {
 	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
 }
 
-// decode is a page in UTF-8.
+// decode returns a page in UTF-8.
 func decode(body []byte, contentType string) (string, error) {
 	r, err := charset.NewReader(bytes.NewReader(body), contentType)
 	if errors.Is(err, io.EOF) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// batchSize is how many passages are indexed between two looks at the context.
+// batchSize is how many passages are indexed between two checks of the context.
 const batchSize = 256
 
 // The fields of an indexed passage.
@@ -18,14 +18,14 @@ const (
 	fieldCount
 )
 
-// clauses are what a passage is scored by. The scores of those that match are added up, and the sum is
+// clauses are the parts of the score of a passage. The scores of those that match are added, and the sum is
 // multiplied by the share of clauses that match.
 var clauses = []struct {
 	field int
 	boost float64
 	all   bool // matches only when all words of the query are in the field
 }{
-	{fieldHeading, 2.0, true}, // the heading may be the very question
+	{fieldHeading, 2.0, true}, // the heading may be the question itself
 	{fieldText, 1.5, true},
 	{fieldText, 1.0, false},
 	{fieldHeading, 0.6, false},
@@ -38,7 +38,7 @@ const (
 	lengthWeight = 0.75
 )
 
-// index finds passages by their words, ranked by BM25. It is safe for concurrent use, for it never changes.
+// index finds passages by their words, ranked by BM25. It is immutable, and so safe for concurrent use.
 type index struct {
 	passages []passage
 	fields   [fieldCount]field
@@ -51,16 +51,17 @@ type field struct {
 	average  float64              // length of a field of average length; see newIndex
 }
 
-// posting says that a word is in a passage.
+// posting says how often a word occurs in a passage.
 type posting struct {
 	passage int
 	count   int
 }
 
-// newIndex indexes passages. It gives up when ctx ends.
+// newIndex indexes passages. It stops when ctx ends.
 //
-// The average length of a field is the number of different words, counted anew in each batch, per passage.
-// That is less than the mean length, so long passages count for less: clauses are weighted for that.
+// The average length of a field is the number of different words, counted anew in each batch, per passage. That
+// is less than the mean length, so long passages count for less; the weights of the clauses take this into
+// account.
 func newIndex(ctx context.Context, passages []passage) (*index, error) {
 	i := &index{passages: passages}
 	for f := range i.fields {
@@ -102,7 +103,7 @@ func (f *field) add(n, first int, words []string) (different int) {
 	return different
 }
 
-// score is what a word adds to the score of a passage that has it.
+// score returns what a word adds to the score of a passage that contains it.
 func (f *field) score(all []posting, p posting) float64 {
 	total, with := float64(len(f.lengths)), float64(len(all))
 	rarity := math.Log(1 + (total-with+0.5)/(with+0.5))

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// pageText is what a reader sees of a page: its title, paragraphs on lines of their own, marks
-// at headings and items, and where links lead. A page that is no HTML is returned as it is.
+// pageText returns what a reader sees of a page: its title, paragraphs on separate lines, marks at headings and
+// items, and the targets of links. It returns a page that is not HTML unchanged.
 func pageText(page string, from *url.URL) string {
 	root, err := html.Parse(strings.NewReader(page))
 	if err != nil {
@@ -20,26 +20,27 @@ func pageText(page string, from *url.URL) string {
 	return strings.TrimSpace(p.text.String())
 }
 
-// textBuilder is text that is being put together.
+// textBuilder builds the text of a page.
 type textBuilder struct {
 	base        *url.URL
 	text        strings.Builder
-	space       bool // there is some before the next word
-	breaks      int  // line breaks before it
-	preDepth    int  // how many <pre> it is in
-	afterMarker bool // what was written last is a mark, which the next word follows at once
+	space       bool // a space is due before the next word
+	breaks      int  // line breaks that are due before the next word
+	preDepth    int  // number of enclosing <pre>
+	afterMarker bool // a mark was written last, and the next word follows it directly
 }
 
-// skippedElements are elements that a reader sees nothing of.
+// skippedElements are elements whose content a reader does not see.
 var skippedElements = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
 	atom.Svg: true, atom.Object: true, atom.Canvas: true, atom.Select: true, atom.Textarea: true,
 }
 
-// blocks are elements that begin a line, and how many line breaks are around them.
+// blocks are elements that begin a line, with the number of line breaks around them.
 var blocks = map[atom.Atom]int{
 	atom.P: 2, atom.H1: 2, atom.H2: 2, atom.H3: 2, atom.H4: 2, atom.H5: 2, atom.H6: 2, atom.Title: 2,
-	atom.Ul: 2, atom.Ol: 2, atom.Table: 2, atom.Pre: 2, atom.Blockquote: 2, atom.Section: 2, atom.Article: 2, atom.Header: 2, atom.Footer: 2, atom.Nav: 2, atom.Main: 2,
+	atom.Ul: 2, atom.Ol: 2, atom.Table: 2, atom.Pre: 2, atom.Blockquote: 2, atom.Section: 2,
+	atom.Article: 2, atom.Header: 2, atom.Footer: 2, atom.Nav: 2, atom.Main: 2,
 	atom.Div: 1, atom.Li: 1, atom.Tr: 1, atom.Dt: 1, atom.Dd: 1, atom.Br: 1, atom.Hr: 1, atom.Option: 1,
 }
 
@@ -78,7 +79,7 @@ func (p *textBuilder) walk(n *html.Node) {
 	p.breaks = max(p.breaks, blocks[n.DataAtom])
 }
 
-// write appends text as HTML shows it: all white space is one space, except where it is exact.
+// write appends text as HTML shows it: white space becomes one space, except inside <pre>.
 func (p *textBuilder) write(text string) {
 	if p.preDepth > 0 {
 		p.word(text)
@@ -94,7 +95,7 @@ func (p *textBuilder) write(text string) {
 	p.space = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
 }
 
-// word appends text behind the break or space that is due.
+// word appends a word after the breaks or the space that are due.
 func (p *textBuilder) word(text string) {
 	switch {
 	case p.text.Len() == 0, p.afterMarker:
@@ -107,7 +108,7 @@ func (p *textBuilder) word(text string) {
 	p.text.WriteString(text)
 }
 
-// link says where a link leads, if that is another page.
+// link returns the target of a link if it is another page.
 func (p *textBuilder) link(n *html.Node) {
 	to := attribute(n, "href")
 	if to == nil {

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// Sizes in bytes. Short passages say nothing alone; of long ones fewer fit into what the
-// next step gets to know of a search.
+// Sizes in bytes. Short passages say nothing on their own, and few long ones fit into what the next step sees
+// of a search.
 const (
 	minPassage = 12
 	maxPassage = 700
-	maxLine    = 4 << 10 // the rest of a longer line is left out
+	maxLine    = 4 << 10 // the rest of a longer line is omitted
 )
 
-// passage is a block of text between blank lines, or a part of a long one. It has no blank
-// line within, so that its n-th line is the n-th from its place in the file.
+// passage is a block of text between blank lines, or a part of a long one. It contains no blank line, so its
+// n-th line is n-1 lines below its first line in the file.
 type passage struct {
 	path    string
-	line    int // from 1
+	line    int // of the first line, from 1
 	heading string
 	text    string
 }
 
-// splitter cuts one file into passages.
+// splitter splits one file into passages.
 type splitter struct {
 	path     string
-	headings []string // of Markdown, by level; of Go, the declaration
-	fenced   bool     // inside a block of code of Markdown
+	headings []string // current headings of Markdown, by level; for Go, the current declaration
+	fenced   bool     // inside a code block of Markdown
 
 	done  []passage
 	start int
@@ -35,7 +35,7 @@ type splitter struct {
 	bytes int
 }
 
-// splitPassages makes the passages of a file.
+// splitPassages splits a file into passages.
 func splitPassages(file, text string) []passage {
 	c := &splitter{path: file}
 	heading := c.markdownHeading
@@ -80,8 +80,7 @@ func (c *splitter) flush() {
 
 var headingLine = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
 
-// markdownHeading notes a heading, which is no passage itself, and reports whether the
-// line is one.
+// markdownHeading records a heading, which is not a passage itself, and reports whether the line is one.
 func (c *splitter) markdownHeading(line string) bool {
 	if strings.HasPrefix(strings.TrimSpace(line), "```") {
 		c.fenced = !c.fenced
@@ -90,7 +89,7 @@ func (c *splitter) markdownHeading(line string) bool {
 	if m == nil || c.fenced {
 		return false
 	}
-	c.flush() // what came before stands under the heading before
+	c.flush() // the text before belongs to the previous heading
 	level := len(m[1])
 	c.headings = append(c.headings[:min(level-1, len(c.headings))], m[2])
 	return true
@@ -98,8 +97,8 @@ func (c *splitter) markdownHeading(line string) bool {
 
 var declaration = regexp.MustCompile(`^(?:package|func|type|var|const)\b.*`)
 
-// goHeading notes the declaration in which the lines stand. The line itself belongs to the
-// passage, and its comment before it does too.
+// goHeading records the declaration to which the following lines belong. Its own line and the comment before it
+// belong to the passage.
 func (c *splitter) goHeading(line string) bool {
 	if declaration.MatchString(line) {
 		c.headings = []string{line}

@@ -12,28 +12,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// SearchDocuments is the tool that finds passages in a folder of documents.
+// SearchDocuments is the tool that finds passages in documents.
 const SearchDocuments = "search_documents"
 
-// How many passages a search returns.
+// Limits of the number of passages that a search returns.
 const (
 	defaultPassages = 5
 	maxPassages     = 20
 )
 
-// searchSettings is what a declaration has under "with".
+// searchSettings are the settings under "with".
 type searchSettings struct {
-	Path  string   `yaml:"path"`  // a folder or file; relative to where the worker runs
-	Paths []string `yaml:"paths"` // more of them
+	Path  string   `yaml:"path"`  // a folder or file, relative to the working directory of the worker
+	Paths []string `yaml:"paths"` // more folders or files
 }
 
-// searchArguments is what a model gives.
+// searchArguments are the arguments of a call.
 type searchArguments struct {
 	Query string `json:"query" jsonschema:"the words to look for"`
 	Limit int    `json:"limit,omitempty" jsonschema:"how many passages to return, 1 to 20; 5 if absent"`
 }
 
-// search is the tool. It owns an index in RAM between Start and Close.
+// search is the tool. It holds an index in RAM between Start and Close.
 type search struct {
 	tool.Tool
 
@@ -57,11 +57,11 @@ func newSearch(settings searchSettings, override string) (tool.Tool, error) {
 	return s, err
 }
 
-// Scope implements tool.Scoper: the author of the agent chose the documents, and vouches for them.
-// Where others write into the folder, the declaration says so.
+// Scope implements tool.Scoper. The author of the agent chose the documents and trusts them. If others write
+// into the folder, the declaration must say so.
 func (s *search) Scope() tool.Scope { return tool.Scope{} }
 
-// Start reads and indexes the documents. It gives up when ctx ends.
+// Start reads and indexes the documents. It stops when ctx ends.
 func (s *search) Start(ctx context.Context) error {
 	passages, err := readDocuments(ctx, s.paths)
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *search) Close() error {
 // Effect implements tool.Effector: searching changes nothing.
 func (s *search) Effect() execution.Effect { return execution.Read }
 
-// find returns passages as blocks with a blank line between them: a line "path:line", then
-// the text. Nothing found is an empty text.
+// find returns passages as blocks with a blank line between them: a line "path:line", then the text. It returns
+// an empty text if nothing matches.
 func (s *search) find(ctx context.Context, in searchArguments) (string, error) {
 	built := s.index.Load()
 	if built == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/blevesearch/segment"
 )
 
-// words returns the words of an English text as they are indexed: in lower case, reduced to their stems, and
-// without those that every text has. Words of other languages are kept as they are, in lower case.
+// words returns the words of an English text as they are indexed: in lower case, stemmed, and without stop
+// words. Words of other languages are only converted to lower case.
 func words(text string) []string {
 	var all []string
 	for words := segment.NewWordSegmenterDirect([]byte(text)); words.Segment(); {

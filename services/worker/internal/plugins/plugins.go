@@ -1,4 +1,4 @@
-// Package plugins makes the plugins that agents declared in YAML can have by name.
+// Package plugins creates the plugins that YAML agents can use by name.
 package plugins
 
 import (
@@ -25,14 +25,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
-// Catalog makes the plugins of one agent.
+// Catalog creates the plugins of one agent.
 type Catalog struct {
 	Agent  string       // name of the agent
 	Models *llm.Catalog // for plugins that ask a model
 	Log    *zap.Logger
 }
 
-// names are the plugins that an agent can have by name, sorted.
+// names are the names of all plugins, sorted.
 var names = []string{
 	approval.Name, compaction.Name, contextwatch.Name, guardrails.Name, ratelimit.Name, reflection.Name, toollog.Name, trust.Name,
 }
@@ -40,10 +40,9 @@ var names = []string{
 // Names returns the names of all plugins, sorted.
 func Names() []string { return slices.Clone(names) }
 
-// Plugin makes the plugin of the given name. Decode fills a struct with the settings of the declaration, and
-// its errors are returned as they are. Other errors are failures: not_found for an unknown name, and
-// user_invalid_input or agent_validation for settings that cannot be used. The message of the latter begins
-// with the field, as InYAML wants it.
+// Plugin creates the plugin of the given name. decode fills a struct with the settings of the declaration, and
+// its errors are returned unchanged. Other errors are not_found for an unknown name, and user_invalid_input or
+// agent_validation for invalid settings. Messages of the latter begin with the field, as InYAML expects.
 func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error) {
 	switch name {
 	case reflection.Name:
@@ -60,7 +59,7 @@ func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error
 		return decodeAndBuild(decode, func(s toollogSettings) (hook.Plugin, error) {
 			return toollog.New(toollog.Config{Log: c.Log, Arguments: s.Arguments, Results: s.Results})
 		})
-	case approval.Name: // without an Asker: the answer comes with the next call of the turn
+	case approval.Name: // no Asker: the answer comes with the next request of the session
 		return decodeAndBuild(decode, func(s approvalSettings) (hook.Plugin, error) {
 			return approval.New(approval.Config{Never: s.Never, Always: s.Always, Timeout: s.Timeout})
 		})
@@ -75,7 +74,7 @@ func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error
 	}
 }
 
-// The settings of plugins. Each has the fields of the plugin's Config that a file can have.
+// The settings of plugins. Each has the fields of the plugin's Config that can be set in a file.
 type (
 	reflectionSettings struct {
 		Every int `yaml:"every"`
@@ -121,15 +120,15 @@ type (
 		Level       gate.Level `yaml:"level"`
 		Admins      []string   `yaml:"admins"`
 		Allow       []string   `yaml:"allow"`
-		Clients     string     `yaml:"clients"`     // file of a trust.FileStore; empty: in RAM
-		InvitesFile string     `yaml:"invitesFile"` // a code a line, for a code is a secret
-		Judge       string     `yaml:"judge"`       // a model; empty: nobody judges strangers
+		Clients     string     `yaml:"clients"`     // file of a trust.FileStore (empty keeps clients in RAM)
+		InvitesFile string     `yaml:"invitesFile"` // file with a code on each line; codes are secrets
+		Judge       string     `yaml:"judge"`       // a model (empty means that strangers are not judged)
 		Policy      string     `yaml:"policy"`
 		TrustActor  bool       `yaml:"trustActor"`
 	}
 )
 
-// decodeAndBuild makes a plugin of its settings.
+// decodeAndBuild creates a plugin from its settings.
 func decodeAndBuild[T any](decode func(any) error, build func(T) (hook.Plugin, error)) (hook.Plugin, error) {
 	var settings T
 	if err := decode(&settings); err != nil {
@@ -179,11 +178,11 @@ func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
 	return trust.New(cfg)
 }
 
-// configField is how a plugin names a field of its Config at the beginning of a message, and
-// a check of guardrails behind it.
+// configField matches the name of a Config field at the beginning of a message, or after the name of a check of
+// guardrails.
 var configField = regexp.MustCompile(`^((?:[A-Z]\w*\.?)+)((?:\[\d+\]: (maxLength|forbid|topics)\b)?)`)
 
-// InYAML returns the message of an error of Plugin with the field names of YAML in place of those of Go. It is
+// InYAML returns the message of an error of Plugin with the YAML names of fields instead of the Go names. It is
 // meant to follow the name of the plugin.
 func InYAML(message string) string {
 	at := configField.FindStringSubmatchIndex(message)

@@ -12,25 +12,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// MCP is a server that an agent has tools of: a program, or one at a URL. What the fields mean
-// is said at those of mcptool.Config.
+// MCP is a server whose tools an agent uses: a program, or a server at a URL. The fields are documented at
+// mcptool.Config.
 type MCP struct {
 	Command []string `yaml:"command"`
 	Env     []string `yaml:"env"` // NAME, or NAME=value
-	Dir     string   `yaml:"dir"` // relative to where the worker runs
+	Dir     string   `yaml:"dir"` // relative to the working directory of the worker
 
 	URL                 string   `yaml:"url"`
-	TokenEnv            string   `yaml:"tokenEnv"` // the variable that holds the token
+	TokenEnv            string   `yaml:"tokenEnv"` // the environment variable with the token
 	AllowInnerAddresses []string `yaml:"allowInnerAddresses"`
 
 	Prefix       string        `yaml:"prefix"`
-	Tools        []string      `yaml:"tools"` // empty: all that the server has when the agent is made
+	Tools        []string      `yaml:"tools"` // names of tools (empty means all that the server has when the agent is created)
 	StartTimeout time.Duration `yaml:"startTimeout"`
 	CallTimeout  time.Duration `yaml:"callTimeout"`
 }
 
-// mcpTools are the tools of an MCP server. Its program runs from agent.Start to agent.Close; when
-// no tools are named, it is also started here, to ask for them, and ended at once.
+// mcpTools returns the tools of an MCP server. The server's program runs from agent.Start to agent.Close. If
+// the declaration names no tools, the program is also started here to list them, and stopped at once.
 func (b *builder) mcpTools(ctx context.Context, m MCP, i int) []tool.Tool {
 	wrong := func(err error) []tool.Tool {
 		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
@@ -56,7 +56,7 @@ func (b *builder) mcpTools(ctx context.Context, m MCP, i int) []tool.Tool {
 		c.Token = secret.New(token)
 	}
 	if len(c.Tools) == 0 {
-		if c.Tools, err = mcptool.Names(ctx, c); err != nil { // it has a timeout of its own
+		if c.Tools, err = mcptool.Names(ctx, c); err != nil { // Names has a timeout of its own
 			return wrong(err)
 		}
 	}

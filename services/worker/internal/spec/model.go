@@ -12,21 +12,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Model is a model of an agent, when more is said of it than its name.
+// Model is a model of an agent with settings besides its name.
 type Model struct {
 	Name    string        `yaml:"name"`
-	Timeout time.Duration `yaml:"timeout"` // to its first word, retries included; 0: what its provider is given
+	Timeout time.Duration `yaml:"timeout"` // until its first word, retries included (0 means the timeout of its provider)
 	Hedge   *Hedge        `yaml:"hedge"`
 }
 
-// Hedge is a second request beside one that is slow to answer.
+// Hedge is a second request that is sent when the first one is slow to answer.
 type Hedge struct {
-	After time.Duration `yaml:"after"` // how long the first may say nothing
-	Model string        `yaml:"model"` // empty: the same one again
+	After time.Duration `yaml:"after"` // how long the first request may be silent
+	Model string        `yaml:"model"` // (empty means the same model)
 }
 
-// model is the one that is declared: by its name, with more than that, or as a list of such, of
-// which each is asked when those before it have failed (see llm.Failover).
+// model returns the declared model: a name, a Model, or a list of these that are asked in order when those
+// before have failed (see llm.Failover).
 func (b *builder) model(declared yaml.Node) llm.Model {
 	node := resolveAlias(&declared)
 	if node.Kind != yaml.SequenceNode {
@@ -42,7 +42,7 @@ func (b *builder) model(declared yaml.Node) llm.Model {
 	case len(node.Content) == 0:
 		b.errorf([]any{"model"}, "model: the list is empty; name at least one model")
 		return nil
-	case len(chain) < len(node.Content): // what is wrong is said
+	case len(chain) < len(node.Content): // the problem is already recorded
 		return nil
 	case len(chain) == 1:
 		return chain[0]
@@ -54,19 +54,19 @@ func (b *builder) model(declared yaml.Node) llm.Model {
 	return m
 }
 
-// withTemperature is the model with its temperature, if it has one.
+// withTemperature returns the model with its temperature, if one is set.
 func (b *builder) withTemperature(m llm.Model, temperature *float64) llm.Model {
 	if temperature == nil || m == nil {
 		return m
 	}
-	if t := *temperature; t != min(max(t, 0), llm.MaxTemperature) { // nor a NaN
+	if t := *temperature; t != min(max(t, 0), llm.MaxTemperature) { // also rejects NaN
 		b.errorf([]any{"temperature"}, "temperature is %v; use 0 to %d, or leave it out for the provider's own", t, llm.MaxTemperature)
 		return nil
 	}
 	return llm.Tempered(m, *temperature)
 }
 
-// declaredModel is the model at a place, or nil after it has said what is wrong.
+// declaredModel returns the model at a node, or nil after recording what is wrong.
 func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
 	at := joinKeys(keys)
 	declared := Model{Name: node.Value}
@@ -96,7 +96,7 @@ func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
 	return llm.Guarded(llm.Timed(m, declared.Timeout))
 }
 
-// modelNamed is the model of a name.
+// modelNamed returns the model with a name.
 func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
 	if name == "" {
 		b.errorf(keys, "%s is missing; the prefixes there are: %s", at, strings.Join(b.Models.Prefixes(), ", "))
@@ -110,7 +110,7 @@ func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
 	return m
 }
 
-// withHedge is a model with its second request.
+// withHedge returns a model with its second request.
 func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Model {
 	h, at := declared.Hedge, joinKeys(keys)
 	second := first
@@ -122,7 +122,7 @@ func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Mod
 		b.errorf(after, "%s.hedge.after is %s; say how long the model may say nothing before it is asked a second time, such as 3s", at, h.After)
 		return nil
 	case declared.Timeout > 0 && declared.Timeout <= h.After:
-		b.errorf(after, "%s.hedge.after is %s, and the timeout %s; use less, or nobody is asked a second time", at, h.After, declared.Timeout)
+		b.errorf(after, "%s.hedge.after is %s, and the timeout %s; use a shorter time, otherwise no second request is sent", at, h.After, declared.Timeout)
 		return nil
 	case first == nil || second == nil:
 		return nil
@@ -130,7 +130,7 @@ func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Mod
 	return llm.Hedged(first, second, h.After)
 }
 
-// joinKeys is how messages call a place.
+// joinKeys returns the name of a node for messages.
 func joinKeys(keys []any) string {
 	var at strings.Builder
 	for _, key := range keys {

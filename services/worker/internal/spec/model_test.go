@@ -109,7 +109,7 @@ func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
 			"test/up, timeout: 3s, hedge: {after: 5s}}\n    - {name: test/up, hedge: {afer: 3s}}": {
 			`agents.yaml:6: model[0].hedge.after is 0s; say how long the model may say nothing before it is asked a second time, such as 3s`,
 			`agents.yaml:7: model "test/no": it is not on the shelf`,
-			`agents.yaml:8: model[2].hedge.after is 5s, and the timeout 3s; use less, or nobody is asked a second time`,
+			`agents.yaml:8: model[2].hedge.after is 5s, and the timeout 3s; use a shorter time, otherwise no second request is sent`,
 			`agents.yaml:9: unknown field "hedge.afer"; did you mean "after"?`,
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/plugins"
 )
 
-// plugins makes what is declared: each item is a name, or one name with its settings.
+// plugins creates the declared plugins. Each item is a name, or one name with its settings.
 func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
 	var all []hook.Plugin
 	known := plugins.Names()

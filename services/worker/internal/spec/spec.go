@@ -1,4 +1,4 @@
-// Package spec makes agents of what is declared in YAML: documents of kind Agent.
+// Package spec creates agents from YAML documents of kind Agent.
 package spec
 
 import (
@@ -26,34 +26,33 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
-// Agent is the spec of a document of kind Agent. What is left out has the default of
-// agent.Config.
+// Agent is the spec of a document of kind Agent. Omitted fields have the defaults of agent.Config.
 type Agent struct {
 	Model        yaml.Node           `yaml:"model"`       // a name with its prefix, such as builtin/extractive; a Model; or a list of these
 	Temperature  *float64            `yaml:"temperature"` // of its models, 0 to 2
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
-	Capabilities []string            `yaml:"capabilities"` // what steps may need of its instances
+	Capabilities []string            `yaml:"capabilities"` // capabilities of its instances, which steps may need
 	Instructions Instructions        `yaml:"instructions"`
 	Tools        []Tool              `yaml:"tools"`
-	Plugins      []yaml.Node         `yaml:"plugins"` // each a name, or one name with its settings
+	Plugins      []yaml.Node         `yaml:"plugins"` // each is a name, or one name with its settings
 	AsksUser     bool                `yaml:"asksUser"`
-	Guard        loop.Guard          `yaml:"guard"` // of tools, once a turn has read what others wrote: ask, strict or off
+	Guard        loop.Guard          `yaml:"guard"` // of tools, once a turn has read untrusted text: ask, strict or off
 	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
 	Config       Config              `yaml:"config"`
 	Limits       Limits              `yaml:"limits"`
 	Lifecycle    Lifecycle           `yaml:"lifecycle"`
 }
 
-// Instructions are the system prompt: one of the two.
+// Instructions are the system prompt. Exactly one field is set.
 type Instructions struct {
 	Text string `yaml:"text"`
 	File string `yaml:"file"` // relative to the folder of the manifest
 }
 
-// Config makes the agent the owner of a configuration, which its instances share (SO-11).
+// Config gives the agent a configuration that its instances share (SO-11).
 type Config struct {
-	Protocol ownership.Protocol `yaml:"protocol"` // reject or merge: what becomes of a change that meets another
+	Protocol ownership.Protocol `yaml:"protocol"` // reject or merge: what happens to conflicting changes
 }
 
 // Limits bound one instance.
@@ -63,14 +62,14 @@ type Limits struct {
 	Timeout       time.Duration `yaml:"timeout"`       // of one step
 }
 
-// Lifecycle is about an instance's way to readiness.
+// Lifecycle configures the startup of an instance.
 type Lifecycle struct {
-	Timeout        time.Duration `yaml:"timeout"`        // of its startup, all tries together (LC-12)
-	RetryOnFailure bool          `yaml:"retryOnFailure"` // try a failed startup again (LC-13)
-	MaxRetries     int           `yaml:"maxRetries"`     // how often; 0 means 3
+	Timeout        time.Duration `yaml:"timeout"`        // of the startup, all tries together (LC-12)
+	RetryOnFailure bool          `yaml:"retryOnFailure"` // retry a failed startup (LC-13)
+	MaxRetries     int           `yaml:"maxRetries"`     // how often to retry (0 means 3)
 }
 
-// retries is how often a startup that failed is tried again.
+// retries returns how often a failed startup is retried.
 func (l Lifecycle) retries() int {
 	if !l.RetryOnFailure {
 		return 0
@@ -78,7 +77,7 @@ func (l Lifecycle) retries() int {
 	return cmp.Or(l.MaxRetries, lifecycle.DefaultMaxRetries)
 }
 
-// Names are those of the agents that are declared in a folder, in order.
+// Names returns the names of the agents that a folder declares, in order.
 func Names(folder fs.FS) ([]string, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
@@ -95,19 +94,18 @@ func names(docs []manifest.Document) []string {
 	return all
 }
 
-// Dependencies is what agents are made with.
+// Dependencies are the values that agents are created with.
 type Dependencies struct {
 	Models     *llm.Catalog
 	Tools      builtin.Catalog
-	Log        *zap.Logger        // nil: none
-	SessionLog *sessionlog.Config // where agents write down what they do; nil: nowhere
+	Log        *zap.Logger        // (nil disables logging)
+	SessionLog *sessionlog.Config // where agents log their turns (nil disables that)
 }
 
-// Build makes the agent of the given name; an empty name stands for the only one there is.
-// All that is wrong with the folder, or with the agent, is in the one error, each with file
-// and line. The tools are made but not started: their resources are looked for at
-// agent.Start. Only the MCP servers whose tools are not named are asked for them here, as
-// long as ctx lasts.
+// Build creates the agent of the given name; an empty name means the only one. The error lists everything that
+// is wrong with the folder or the agent, each with file and line. The tools are created but not started:
+// agent.Start acquires their resources. Build contacts only MCP servers whose tools are not named, as long as
+// ctx lasts.
 func Build(ctx context.Context, folder fs.FS, name string, m Dependencies) (*agent.Agent, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
@@ -147,14 +145,14 @@ func findAgent(docs []manifest.Document, name string) (manifest.Document, error)
 	return manifest.Document{}, failure.Newf(failure.NotFound, "spec.Build", "agent %q is not declared: %s", name, there)
 }
 
-// builder makes one agent and collects what is wrong on the way.
+// builder creates one agent and collects the problems on the way.
 type builder struct {
 	Dependencies
 	folder fs.FS
 	doc    manifest.Document
 	errs   []error
 
-	toolCapabilities map[string][]string // what tools can do, by their names
+	toolCapabilities map[string][]string // capabilities of tools, by name
 }
 
 func (b *builder) errorf(keys []any, format string, args ...any) {
@@ -200,7 +198,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 	return a, nil
 }
 
-// limits checks what agent.New would refuse, to name the fields as YAML does.
+// limits checks what agent.New would reject, so that errors have the YAML names of fields.
 func (b *builder) limits(s Agent) {
 	if n := s.Limits.MaxIterations; n < 0 || n > agent.MaxIterations {
 		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations,

@@ -16,28 +16,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Tool is one tool of an agent, or those of an MCP server: one of the three.
+// Tool is a builtin tool, the tools of an MCP server, or a client tool. Exactly one is set.
 type Tool struct {
 	Builtin string    `yaml:"builtin"`
-	With    yaml.Node `yaml:"with"` // settings, which depend on the builtin tool
+	With    yaml.Node `yaml:"with"` // settings of the builtin tool
 	MCP     *MCP      `yaml:"mcp"`
 	Client  *Client   `yaml:"client"`
 
-	// What is left out is as the tool itself has it: see tool.Scope.
-	Untrusted *bool `yaml:"untrusted"` // others than the author wrote what it gives back
-	Egress    *bool `yaml:"egress"`    // others get to know what it is asked
+	// Omitted fields have the defaults of the tool: see tool.Scope.
+	Untrusted *bool `yaml:"untrusted"` // its results contain text that others wrote
+	Egress    *bool `yaml:"egress"`    // it sends what it is asked to others
 
-	Capabilities []string `yaml:"capabilities"` // what it can do, or each of the server's, for steps that need some
+	Capabilities []string `yaml:"capabilities"` // what it can do, or what each tool of the server can do, for steps that need it
 }
 
 // Client is a tool that the client of the agent runs: see tool.Client.
 type Client struct {
 	Name        string    `yaml:"name"`
 	Description string    `yaml:"description"`
-	Parameters  yaml.Node `yaml:"parameters"` // a JSON Schema of type object; left out: it takes none in particular
+	Parameters  yaml.Node `yaml:"parameters"` // a JSON Schema of type object (omitted means no parameters)
 }
 
-// kindCount is how many of the three a tool is.
+// kindCount returns how many of the three kinds are set.
 func (t Tool) kindCount() (n int) {
 	for _, is := range []bool{t.Builtin != "" || !t.With.IsZero(), t.MCP != nil, t.Client != nil} {
 		if is {
@@ -69,7 +69,7 @@ func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 	return all
 }
 
-// setCapabilities notes what tools of one declaration can do.
+// setCapabilities records what the tools of one declaration can do.
 func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i int) {
 	sorted, err := registry.Capabilities(capabilities)
 	if err != nil {
@@ -82,8 +82,8 @@ func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i in
 	}
 }
 
-// scoped is a tool with the scope that its declaration gives it. Who says that what a server gives back
-// is the author's own says so of its descriptions, too.
+// scoped returns a tool with the declared scope. If the results of a server are declared trusted, so are its
+// descriptions.
 func (t Tool) scoped(made tool.Tool) tool.Tool {
 	if t.Untrusted == nil && t.Egress == nil {
 		return made
@@ -101,7 +101,7 @@ func (t Tool) scoped(made tool.Tool) tool.Tool {
 	return tool.Within(scope, made)
 }
 
-// builtinTool is a tool of this worker, if it can be made.
+// builtinTool creates a builtin tool, or records why it cannot.
 func (b *builder) builtinTool(name string, i int) []tool.Tool {
 	known := b.Tools.Names()
 	switch {
@@ -129,7 +129,7 @@ func (b *builder) builtinTool(name string, i int) []tool.Tool {
 	return []tool.Tool{made}
 }
 
-// clientTool is a tool that the client runs, if it can be made.
+// clientTool creates a tool that the client runs, or records why it cannot.
 func (b *builder) clientTool(c Client, i int) []tool.Tool {
 	place := []any{"tools", i, "client", "parameters"}
 	var parameters any
@@ -150,7 +150,7 @@ func (b *builder) clientTool(c Client, i int) []tool.Tool {
 	return []tool.Tool{made}
 }
 
-// schemaOf is the JSON Schema that was written in YAML.
+// schemaOf returns a JSON Schema that was written in YAML.
 func schemaOf(parameters any) (json.RawMessage, error) {
 	if parameters == nil {
 		return json.RawMessage(`{"type":"object"}`), nil
@@ -161,7 +161,7 @@ func schemaOf(parameters any) (json.RawMessage, error) {
 	}
 	text, err := json.Marshal(fields)
 	if err != nil {
-		return nil, fmt.Errorf("want what JSON can say: %w", err)
+		return nil, fmt.Errorf("want values that JSON can represent: %w", err)
 	}
 	_, err = tool.NewSchema(text)
 	return text, err

@@ -51,7 +51,7 @@ func TestBuild_ReportsWhatIsWrongWithToolsOfTheClient(t *testing.T) {
 		`agents.yaml:10: tools[3].client: tool a: the schema of the arguments must have the type "object"`,
 		`agents.yaml:14: tools[4].client.parameters: the schema refers to "https://example.com", and only references such as #/$defs/name are followed`,
 		`agents.yaml:15: tools[5].client.parameters: want a JSON Schema, such as {type: object, properties: {place: {type: string}}}`,
-		`agents.yaml:16: tools[6].client.parameters: want what JSON can say: json: unsupported value: NaN`,
+		`agents.yaml:16: tools[6].client.parameters: want values that JSON can represent: json: unsupported value: NaN`,
 		`agents.yaml:17: tools[7]: use builtin, mcp or client, and only one of them`,
 	}, build(`    - client: {}
     - client: {name: a b, description: Does.}

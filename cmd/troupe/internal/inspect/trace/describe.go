@@ -23,7 +23,7 @@ type Describe struct {
 func (Describe) Help() string {
 	return "Prints steps, attempts, iterations, model calls and tools as a tree, of a running trace as far as it is. " +
 		"A step has a status: success, error with its kind, partial, pending or cancelled; a plan says how far its steps are. " +
-		"Sums are those of the lines below. A cost of - is not known; a + behind it says that some of it is not."
+		"A sum covers the lines below. A cost of - is unknown; a + after a cost says that a part of it is unknown."
 }
 
 // Run prints the trace as it is stored now.
@@ -43,7 +43,7 @@ func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 		return printTrace(term, trace, events)
 	}
 	var run *troupev1.ListTracesResponse
-	if root := trace.GetRootTraceId(); root != "" { // else it is from before there were any
+	if root := trace.GetRootTraceId(); root != "" { // otherwise the trace is older than the field
 		if run, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{RootTraceId: root, PageSize: maxRunTraces}); err != nil {
 			return d.Explain(err)
 		}
@@ -63,7 +63,7 @@ func load(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []
 	}
 	trace := resp.GetTrace()
 	if trace.GetLastSequence() == 0 {
-		return trace, nil, nil // watching would wait for the first
+		return trace, nil, nil // watching would wait for the first event
 	}
 	var events []*troupev1.Event
 	for e, err := range c.Watch(ctx, id, 0) {

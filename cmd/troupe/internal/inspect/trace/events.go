@@ -18,13 +18,13 @@ type traceTree struct {
 	root         *node
 	plan         []*troupev1.PlanStep
 	steps        map[int32]*traceStep
-	pendingRoute *node // a decision whose step has not begun
+	pendingRoute *node // a decision whose step has not begun yet
 }
 
 type traceStep struct {
 	*node
 	attempts map[int32]*traceAttempt
-	latest   int32 // attempt
+	latest   int32 // number of the latest attempt
 	ended    bool
 }
 
@@ -33,7 +33,7 @@ type traceAttempt struct {
 	started   time.Time // by the clock of the orchestrator
 	iteration *node
 	begun     time.Time        // of the iteration, by the clock of the worker
-	tools     map[string]*node // that run, by call id
+	tools     map[string]*node // running tools, by call id
 	ended     bool
 }
 
@@ -176,7 +176,7 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
 		took := p.ModelCall.GetDuration().AsDuration()
-		if p.ModelCall.GetIteration() == 0 { // a handler's
+		if p.ModelCall.GetIteration() == 0 { // a call of a handler
 			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
 			return
 		}
@@ -187,7 +187,7 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 			own: wire.UsageFromProto(p.ModelCall.GetUsage()),
 		})
 	case *troupev1.Event_ToolCallStarted:
-		if a.iteration == nil { // its model call was in an attempt before
+		if a.iteration == nil { // its model call was in an earlier attempt
 			a.begun = e.GetTime().AsTime()
 			a.iteration = a.add(&node{text: "iteration of an attempt before"})
 		}
@@ -234,7 +234,7 @@ func finishNote(f troupev1.FinishReason) string {
 func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) {
 	n := a.tools[p.GetCallId()]
 	if n == nil {
-		return // its start was not told, and it is not known to which iteration it belongs
+		return // its start is not in the trace, so its iteration is unknown
 	}
 	delete(a.tools, p.GetCallId())
 	n.took = p.GetDuration().AsDuration()

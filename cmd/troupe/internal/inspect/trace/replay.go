@@ -18,8 +18,8 @@ import (
 type replay struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" name:"trace" help:"Id of a trace that has ended; troupe get traces lists them." type:"trace"`
-	Step         int32  `help:"Only this step, from 1 to 50. 0: all steps, and the routing between them." placeholder:"N" type:"step"`
-	Instance     string `help:"Instance that should run the steps of its agent. Empty: any." placeholder:"ID"`
+	Step         int32  `help:"Only this step, from 1 to 50 (0 means all steps, and the routing between them)." placeholder:"N" type:"step"`
+	Instance     string `help:"Instance that should run the steps of its agent (empty means any)." placeholder:"ID"`
 }
 
 // Help implements kong.HelpProvider.

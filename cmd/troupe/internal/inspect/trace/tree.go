@@ -25,8 +25,8 @@ import (
 type node struct {
 	text     string
 	style    string
-	took     time.Duration // 0: not known
-	sums     bool          // the line has tokens and a cost: its own, or those of the lines below
+	took     time.Duration // duration (0 if unknown)
+	sums     bool          // the line shows tokens and cost: its own, or the sum of its children
 	own      execution.Usage
 	children []*node
 }

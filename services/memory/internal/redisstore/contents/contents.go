@@ -124,7 +124,8 @@ func versionField(a memory.Artifact) string {
 // LimitExceeded returns the error for the reply {"artifacts_full", versions, bytes}. The owner is a
 // session or its user.
 func LimitExceeded(op, owner string, ref session.Ref, r db.Reply) error {
-	return failure.Newf(failure.ResourceQuota, op, "%s has %s versions of artifacts of %s bytes, with what is staged; there may be %d of %d bytes: delete some",
+	return failure.Newf(failure.ResourceQuota, op,
+		"%s has %s versions of artifacts of %s bytes, staged ones included; the limit is %d versions of %d bytes: delete some",
 		owner, r.Text(1), r.Text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).
 		With("session_id", ref.Session).With("artifacts", r.Text(1)).With("bytes", r.Text(2))
 }

@@ -29,8 +29,8 @@ var (
 	eraseUserScript = db.Register("erase_user", eraseUserSource)
 )
 
-// leavingRetention is how long a user can begin no session after an erasure that no caller continues.
-const leavingRetention = 24 * time.Hour
+// erasingRetention is how long a user cannot begin sessions after an erasure that no caller completed.
+const erasingRetention = 24 * time.Hour
 
 // EraseUser implements memory.Sessions.
 //
@@ -43,7 +43,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 	at := db.OfUser(tenant, user)
 	for range db.MaxAttempts {
 		r, err := e.db.Run(ctx, op, session.Ref{}, beginUserScript, []string{at("sessions"), at("erasing"), at("erased")},
-			memory.MaxPage, memory.Retention.Milliseconds(), leavingRetention.Milliseconds())
+			memory.MaxPage, memory.Retention.Milliseconds(), erasingRetention.Milliseconds())
 		if err != nil {
 			return memory.ErasedUser{}, err
 		}

@@ -1,8 +1,8 @@
-// Package outbox carries changes from a session to what sessions share: app: and user: state, and the
-// artifacts of the user. These are in other slots than the session, so that one script cannot write both.
-// A change is first enqueued in the session, by a script that checks the fence of the turn, and then made
-// at its destination. It is made under an id that the destination keeps until the session has forgotten
-// the change, and so it is made once even if several callers drain the outbox, or one dies on the way.
+// Package outbox applies changes of a session to the data that sessions share: app: and user: state, and the
+// artifacts of the user. These are in other slots than the session, so one script cannot write both. A script
+// that checks the fence of the turn first enqueues the change in the session. Then the change is applied at its
+// destination, under an id that the destination keeps until the session has forgotten the change. So it is
+// applied once, even if several callers drain the outbox, or one dies on the way.
 package outbox
 
 import (

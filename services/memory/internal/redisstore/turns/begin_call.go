@@ -45,7 +45,7 @@ func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	from, err := fromArgs(b)
+	origin, err := originArgs(b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,9 +55,9 @@ func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
 		b.LeaseTTL.Milliseconds(), a.read, a.leastEpoch,
 		cfg.MaxMessages, cfg.MaxBytes, Retention.Milliseconds(),
 		b.LookupOnly, b.LostEpoch, p.name, p.failure, messages.ReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
-		b.Continues, answers, b.Resumes, indexOf(from, firstOptional+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
+		b.Continues, answers, b.Resumes, indexOf(origin, firstOptional+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
 		conversation.Gravest(p.partial.Untrusted, b.UntrustedSource()),
-	}, files, from)
+	}, files, origin)
 	return append(keys, a.files.keys()...), args, nil
 }
 
@@ -93,9 +93,9 @@ func resumedJournals(b memory.Begin, steps string) predecessor {
 	return p
 }
 
-// fromArgs returns the arguments of origin.lua (none for a turn that neither resumes another nor begins
-// with a copy).
-func fromArgs(b memory.Begin) ([]any, error) {
+// originArgs returns the arguments of origin.lua (none for a turn that neither resumes another nor begins with
+// a copy).
+func originArgs(b memory.Begin) ([]any, error) {
 	if b.Resumes == "" && b.Copy == nil {
 		return nil, nil
 	}

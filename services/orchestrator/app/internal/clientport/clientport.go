@@ -21,8 +21,8 @@ type Config struct {
 	GRPCAddr   string `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	Reflection bool   `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
-	Rates           string `help:"YAML file with call rates by class. Empty: the defaults." env:"TROUPE_RATES" type:"path" default:"" placeholder:"FILE"`
-	PeerConnections int    `help:"Connections per IPv4 address or IPv6 /64. 0: no limit, for a proxy." default:"32" env:"TROUPE_PEER_CONNECTIONS"`
+	Rates           string `help:"YAML file with call rates by class (empty means the defaults)." env:"TROUPE_RATES" type:"path" default:"" placeholder:"FILE"`
+	PeerConnections int    `help:"Connections per IPv4 address or IPv6 /64 (0 means no limit, for a proxy)." default:"32" env:"TROUPE_PEER_CONNECTIONS"`
 
 	ClientTLS identity.Edge `embed:""`
 	Clients   bearer.Config `embed:""`

@@ -20,7 +20,7 @@ import (
 // Config has the addresses of the stores. The tags are flags of the orchestrator.
 type Config struct {
 	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
-	Redis          string        `help:"URL of the Redis of traces. Use --redis-password-file for its password." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
+	Redis          string        `help:"URL of the Redis for traces (see also --redis-password-file)." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
 
 	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
