@@ -86,7 +86,8 @@ type callAnswer struct {
 	Sealed  []byte `json:"sealed"` // the credential of a call that lacks one; base64
 }
 
-const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, and succeed or fail for a tool that runs at the client; a call that needs auth takes "sealed" with approve, as base64`
+const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, "+
+	"and succeed or fail for a tool that runs at the client; a call that needs auth takes "sealed" with approve, as base64`
 
 func parseAnswers(value any) (*troupev1.Answers, error) {
 	var said struct {

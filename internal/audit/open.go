@@ -45,7 +45,8 @@ func New(cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	missing, err := cfg.Meter.Int64Counter("troupe.audit.lost", metric.WithDescription("Entries that are not in the audit log: its disk failed, or did not keep up."))
+	missing, err := cfg.Meter.Int64Counter("troupe.audit.lost",
+		metric.WithDescription("Entries that are not in the audit log: its disk failed, or did not keep up."))
 	if err != nil {
 		return nil, err
 	}

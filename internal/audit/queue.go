@@ -103,7 +103,8 @@ func (q *queue) run() {
 func (q *queue) follow() {
 	moved := q.chain.elsewhere()
 	if moved && !q.moved {
-		q.log.Error("the audit log was moved or removed while it is written, and its lines go where it is now; put it back, or start the process anew", zap.String("file", q.chain.path))
+		q.log.Error("the audit log was moved or removed while it is written, and its lines go where it is now; "+
+			"put it back, or restart the process", zap.String("file", q.chain.path))
 	}
 	q.moved = moved
 }

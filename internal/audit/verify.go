@@ -156,7 +156,8 @@ func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string
 	case v.report.Lines == 0 && l.N == 1 && l.Prev != origin:
 		return true, "the first line follows another one"
 	case first && v.report.Lines > 0 && l.N <= v.report.Last:
-		return true, fmt.Sprintf("it begins with line %d of a log, and the files before it come to line %d: they are of different logs, or it is given twice; give the files of one log", l.N, v.report.Last)
+		return true, fmt.Sprintf("it begins with line %d of a log, and the files before it end at line %d: "+
+			"they belong to different logs, or it is given twice; give the files of one log", l.N, v.report.Last)
 	case v.report.Lines > 0 && l.N != v.report.Last+1:
 		return true, fmt.Sprintf("line %d of the chain follows line %d", l.N, v.report.Last)
 	case v.report.Lines > 0 && l.Prev != v.report.Head:

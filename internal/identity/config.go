@@ -11,13 +11,13 @@ import (
 // Config is where a process finds its identity. The tags are the flags, the environment
 // variables and the help text of every service and worker.
 type Config struct {
-	Cert        string `name:"tls-cert" help:"PEM file with the certificate of this process, and those between it and the CA. This file and the next two are read again when they change. Empty: plain text, on loopback only." env:"TROUPE_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
+	Cert        string `name:"tls-cert" help:"PEM file with the certificate chain of this process, read again when it changes (empty means plain text, on loopback only)." env:"TROUPE_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key         string `name:"tls-key" help:"PEM file with the key of the certificate." env:"TROUPE_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
-	CA          string `name:"tls-ca" help:"PEM file with the certificates that those of the mesh come from." env:"TROUPE_TLS_CA" type:"path" default:"" placeholder:"FILE"`
-	TrustDomain string `help:"Trust domain of the mesh. Empty: that of the certificate." env:"TROUPE_TRUST_DOMAIN" placeholder:"NAME"`
-	DevCA       string `name:"tls-dev-ca" help:"For development, in the place of the files: folder with a CA, made when there is none, that gives this process its certificate. On loopback only." env:"TROUPE_TLS_DEV_CA" type:"path" default:"" placeholder:"DIR"`
+	CA          string `name:"tls-ca" help:"PEM file with the CAs of the mesh." env:"TROUPE_TLS_CA" type:"path" default:"" placeholder:"FILE"`
+	TrustDomain string `help:"Trust domain of the mesh (empty means that of the certificate)." env:"TROUPE_TRUST_DOMAIN" placeholder:"NAME"`
+	DevCA       string `name:"tls-dev-ca" help:"For development on loopback, instead of the files: folder of a CA that is created if needed and issues the certificate." env:"TROUPE_TLS_DEV_CA" type:"path" default:"" placeholder:"DIR"`
 
-	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Serve in plain text, without any proof of who calls, where other machines reach it." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
+	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Serve other machines unencrypted and without authentication." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 }
 
 // Open returns the identity of a process, nil when the configuration names none. agent is

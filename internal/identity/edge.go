@@ -17,9 +17,9 @@ import (
 // do, and need no identity of the mesh. The files are read for each connection, so that they
 // can be replaced while it runs. The tags are flags of the orchestrator.
 type Edge struct {
-	Cert string `name:"client-tls-cert" help:"PEM file with the certificate that clients see. It names the host that they dial. Empty: plain text, on loopback only." env:"TROUPE_CLIENT_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"client-tls-cert" help:"PEM file with the certificate for clients; it names the host that they dial (empty means plain text, on loopback only)." env:"TROUPE_CLIENT_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"client-tls-key" help:"PEM file with its key." env:"TROUPE_CLIENT_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
-	CA   string `name:"client-tls-ca" help:"PEM file with the certificates that those of clients must come from. Empty: clients need none." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
+	CA   string `name:"client-tls-ca" help:"PEM file with the CAs of client certificates." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
 // Open returns the TLS of the port; nil when nothing is configured. Files that cannot be used now
@@ -56,8 +56,8 @@ func (e Edge) Permit(plaintext bool) func(flag string, at net.Addr) error {
 // Trust is what a client of the mesh asks of the orchestrator, and shows to it. The tags are
 // flags of troupe.
 type Trust struct {
-	CA   string `name:"tls-ca" help:"PEM file with the certificates that that of the orchestrator comes from; system: those of this machine. Empty: plain text." env:"TROUPE_ADDR_TLS_CA" placeholder:"FILE"`
-	Cert string `name:"tls-cert" help:"PEM file with the certificate to show to the orchestrator. Empty: none." env:"TROUPE_ADDR_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
+	CA   string `name:"tls-ca" help:"PEM file with the CAs of the orchestrator, or system (empty means plain text)." env:"TROUPE_ADDR_TLS_CA" placeholder:"FILE"`
+	Cert string `name:"tls-cert" help:"PEM file with the certificate for the orchestrator." env:"TROUPE_ADDR_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"tls-key" help:"PEM file with its key." env:"TROUPE_ADDR_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 

@@ -89,7 +89,8 @@ func (f files) read(last *keys) (*keys, error) {
 	}
 	id, err := x509svid.IDFromCert(k.leaf())
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert: %s is no certificate of a process of the mesh: %w; give it exactly one URI, such as spiffe://example.org/memory", f.cert, err)
+		return nil, fmt.Errorf("--tls-cert: %s is not a certificate of a process of the mesh: %w; "+
+			"give it exactly one URI, such as spiffe://example.org/memory", f.cert, err)
 	}
 	if k.id, err = parsed(id); err != nil {
 		return nil, fmt.Errorf("--tls-cert: %s: %w", f.cert, err)

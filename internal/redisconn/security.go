@@ -15,8 +15,8 @@ import (
 // for each connection, so that they can be replaced while the service runs. The tags are the flags and environment
 // variables of the services.
 type Security struct {
-	CA           string `name:"ca" help:"PEM file with the CAs of a rediss:// URL. Empty: the system's." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
-	Cert         string `help:"PEM file with the client certificate for Redis. Empty: none." env:"TROUPE_REDIS_CERT" type:"path" default:"" placeholder:"FILE"`
+	CA           string `name:"ca" help:"CAs of Redis in a PEM file (empty means the system's)." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert         string `help:"PEM file with the client certificate for Redis." env:"TROUPE_REDIS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key          string `help:"PEM file with its key." env:"TROUPE_REDIS_KEY" type:"path" default:"" placeholder:"FILE"`
 	PasswordFile string `help:"File with the password for Redis." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }

@@ -54,7 +54,8 @@ func (w Want) Routable() bool { return w == "" || w == Run }
 
 // Refusal is why a call is refused, or a step ended, of an agent that the desire shuts out.
 func (d Desire) Refusal(op string) error {
-	return failure.Newf(failure.PolicySecurity, op, "agent %s is quarantined, since %s; an operator can release it", d.Key.Agent, d.Since.UTC().Format(time.RFC3339)).
+	return failure.Newf(failure.PolicySecurity, op, "agent %s is quarantined since %s; an operator can release it",
+		d.Key.Agent, d.Since.UTC().Format(time.RFC3339)).
 		With("quarantined", d.Key.Agent)
 }
 

@@ -44,6 +44,8 @@ func runUnaryInterceptor(ctx context.Context, method string, req, reply any, con
 	return call(withRunMetadata(ctx), method, req, reply, conn, opts...)
 }
 
-func runStreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, call grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func runStreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, call grpc.Streamer,
+	opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return call(withRunMetadata(ctx), desc, conn, method, opts...)
 }

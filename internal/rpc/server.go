@@ -132,7 +132,10 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	if cfg.Rates != nil {
 		opts = append(opts, grpc.InTapHandle(streamRateTap(cfg.Rates)))
 	}
-	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining, identity: cfg.Identity, telemetry: t, perPeer: cfg.PeerConnections}
+	s := &Server{
+		Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining,
+		identity: cfg.Identity, telemetry: t, perPeer: cfg.PeerConnections,
+	}
 	s.SetServing(false)
 	healthpb.RegisterHealthServer(s, s.health)
 	if cfg.Reflection {

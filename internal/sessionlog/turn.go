@@ -108,7 +108,8 @@ func (l *Log) begin(t Turn) (run, error) {
 			return l.resume(r, log, t.Session)
 		}
 	}
-	return r, failure.Newf(failure.SystemDisk, "sessionlog.Turn", "the session log %s is that of another input; move it away", l.path(logFile(l.config.Agent, r.name)))
+	return r, failure.Newf(failure.SystemDisk, "sessionlog.Turn",
+		"the session log %s belongs to another input; move it away", l.path(logFile(l.config.Agent, r.name)))
 }
 
 func (l *Log) resume(r run, log *sessionLog, session string) (run, error) {

@@ -33,8 +33,8 @@ import (
 type Config struct {
 	LogLevel     string `help:"Least level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
 	LogFormat    string `help:"How log lines look: json, or console for people." enum:"json,console" default:"json" env:"TROUPE_LOG_FORMAT"`
-	OTLPEndpoint string `help:"URL of an OTLP collector for traces, such as http://collector:4317. Empty: no traces leave the process." env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
-	AuditLog     string `help:"File to which the audit log is added: who was refused, what operators did, who took over. Check it with: troupe audit verify. Its folder is made when it is not there, and nobody may move it while the process runs. Empty: none is kept." env:"TROUPE_AUDIT_LOG" type:"path" default:"" placeholder:"FILE"`
+	OTLPEndpoint string `help:"URL of an OTLP collector for spans (empty means none are exported)." env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+	AuditLog     string `help:"File of the audit log (empty means none). Do not move it." env:"TROUPE_AUDIT_LOG" type:"path" default:"" placeholder:"FILE"`
 }
 
 // Telemetry is what a program logs, counts and traces with. Safe for concurrent use.

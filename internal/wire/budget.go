@@ -75,7 +75,8 @@ func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 // from anybody's worker.
 func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	return budget.Amounts{
-		Iterations: u.GetIterations(), ModelCalls: u.GetModelCalls(), ToolCalls: u.GetToolCalls(), Tokens: u.GetTokens(), Cost: u.GetCostMicroUsd(), FanOut: u.GetFanOut(),
+		Iterations: u.GetIterations(), ModelCalls: u.GetModelCalls(), ToolCalls: u.GetToolCalls(),
+		Tokens: u.GetTokens(), Cost: u.GetCostMicroUsd(), FanOut: u.GetFanOut(),
 	}.Most(budget.Amounts{})
 }
 

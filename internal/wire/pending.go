@@ -43,7 +43,8 @@ func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 func pendingFromProto(p *troupev1.PendingCall) execution.Pending {
 	return execution.Pending{
 		ID: p.GetId(), CallID: p.GetCallId(), Tool: p.GetTool(), Arguments: p.GetArguments(),
-		Needs: needs.FromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: convert.TimeFromProto(p.GetUntil()), Agent: p.GetAgent(), Auth: pendingAuthFromProto(p.GetAuth()),
+		Needs: needs.FromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(),
+		Until: convert.TimeFromProto(p.GetUntil()), Agent: p.GetAgent(), Auth: pendingAuthFromProto(p.GetAuth()),
 	}
 }
 

@@ -16,14 +16,14 @@ import (
 // environment variables, the defaults and the help text at once.
 type Config struct {
 	GRPCAddr      string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7402" env:"TROUPE_GRPC_ADDR"`
-	HTTPAddr      string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7482" env:"TROUPE_HTTP_ADDR"`
-	AdvertiseAddr string        `help:"Address under which the orchestrator reaches this worker. Empty: the one it serves gRPC on, unless that is all addresses." env:"TROUPE_ADVERTISE_ADDR" placeholder:"HOST:PORT"`
-	InstanceID    string        `help:"Id of this instance, unique among those of the agent. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
+	HTTPAddr      string        `name:"http-addr" help:"Address of probes and metrics, plain HTTP." default:"127.0.0.1:7482" env:"TROUPE_HTTP_ADDR"`
+	AdvertiseAddr string        `help:"Address that the orchestrator dials (empty means --grpc-addr)." env:"TROUPE_ADVERTISE_ADDR" placeholder:"HOST:PORT"`
+	InstanceID    string        `help:"Id of this instance, unique for the agent (empty means a random one)." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
 	Etcd          []string      `help:"Addresses of etcd: https://host:port, or host:port for one in plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Memory        string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Drain         time.Duration `help:"How long running steps may take to end when the worker stops." default:"30s" env:"TROUPE_DRAIN"`
 	Conformance   bool          `help:"Serve the conformance kit instead of the agent: see troupe conformance." env:"TROUPE_CONFORMANCE"`
-	Capabilities  []string      `help:"What this instance can do beyond those of its agent: words such as gpu, with commas between them." env:"TROUPE_CAPABILITIES" placeholder:"NAME"`
+	Capabilities  []string      `help:"Capabilities of this instance, such as gpu, separated by commas." env:"TROUPE_CAPABILITIES" placeholder:"NAME"`
 	Reflection    bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
 	Identity     identity.Config       `embed:""`

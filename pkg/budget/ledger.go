@@ -178,7 +178,8 @@ func Refuse(k Kind, limit, used, asked int64) error {
 	message := fmt.Sprintf("limits.%s: %s of %s are used, and %s more would go beyond; raise limits.%s of the workflow, or ask for a smaller thing",
 		k, k.Text(used), k.Text(limit), k.Text(asked), k)
 	if k == Depth {
-		message = fmt.Sprintf("limits.depth: a remote turn would lie %d deep, and %d is allowed; raise limits.depth of the workflow, or ask fewer agents inside of each other",
+		message = fmt.Sprintf("limits.depth: a remote turn would lie %d deep, and %d is allowed; "+
+			"raise limits.depth of the workflow, or nest fewer agents",
 			used+asked, limit)
 	}
 	return failure.New(failure.PolicyBudget, "budget.Reserve", message).

@@ -25,10 +25,10 @@ import (
 // that --client-tls-ca asks for opens the port, and names nobody: whoever gives those out need
 // not be who gives out tenants.
 type Config struct {
-	Tokens string      `name:"client-tokens" help:"YAML file with who may call, each with the SHA-256 of a token; troupe new token makes them. It is read again when it changes. Empty: none." env:"TROUPE_CLIENT_TOKENS" type:"path" default:"" placeholder:"FILE"`
+	Tokens string      `name:"client-tokens" help:"YAML file with the callers and the SHA-256 of their tokens (see troupe new token). It is read again when it changes." env:"TROUPE_CLIENT_TOKENS" type:"path" default:"" placeholder:"FILE"`
 	OIDC   oidc.Config `embed:""`
 
-	Anonymous bool `name:"insecure-anonymous-clients" help:"Let everybody who reaches the port do everything, as one tenant, also where other machines reach it." env:"TROUPE_INSECURE_ANONYMOUS_CLIENTS"`
+	Anonymous bool `name:"insecure-anonymous-clients" help:"Let anyone who reaches the port do everything." env:"TROUPE_INSECURE_ANONYMOUS_CLIENTS"`
 }
 
 // configured reports whether there is any way to tell clients apart.

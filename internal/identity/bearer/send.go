@@ -17,7 +17,7 @@ import (
 // Token is what a client shows to an orchestrator. The tags are flags of troupe. There is none
 // for the token itself, because the list of processes shows those to everybody.
 type Token struct {
-	File string `name:"token-file" help:"File with the token to show to the orchestrator; it is read again for each call. Empty: what TROUPE_TOKEN holds, if anything." env:"TROUPE_TOKEN_FILE" type:"path" default:"" placeholder:"FILE"`
+	File string `name:"token-file" help:"File with the bearer token, read for each call." env:"TROUPE_TOKEN_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
 // Variable is the environment variable that holds a token, for who has no file.

@@ -159,7 +159,9 @@ func (k *keys) get(ctx context.Context, at string, into any) error {
 // clientOf is a client that trusts the CA of the file; without one what the machine does. It
 // keeps no connection: it is used once an hour.
 func clientOf(ca string) (*http.Client, error) {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if ca != "" {
 		text, err := os.ReadFile(ca) //nolint:gosec // the operator names the file
 		if err != nil {

@@ -23,11 +23,11 @@ import (
 
 // Config is whose tokens prove what. The tags are flags of the orchestrator.
 type Config struct {
-	Issuer   string `name:"oidc-issuer" help:"URL of the OpenID Connect issuer whose tokens clients may show, with https. Its keys are fetched when they are needed. Empty: none." env:"TROUPE_OIDC_ISSUER" placeholder:"URL"`
+	Issuer   string `name:"oidc-issuer" help:"URL of the OpenID Connect issuer of client tokens, with https." env:"TROUPE_OIDC_ISSUER" placeholder:"URL"`
 	Audience string `name:"oidc-audience" help:"What the token must be for, and for nothing else: its aud." env:"TROUPE_OIDC_AUDIENCE" placeholder:"AUD"`
-	Tenant   string `name:"oidc-tenant-claim" help:"The claim that names the tenant. A token without it proves nothing." default:"tenant" env:"TROUPE_OIDC_TENANT_CLAIM"`
-	Admin    string `name:"oidc-admin" help:"The claim, and the value that makes a client an admin: the claim is it, or a list with it. Empty: nobody is one by a token of the issuer." env:"TROUPE_OIDC_ADMIN" placeholder:"CLAIM=VALUE"`
-	CA       string `name:"oidc-ca" help:"PEM file with the certificates that that of the issuer comes from. Empty: those that this machine trusts." env:"TROUPE_OIDC_CA" type:"path" default:"" placeholder:"FILE"`
+	Tenant   string `name:"oidc-tenant-claim" help:"Claim that names the tenant; tokens without it are rejected." default:"tenant" env:"TROUPE_OIDC_TENANT_CLAIM"`
+	Admin    string `name:"oidc-admin" help:"Claim and value (or member of a list) that make a client an admin." env:"TROUPE_OIDC_ADMIN" placeholder:"CLAIM=VALUE"`
+	CA       string `name:"oidc-ca" help:"PEM file with the issuer's CAs (default: the system's)." env:"TROUPE_OIDC_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
 // Check names the first setting that cannot be.

@@ -98,7 +98,8 @@ func parse(text []byte) (list, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&d); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("it is no list of tokens%s: want `tokens:` with entries of name, tenant, role, sha256 and, if it ends, expires, such as 2027-01-01T00:00:00Z", place(text, err))
+		return nil, fmt.Errorf("it is not a list of tokens%s: want `tokens:` with entries of name, "+
+			"tenant, role, sha256 and, if the token expires, expires, such as 2027-01-01T00:00:00Z", place(text, err))
 	}
 	var all list
 	known := map[[sha256.Size]byte]int{} // in which places

@@ -200,7 +200,7 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 	whole, err := Format(bob, e)
 	require.NoError(t, err)
 	for text, want := range map[string]string{
-		"tokens: {a: b}": "it is no list of tokens",
+		"tokens: {a: b}": "it is not a list of tokens",
 		strings.Replace(entry(func(*Entry) {}), "sha256", "token", 1):       "want `tokens:` with entries",
 		entry(func(e *Entry) { e.Name = "" }):                               "token 1: name: it must be",
 		entry(func(e *Entry) { e.Tenant = "a/b" }):                          "token 1: tenant: it must be",

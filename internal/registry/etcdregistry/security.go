@@ -19,8 +19,8 @@ import (
 // empty. They are read for each connection, so that they can be replaced while the process runs.
 // The tags are the flags and environment variables of every program.
 type Security struct {
-	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those of the mesh." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
-	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, which knows its users by the common name. Empty: that of this process." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
+	CA   string `name:"ca" help:"PEM file with the CAs of etcd (empty means --tls-ca)." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"cert" help:"PEM file with the etcd certificate (empty means --tls-cert)." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
@@ -64,7 +64,8 @@ func (r *Registry) guarded(ctx context.Context, op string) error {
 	case err != nil:
 		return r.away(ctx, op, err)
 	case !status.Enabled:
-		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not ask yet who comes, so everybody with a certificate may do everything there; "+
+		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) has no authentication yet, "+
+			"so anyone with a certificate may do everything there; "+
 			"make users and roles with troupe provision etcd", strings.Join(r.client.Endpoints(), ", "))
 	}
 	return nil

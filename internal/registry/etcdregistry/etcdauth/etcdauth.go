@@ -136,7 +136,8 @@ func provide(ctx context.Context, client *clientv3.Client, u User) error {
 			missing = slices.Delete(missing, i, i+1)
 			continue
 		}
-		if _, err := client.RoleRevokePermission(ctx, u.Name, string(p.GetKey()), string(p.GetRangeEnd())); err != nil && !errors.Is(err, rpctypes.ErrPermissionNotGranted) {
+		_, err := client.RoleRevokePermission(ctx, u.Name, string(p.GetKey()), string(p.GetRangeEnd()))
+		if err != nil && !errors.Is(err, rpctypes.ErrPermissionNotGranted) {
 			return fmt.Errorf("role %s: %w", u.Name, err)
 		}
 	}

@@ -95,7 +95,8 @@ func (r Replies) Missing() []string {
 
 // repertoire is what each method can reply.
 var repertoire = map[string]string{
-	"BeginTurn":      "begun continued resumed open closed not_found key_reused session_busy session_closed session_full turn_not_open user_invalid_input session_deleted",
+	"BeginTurn": "begun continued resumed open closed not_found key_reused session_busy session_closed session_full turn_not_open " +
+		"user_invalid_input session_deleted",
 	"RenewTurn":      "ok fenced turn_not_open not_found session_deleted",
 	"ReleaseTurn":    "ok fenced turn_not_open not_found session_deleted",
 	"CommitStep":     "ok fenced turn_not_open base_mismatch session_full state_violation user_invalid_input resource_quota not_found session_deleted",
