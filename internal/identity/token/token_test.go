@@ -214,14 +214,14 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
 		string(twice): "token 2 is token 1 once more",
 		// where it is, and nothing of what stands there
-		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "no list of tokens, near line 10: want",
-		string(whole) + "    expire: 2027-01-01\n":                                  "no list of tokens, line 10: want",
-		string(whole) + "    expires: soon " + leaked + "\n":                        "no list of tokens, token 2 from line 6 on: want",
-		string(whole) + "    expires: \"line 99: " + digest + "\"\n":                "no list of tokens, token 2 from line 6 on: want",
-		string(whole) + "    ? [" + leaked + "]\n    : 7\n":                         "no list of tokens",
-		string(whole) + "    expires: [" + leaked + "]\n":                           "no list of tokens, line 10: want",
-		string(whole) + "   " + leaked + ": [" + digest + "\n":                      "no list of tokens, near line 10: want",
-		"tokens: [{name: *" + leaked + "}]":                                         "no list of tokens, near line 1: want",
+		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "not a list of tokens, near line 10: want",
+		string(whole) + "    expire: 2027-01-01\n":                                  "not a list of tokens, line 10: want",
+		string(whole) + "    expires: soon " + leaked + "\n":                        "not a list of tokens, token 2 from line 6 on: want",
+		string(whole) + "    expires: \"line 99: " + digest + "\"\n":                "not a list of tokens, token 2 from line 6 on: want",
+		string(whole) + "    ? [" + leaked + "]\n    : 7\n":                         "not a list of tokens",
+		string(whole) + "    expires: [" + leaked + "]\n":                           "not a list of tokens, line 10: want",
+		string(whole) + "   " + leaked + ": [" + digest + "\n":                      "not a list of tokens, near line 10: want",
+		"tokens: [{name: *" + leaked + "}]":                                         "not a list of tokens, near line 1: want",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")
 		put(t, path, text)

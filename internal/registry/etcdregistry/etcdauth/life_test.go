@@ -184,7 +184,7 @@ func TestRegistration_WaitsUntilEtcdAsksWhoComes(t *testing.T) {
 		registered <- err
 	}()
 	<-warned
-	require.Contains(t, logs.All()[0].ContextMap()["error"], "everybody with a certificate may do everything there")
+	require.Contains(t, logs.All()[0].ContextMap()["error"], "anyone with a certificate may do everything there")
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "troupe provision etcd")
 	there, err := root.Get(t.Context(), "/troupe/v1/reg/", clientv3.WithPrefix())
 	require.NoError(t, err)
