@@ -3,35 +3,32 @@ package openai
 import (
 	"encoding/base64"
 
-	sdk "github.com/openai/openai-go/v3"
-
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user is a message of the user's side: a text, or parts when files come with it.
-func (m *model) user(said conversation.Message) sdk.ChatCompletionMessageParamUnion {
+// user returns a message of the user: a text, or parts if files come with it.
+func (m *model) user(said conversation.Message) message {
 	text, files := llm.Shown(said, m.takes)
 	if len(files) == 0 {
-		return sdk.UserMessage(text)
+		return message{Role: conversation.RoleUser, Content: text}
 	}
-	var parts []sdk.ChatCompletionContentPartUnionParam
+	var parts []part
 	for _, f := range files {
 		url := "data:" + llm.MediaType(f) + ";base64," + base64.StdEncoding.EncodeToString(f.Data)
 		if llm.MediaType(f) == llm.PDF {
-			parts = append(parts, sdk.FileContentPart(sdk.ChatCompletionContentPartFileFileParam{FileData: sdk.String(url), Filename: sdk.String(f.Name)}))
+			parts = append(parts, part{Type: "file", File: &file{Name: f.Name, Data: url}})
 			continue
 		}
-		parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: url}))
+		parts = append(parts, part{Type: "image_url", ImageURL: &imageURL{URL: url}})
 	}
 	if text != "" {
-		parts = append(parts, sdk.TextContentPart(text))
+		parts = append(parts, part{Type: "text", Text: text})
 	}
-	return sdk.UserMessage(parts)
+	return message{Role: conversation.RoleUser, Content: parts}
 }
 
-// takes reports whether the provider has a form for a media type. Pictures have one on all
-// servers, documents on few.
+// takes reports whether the provider accepts a media type. All servers accept images, few accept documents.
 func (m *model) takes(mediaType string) bool {
 	provider := m.source.Provider
 	return llm.IsImage(mediaType) || mediaType == llm.PDF && (provider == Prefix || provider == "openrouter")

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/openai/openai-go/v3/option"
-
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
@@ -17,15 +15,10 @@ import (
 // maxText is how much of the provider's own text goes to the log.
 const maxText = 4 << 10
 
-// refuse turns a response that is no answer into a failure. The SDK would read all of it,
-// and know nothing of one that is not in OpenAI's form.
-func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	res, err := next(req)
-	if err != nil || res.StatusCode < http.StatusBadRequest {
-		return res, err
-	}
+// refusal is the failure of a response that is no answer. It reads the beginning of the body, and closes it.
+func (m *model) refusal(res *http.Response) error {
 	c := complaintIn(llm.ReadRefusal(res))
-	return nil, m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
+	return m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
 }
 
 // interrupted is the failure that a stream tells of under way, where the status says nothing.

@@ -1,7 +1,6 @@
-// Package openai asks the models of OpenAI, and those of every provider and server that
-// speaks its Chat Completions format: over the official SDK's request types and event
-// reader. The events themselves are decoded here, into the few fields that matter, so that
-// servers which leave fields out or add their own are read too, at a fraction of the cost.
+// Package openai asks the models of OpenAI, and of every provider and server that speaks its Chat Completions
+// format. It encodes and decodes only the few fields that matter, so that servers which leave fields out or add
+// their own work too. docs/adr/0039 says why it does without the official SDK.
 package openai
 
 import (
@@ -9,11 +8,9 @@ import (
 	"context"
 	"iter"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
-
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -124,18 +121,12 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 	if c.Key.Reveal() == "" && c.BaseURL == "" {
 		return nil, m.source.MissingKey()
 	}
-	// The SDK's own client would read the environment, and send OpenAI's key and headers to
-	// whoever is asked.
-	options := []option.RequestOption{
-		option.WithBaseURL(cmp.Or(c.BaseURL, s.baseURL)),
-		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
-		option.WithMaxRetries(0),
-		option.WithMiddleware(m.refuse),
+	base, err := url.Parse(cmp.Or(c.BaseURL, s.baseURL))
+	if err != nil || base.Host == "" {
+		return nil, failure.Newf(failure.UserInvalidInput, "openai.New",
+			"model %s: %q is no base URL; want one such as http://localhost:11434/v1", m.source.Model, c.BaseURL)
 	}
-	if key := c.Key.Reveal(); key != "" {
-		options = append(options, option.WithAPIKey(key))
-	}
-	m.completions = sdk.NewChatCompletionService(options...)
+	m.url, m.client = base.JoinPath("chat", "completions").String(), llm.NewHTTPClient(c.Bounds)
 	table := c.Table.At(c.BaseURL)
 	known, _ := table.Find(m.source.Model)
 	m.fixed = known.Fixed
@@ -144,11 +135,12 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 
 // model is a model of the provider. It is safe for concurrent use.
 type model struct {
-	source      llm.Source
-	completions sdk.ChatCompletionService
-	model       string // as the provider knows it
-	plain       bool
-	fixed       bool // its temperature cannot be set
+	source llm.Source
+	client *http.Client
+	url    string
+	model  string // as the provider knows it
+	plain  bool
+	fixed  bool // its temperature cannot be set
 }
 
 // Name implements llm.Model.
@@ -157,13 +149,21 @@ func (m *model) Name() string { return m.source.Model }
 // Generate implements llm.Model. It asks once.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		var res *http.Response
-		_, err := m.completions.New(ctx, m.request(req), option.WithJSONSet("stream", true),
-			option.WithHeader("Accept", "text/event-stream"), option.WithResponseBodyInto(&res))
+		out, err := m.httpRequest(ctx, req)
+		if err != nil {
+			yield(llm.Delta{}, m.source.Fail(llm.BadRequest, err))
+			return
+		}
+		res, err := m.client.Do(out)
 		if err != nil {
 			yield(llm.Delta{}, m.source.Broken(ctx, err))
 			return
 		}
-		m.read(ctx, res, yield)
+		if res.StatusCode >= http.StatusBadRequest {
+			yield(llm.Delta{}, m.refusal(res))
+			return
+		}
+		defer res.Body.Close() //nolint:errcheck // what was to be read was read
+		m.read(ctx, res.Body, yield)
 	}
 }

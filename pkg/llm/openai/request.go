@@ -1,30 +1,114 @@
 package openai
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
-
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/shared"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// request is req as the provider wants it.
-func (m *model) request(req llm.Request) sdk.ChatCompletionNewParams {
-	params := sdk.ChatCompletionNewParams{Model: m.model, Messages: m.messages(req), Tools: tools(req.Tools)}
-	if req.Temperature != nil && !m.fixed {
-		params.Temperature = sdk.Float(*req.Temperature)
-	}
-	if !m.plain {
-		params.StreamOptions.IncludeUsage = sdk.Bool(true)
-	}
-	return params
+// request is a call of the Chat Completions format, in the fields that the adapter sends.
+type request struct {
+	Model         string         `json:"model"`
+	Messages      []message      `json:"messages"`
+	Tools         []tool         `json:"tools,omitempty"`
+	Temperature   *float64       `json:"temperature,omitempty"`
+	Stream        bool           `json:"stream"`
+	StreamOptions *streamOptions `json:"stream_options,omitempty"`
 }
 
-// instructions are the system prompt, and how a choice is to be made. No form of the format
-// that restricts an answer to some words is known to all servers, so they are asked for.
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// message is one message of a conversation. Content is a string or a list of parts (nil leaves it out).
+type message struct {
+	Role       conversation.Role `json:"role"`
+	Content    any               `json:"content,omitempty"`
+	ToolCalls  []toolCall        `json:"tool_calls,omitempty"`
+	ToolCallID string            `json:"tool_call_id,omitempty"`
+}
+
+// part is a part of a message with files.
+type part struct {
+	Type     string    `json:"type"`
+	Text     string    `json:"text,omitempty"`
+	ImageURL *imageURL `json:"image_url,omitempty"`
+	File     *file     `json:"file,omitempty"`
+}
+
+type imageURL struct {
+	URL string `json:"url"`
+}
+
+type file struct {
+	Name string `json:"filename"`
+	Data string `json:"file_data"` // as a data URL
+}
+
+type toolCall struct {
+	ID       string          `json:"id"`
+	Type     string          `json:"type"`
+	Function functionCall    `json:"function"`
+	Extra    json.RawMessage `json:"extra_content,omitempty"` // what the provider sent with the call (CO-11)
+}
+
+type functionCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+type tool struct {
+	Type     string   `json:"type"`
+	Function function `json:"function"`
+}
+
+// function describes a tool. Its schema is sent as it was written, because the order of properties means
+// something to a model.
+type function struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+}
+
+// httpRequest returns the HTTP request for a call.
+func (m *model) httpRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(m.request(req)); err != nil {
+		return nil, err
+	}
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, &body)
+	if err != nil {
+		return nil, err
+	}
+	out.Header.Set("Content-Type", "application/json")
+	out.Header.Set("Accept", "text/event-stream")
+	out.Header.Set("User-Agent", "troupe")
+	if key := m.source.Key.Reveal(); key != "" {
+		out.Header.Set("Authorization", "Bearer "+key)
+	}
+	return out, nil
+}
+
+func (m *model) request(req llm.Request) request {
+	r := request{Model: m.model, Messages: m.messages(req), Tools: tools(req.Tools), Stream: true}
+	if !m.fixed {
+		r.Temperature = req.Temperature
+	}
+	if !m.plain {
+		r.StreamOptions = &streamOptions{IncludeUsage: true}
+	}
+	return r
+}
+
+// instructions returns the system prompt, with how a choice is to be made. No parameter that restricts an answer
+// to some words works on all servers, so the prompt asks for them.
 func instructions(req llm.Request) string {
 	if len(req.Choices) == 0 {
 		return req.System
@@ -32,60 +116,48 @@ func instructions(req llm.Request) string {
 	return strings.TrimSpace(req.System + "\n\n" + req.HowToChoose())
 }
 
-// messages are those of a conversation as the provider wants them. Empty ones are left out,
-// except results: a tool that has nothing to say has answered too.
-func (m *model) messages(req llm.Request) []sdk.ChatCompletionMessageParamUnion {
-	all := make([]sdk.ChatCompletionMessageParamUnion, 0, 1+len(req.Messages))
+// messages returns the conversation in the provider's form. It leaves out empty messages, except results of
+// tools: a tool with an empty result has answered, too.
+func (m *model) messages(req llm.Request) []message {
+	all := make([]message, 0, 1+len(req.Messages))
 	if system := instructions(req); system != "" {
-		all = append(all, sdk.SystemMessage(system))
+		all = append(all, message{Role: conversation.RoleSystem, Content: system})
 	}
 	for _, said := range req.Messages {
 		switch {
 		case said.Role == conversation.RoleTool:
-			all = append(all, sdk.ToolMessage(said.Text, said.ToolCallID))
+			all = append(all, message{Role: conversation.RoleTool, Content: said.Text, ToolCallID: said.ToolCallID})
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
-			all = append(all, sdk.ChatCompletionMessageParamUnion{OfAssistant: assistant(said)})
+			all = append(all, assistant(said))
 		case said.Reader() == conversation.RoleSystem:
-			all = append(all, sdk.SystemMessage(said.Text))
-		default: // a summary too: many servers take a system message in the first place only
+			all = append(all, message{Role: conversation.RoleSystem, Content: said.Text})
+		default: // summaries as well: many servers accept a system message only in the first place
 			all = append(all, m.user(said))
 		}
 	}
 	return all
 }
 
-func assistant(m conversation.Message) *sdk.ChatCompletionAssistantMessageParam {
-	said := &sdk.ChatCompletionAssistantMessageParam{}
-	if m.Text != "" {
-		said.Content.OfString = sdk.String(m.Text)
+func assistant(said conversation.Message) message {
+	out := message{Role: conversation.RoleAssistant}
+	if said.Text != "" {
+		out.Content = said.Text
 	}
-	for _, c := range m.ToolCalls {
-		call := &sdk.ChatCompletionMessageFunctionToolCallParam{
-			ID:       c.ID,
-			Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: c.Name, Arguments: c.Arguments},
+	for _, c := range said.ToolCalls {
+		call := toolCall{ID: c.ID, Type: "function", Function: functionCall{Name: c.Name, Arguments: c.Arguments}}
+		if json.Valid([]byte(c.Extra)) { // otherwise it belongs to a provider of another format
+			call.Extra = json.RawMessage(c.Extra)
 		}
-		if json.Valid([]byte(c.Extra)) { // else it is of a provider of another format
-			call.SetExtraFields(map[string]any{"extra_content": json.RawMessage(c.Extra)})
-		}
-		said.ToolCalls = append(said.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{OfFunction: call})
+		out.ToolCalls = append(out.ToolCalls, call)
 	}
-	return said
+	return out
 }
 
-// tools are the specs as the provider wants them. A schema goes out as it was written: the
-// order of its properties says something to a model.
-func tools(specs []llm.ToolSpec) []sdk.ChatCompletionToolUnionParam {
-	var all []sdk.ChatCompletionToolUnionParam
+func tools(specs []llm.ToolSpec) []tool {
+	var all []tool
 	for _, spec := range specs {
-		f := shared.FunctionDefinitionParam{Name: spec.Name}
-		if spec.Description != "" {
-			f.Description = sdk.String(spec.Description)
-		}
-		if len(spec.Schema) > 0 {
-			f.SetExtraFields(map[string]any{"parameters": spec.Schema})
-		}
-		all = append(all, sdk.ChatCompletionFunctionTool(f))
+		all = append(all, tool{Type: "function", Function: function{Name: spec.Name, Description: spec.Description, Parameters: spec.Schema}})
 	}
 	return all
 }

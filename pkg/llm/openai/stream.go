@@ -6,11 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
-	"net/http"
 	"strings"
 
-	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/tmaxmax/go-sse"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -66,18 +66,30 @@ type call struct {
 	arguments strings.Builder
 }
 
-// read hands on what a stream says. The answer is whole with a reason for its end, or with
-// the mark that nothing comes any more: servers do without one or the other.
-func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
-	events := ssestream.NewDecoder(res)
-	defer events.Close() //nolint:errcheck // what was to be read was read
+// maxEvent bounds one event of a stream, in bytes.
+const maxEvent = 32 << 20
+
+// endOfStream is the data of the event that ends a stream.
+const endOfStream = "[DONE]"
+
+// read yields what a stream says. The answer is complete with a finish reason, or with the event that ends a
+// stream: some servers send only one of the two.
+func (m *model) read(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
 	done := false
-	for !done && events.Next() {
-		data := events.Event().Data
-		if done = bytes.HasPrefix(data, []byte("[DONE]")); done {
+	err := errors.New("the stream ended before the answer did")
+	for event, readErr := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
+		if readErr != nil {
+			err = readErr
 			break
 		}
+		if event.Data == "" {
+			continue
+		}
+		if done = strings.HasPrefix(event.Data, endOfStream); done {
+			break
+		}
+		data := []byte(event.Data)
 		var c chunk
 		if err := json.Unmarshal(data, &c); err != nil {
 			r.end(m.source.Fail(llm.Malformed, err), yield)
@@ -91,12 +103,13 @@ func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Del
 			return
 		}
 	}
-	var err error
 	switch {
 	case r.finish == "content_filter":
 		err = m.source.Fail(llm.Refused, errors.New("finish_reason is content_filter"))
 	case r.finish == "" && !done:
-		err = m.source.Broken(ctx, cmp.Or(events.Err(), errors.New("the stream ended before the answer did")))
+		err = m.source.Broken(ctx, err)
+	default:
+		err = nil
 	}
 	r.end(err, yield)
 }
