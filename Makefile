@@ -35,17 +35,16 @@ dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
 build: ## Build all binaries into bin/, stripped, and the same wherever they are built.
 	go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
 
-# What every release must keep: the stripped size of bin/troupe, and the best of five starts.
+# What every release must keep: the stripped size of bin/troupe, and the CPU time of the best of five starts.
+# CPU time, because the time on a clock depends on what else the machine does.
 SIZE_LIMIT_MB ?= 75
 START_LIMIT_MS ?= 150
 .PHONY: size
 size: ## Check that bin/troupe is small enough and starts fast enough.
-	@go build -ldflags '-s -w' -o .tmp/troupe ./cmd/troupe
-	@bytes=$$(wc -c <.tmp/troupe); best=1000000; \
-	for _ in 1 2 3 4 5; do \
-	began=$$(date +%s%N); .tmp/troupe --version >/dev/null; took=$$((($$(date +%s%N) - began) / 1000000)); \
-	best=$$((took < best ? took : best)); done; \
-	echo "bin/troupe has $$((bytes / 1000000)) MB (limit $(SIZE_LIMIT_MB)) and starts in $$best ms (limit $(START_LIMIT_MS))"; \
+	@mkdir -p .tmp && go build -ldflags '-s -w' -o .tmp/troupe ./cmd/troupe
+	@bytes=$$(wc -c <.tmp/troupe); TIMEFORMAT='%3U %3S'; \
+	best=$$(for _ in 1 2 3 4 5; do { time .tmp/troupe --version >/dev/null; } 2>&1; done | awk '{print int(1000 * ($$1 + $$2))}' | sort -n | head -1); \
+	echo "bin/troupe has $$((bytes / 1000000)) MB (limit $(SIZE_LIMIT_MB)) and starts in $$best ms of CPU (limit $(START_LIMIT_MS))"; \
 	[ "$$bytes" -le $$(($(SIZE_LIMIT_MB) * 1000000)) ] && [ "$$best" -le $(START_LIMIT_MS) ]
 
 # Without -trimpath: lint and the tests that build programs do without it too, and what they have
