@@ -135,10 +135,10 @@ func FuzzPorts(f *testing.F) {
 	worker := rig.Worker(rig.Agents[0])
 	conns := map[string]*grpc.ClientConn{
 		"OrchestratorService": m.Conn, "SessionService": m.Conn,
-		"LifecycleService": m.Reach(worker, identity.Orchestrator, rig.Agents[0]),
-		"AgentService":     m.Reach(worker, identity.Orchestrator, rig.Agents[0]),
+		"LifecycleService": m.DialAs(identity.ID{Role: identity.Orchestrator}, worker),
+		"AgentService":     m.DialAs(identity.ID{Role: identity.Orchestrator}, worker),
 	}
-	memory := []*grpc.ClientConn{m.Reach(rig.Memory, identity.Orchestrator, ""), m.Reach(rig.Memory, identity.Worker, rig.Agents[0])}
+	memory := []*grpc.ClientConn{m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), m.DialAs(identity.ID{Role: identity.Worker, Name: rig.Agents[0]}, rig.Memory)}
 	f.Fuzz(func(t *testing.T, n uint8, body []byte) {
 		method := all[int(n)%len(all)]
 		service, _, _ := strings.Cut(strings.TrimPrefix(method, "/troupe.v1."), "/")

@@ -31,6 +31,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 // taken is a worker that was taken over: it has its certificate, and keeps the credentials of its
@@ -207,7 +208,7 @@ func (v *victim) tool(t *testing.T, name string) tool.Tool {
 // and ends nothing at the orchestrator. What is said and done in the end is the other's own alone
 // (guarantees S6, S16).
 func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{Office: true})
+	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
 	research := take(t, m, "taken")
 	close(research.until)
 	v := &victim{asked: make(chan struct{}, 4), let: make(chan struct{})}
@@ -222,7 +223,7 @@ func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
 	s := receive(t, research.given)
 	receive(t, v.asked) // step 2 runs, and step 1 is over
 
-	memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory, identity.ID{Role: identity.Memory}))
+	memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory))
 	ctx := s.showing(t)
 	forged := &troupev1.Message{
 		Role: troupev1.Role_ROLE_ASSISTANT, Author: "clerk",
@@ -320,9 +321,9 @@ func TestWorker_OfATakenOverTurnIsFencedAtTheOrchestrator(t *testing.T) {
 // A worker has another agent work for it, whose tool waits for a person. That is not the worker: it
 // approves nothing, and only who asked may (guarantees S14).
 func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{Office: true})
-	research, gate := take(t, m, "taken"), rig.NewGate(t)
-	p, program := rig.Clerk(gate, "clerk", 1)
+	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
+	research, gate := take(t, m, "taken"), gate.New(t)
+	p, program := rig.ClerkWorker(gate, "clerk", 1)
 	m.Host(p, program)
 	ready(t, m, "clerk", 1)
 	above := carry(t.Context(), m, &troupev1.OrchestrateRequest{Input: text("go"), SessionId: uuid.NewString(), RequestId: uuid.NewString(), Target: "research"})
@@ -341,5 +342,5 @@ func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
 	gate.Open("evil")
 	close(research.until)
 	require.NoError(t, receive(t, above).err)
-	require.NotContains(t, strings.Join(gate.Shown("evil"), " "), "tool", "it did not run")
+	require.NotContains(t, strings.Join(gate.Callers("evil"), " "), "tool", "it did not run")
 }

@@ -21,7 +21,7 @@ import (
 // Req: S9 S18
 func TestRegistration_OfAnIntruderIsHarmless(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
-	etcd := m.EtcdAs("worker/research")
+	etcd := m.Stores.Etcd.As("worker/research")
 	granted, err := etcd.Grant(t.Context(), 60)
 	require.NoError(t, err)
 	put := func(id, value string, opts ...clientv3.OpOption) {

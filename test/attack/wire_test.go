@@ -86,11 +86,11 @@ func missingSlash(t *testing.T, m *rig.Mesh) {
 		require.Contains(t, []string{"12", "7", ""}, p.status(1), "path %q", path)
 		require.NoError(t, p.Close())
 	}
-	for _, role := range []identity.Role{identity.Orchestrator, identity.Worker} {
-		_, err := call(t.Context(), m.Reach(rig.Memory, role, rig.Agents[0]), "/"+commitStep, nil)
-		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v", role, err)
+	for _, id := range []identity.ID{{Role: identity.Orchestrator}, {Role: identity.Worker, Name: rig.Agents[0]}} {
+		_, err := call(t.Context(), m.DialAs(id, rig.Memory), "/"+commitStep, nil)
+		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v", id.Role, err)
 	}
-	p := secure(t, m.Address(rig.Memory), m.TLS(identity.Orchestrator))
+	p := secure(t, m.Address(rig.Memory), m.Credentials.TLS(identity.Orchestrator))
 	require.NoError(t, p.open(1, commitStep))
 	require.NoError(t, p.WriteData(1, true, message(nil)))
 	require.Equal(t, "12", p.status(1))
@@ -185,7 +185,7 @@ func oversized(t *testing.T, m *rig.Mesh) {
 		_, err := call(t.Context(), m.Conn, method, body)
 		require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 	}
-	_, err := call(t.Context(), m.Reach(rig.Memory, identity.Orchestrator, ""), "/troupe.v1.MemoryService/BeginTurn", make([]byte, 16<<20+1))
+	_, err := call(t.Context(), m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), "/troupe.v1.MemoryService/BeginTurn", make([]byte, 16<<20+1))
 	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 // rogue is a worker without our code, which does with a step what it wants.
@@ -47,13 +48,13 @@ func (r *rogue) takes(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Worker(agent))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.Creds(m.Identity(identity.ID{Role: identity.Worker, Name: agent}).Server()))
+	server := grpc.NewServer(grpc.Creds(m.Credentials.Identity(identity.ID{Role: identity.Worker, Name: agent}).Server()))
 	troupev1.RegisterAgentServiceServer(server, r)
 	troupev1.RegisterLifecycleServiceServer(server, r)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
-	etcd := m.EtcdAs("worker/" + agent)
+	etcd := m.Stores.Etcd.As("worker/" + agent)
 	granted, err := etcd.Grant(t.Context(), 600)
 	require.NoError(t, err)
 	_, err = etcd.Put(t.Context(), "/troupe/v1/reg/"+agent+"/rogue",
@@ -143,7 +144,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 		require.NoError(t, err)
 	})
 	t.Run("usage below zero", func(t *testing.T) {
-		memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory, identity.ID{Role: identity.Memory}))
+		memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory))
 		refused := make(chan error, 1)
 		rogue.do = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			r := &troupev1.StepResult{Step: 1, Agent: "research", Text: "hi", Usage: &troupev1.Usage{InputTokens: -1 << 40}}
@@ -165,8 +166,8 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 		require.GreaterOrEqual(t, got.GetUsage().GetInputTokens(), int64(0))
 	})
 	t.Run("200 turns below one", func(t *testing.T) {
-		gate := rig.NewGate(t)
-		m.Host(rig.Slow(gate, 1))
+		gate := gate.New(t)
+		m.Host(rig.SlowWorker(gate, 1))
 		alone(t, m, "slow")
 		var begun, full atomic.Int64
 		rogue.do = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {

@@ -25,7 +25,7 @@ import (
 func BenchmarkGuarded(b *testing.B) {
 	meshes := [2]*rig.Mesh{
 		rig.InProcess(b, rig.Config{Plain: true, Rates: unlimited(b)}),
-		rig.InProcess(b, rig.Config{Keys: time.Hour, AuditLogs: b.TempDir()}),
+		rig.InProcess(b, rig.Config{CertificateLife: time.Hour, AuditLogs: b.TempDir()}),
 	}
 	for _, turn := range []struct{ name, target, text string }{
 		{"one-step", "clarification", "Tell me about it"},

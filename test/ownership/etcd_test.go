@@ -48,7 +48,7 @@ func in(as ownership.Actor, key string, may func(testing.TB, *clientv3.Client, s
 	return trial{
 		try: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			require.False(t, may(t, m.EtcdAs(ids[as].User()), key), "%s: %s", as, key)
+			require.False(t, may(t, m.Stores.Etcd.As(ids[as].User()), key), "%s: %s", as, key)
 			return failure.New(failure.PolicySecurity, "test", "etcd does not let it")
 		},
 		without: func(t *testing.T, m *mesh) error {

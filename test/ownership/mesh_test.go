@@ -50,9 +50,9 @@ const session = "ownership"
 func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	t.Helper()
 	m := &mesh{Mesh: rig.InProcess(t, cfg), turns: map[ownership.Actor]turncred.Turn{}}
-	options, err := redis.ParseURL(m.RedisURL(redistest.Admin))
+	options, err := redis.ParseURL(m.Stores.RedisURL(redistest.Admin))
 	require.NoError(t, err)
-	m.redis, m.etcd = redis.NewClient(options), m.EtcdAs("root")
+	m.redis, m.etcd = redis.NewClient(options), m.Stores.Etcd.As("root")
 	t.Cleanup(func() { require.NoError(t, m.redis.Close()) })
 	m.Host(rig.Worker(scribe), rig.Program{Instance: "scribe-1", Make: func() (_ *agent.Agent, err error) {
 		m.scribe, err = newAgent(scribe, nil)
@@ -97,11 +97,7 @@ var ids = map[ownership.Actor]identity.ID{
 
 // at is a connection of an actor to a part.
 func (m *mesh) at(as ownership.Actor, p rig.Part) *grpc.ClientConn {
-	to := ids[ownership.Memory]
-	if p != rig.Memory {
-		to = ids[ownership.Owner]
-	}
-	return m.DialAs(ids[as], p, to)
+	return m.DialAs(ids[as], p)
 }
 
 func (m *mesh) memory(as ownership.Actor) troupev1.MemoryServiceClient {

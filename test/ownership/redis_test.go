@@ -81,7 +81,7 @@ func runs(as ownership.Actor, pattern string, on commands) trial {
 		try: func(t *testing.T, m *mesh) error {
 			t.Helper()
 			key := m.key(t, pattern)
-			for _, url := range users(m.RedisAddr(), as) {
+			for _, url := range users(m.Stores.Redis.Addr, as) {
 				for _, command := range on(key) {
 					require.False(t, redistest.May(t, url, command...), "%s: %v", url, command)
 				}

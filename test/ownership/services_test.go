@@ -59,7 +59,7 @@ func (m *mesh) showing(t *testing.T, whose ownership.Actor) context.Context {
 
 func (m *mesh) credited(t *testing.T, turn turncred.Turn) context.Context {
 	t.Helper()
-	credential, err := turncred.New(m.Identity(ids[ownership.Orchestrator])).Issue(turn, time.Time{})
+	credential, err := turncred.New(m.Credentials.Identity(ids[ownership.Orchestrator])).Issue(turn, time.Time{})
 	require.NoError(t, err)
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
-// Binaries runs the three services as the binaries that are shipped, each a process.
+// Binaries runs each service as a process of the binary that is shipped.
 func Binaries(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
 	dir, err := build()
@@ -27,7 +27,7 @@ func Binaries(t testing.TB, cfg Config) *Mesh {
 	return start(t, cfg, func(m *Mesh, p Part) service { return launchProcess(m, dir, p) })
 }
 
-// build builds the binaries and those of Programs once for all tests of a process.
+// build builds the binaries of the services and of Programs, once for all tests of a process.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "troupe-bin")
 	if err != nil {
@@ -37,58 +37,57 @@ var build = sync.OnceValues(func() (string, error) {
 	return dir, gobuild.Build(root(), dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 })
 
-var built string
+var built string // folder of the binaries
 
-// Clean removes the binaries; a TestMain calls it at the end.
+// Clean removes the binaries. A TestMain calls it at the end.
 func Clean() {
 	if built != "" {
 		_ = os.RemoveAll(built)
 	}
 }
 
-type child struct {
-	cmd   *exec.Cmd
-	log   string // file
-	ended chan struct{}
-	err   error // valid once ended is closed
+// process is a service in a process of its own.
+type process struct {
+	cmd    *exec.Cmd
+	output string // file
+	ended  chan struct{}
+	err    error // valid once ended is closed
 }
 
 func launchProcess(m *Mesh, dir string, p Part) service {
 	m.t.Helper()
 	program, _, _ := strings.Cut(string(p), " ")
-	if brought, ok := m.programs[p]; ok {
-		program = path.Base(brought.Package)
+	if added, ok := m.programs[p]; ok {
+		program = path.Base(added.Package)
 	}
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
-	m.logs = append(m.logs, output.Name())
-	c := &child{cmd: exec.Command(filepath.Join(dir, program)), log: output.Name(), ended: make(chan struct{})}
-	c.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=crash"), m.environment(p)...) // a crash tells all it can
+	m.outputs = append(m.outputs, output.Name())
+	c := &process{cmd: exec.Command(filepath.Join(dir, program)), output: output.Name(), ended: make(chan struct{})}
+	c.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=crash"), environment(m, p)...) // a crash prints all that it can
 	c.cmd.Stdout, c.cmd.Stderr = output, output
 	require.NoError(m.t, c.cmd.Start())
 	go func() { c.err = c.cmd.Wait(); close(c.ended) }()
 	m.t.Cleanup(func() {
 		_ = output.Close()
 		if m.t.Failed() {
-			said, _ := os.ReadFile(output.Name())
-			m.t.Logf("%s said:\n%s", p, said)
+			text, _ := os.ReadFile(output.Name())
+			m.t.Logf("output of %s:\n%s", p, text)
 		}
 	})
 	return c
 }
 
-// environment configures a part the way a cluster does.
-func (m *Mesh) environment(p Part) []string {
-	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
+// environment configures a part by its environment, as a cluster does.
+func environment(m *Mesh, p Part) []string {
 	env := []string{
-		"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p),
+		"TROUPE_GRPC_ADDR=" + m.Address(p), "TROUPE_HTTP_ADDR=" + m.address(p, "http"),
 		"TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir(),
 	}
-	if m.keys != nil {
-		self := m.identityOf(p)
+	if self := m.Credentials.Process(string(p)); self.Cert != "" {
 		env = append(env, "TROUPE_TLS_CERT="+self.Cert, "TROUPE_TLS_KEY="+self.Key, "TROUPE_TLS_CA="+self.CA)
-	} else if m.devCA != "" {
-		env = append(env, "TROUPE_TLS_DEV_CA="+m.devCA)
+	} else if self.DevCA != "" {
+		env = append(env, "TROUPE_TLS_DEV_CA="+self.DevCA)
 	}
 	if m.cfg.Collector != "" {
 		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.Collector)
@@ -96,40 +95,44 @@ func (m *Mesh) environment(p Part) []string {
 	if m.cfg.AuditLogs != "" {
 		env = append(env, "TROUPE_AUDIT_LOG="+m.AuditLog(p))
 	}
-	stores := []string{"TROUPE_ETCD=" + strings.Join(m.etcd.Endpoints(), ","), "TROUPE_MEMORY=" + m.grpcAddr(Memory), "TROUPE_DRAIN=" + drain.String()}
-	if brought, ok := m.programs[p]; ok {
-		env = append(append(env, stores...), "TROUPE_INSTANCE_ID="+brought.Instance, "TROUPE_DRAIN="+brought.Drain.String())
-		return append(env, brought.Env...)
-	}
-	switch program {
-	case "memory":
-		if m.cfg.Shutting {
-			env = append(env, "TROUPE_ETCD="+strings.Join(m.etcd.Endpoints(), ","))
+	etcd := "TROUPE_ETCD=" + strings.Join(m.Stores.Etcd.Endpoints(), ",")
+	switch p {
+	case Memory:
+		if m.cfg.WatchDesired {
+			env = append(env, etcd)
 		}
-		return append(env, "TROUPE_REDIS="+m.RedisURL("memory"))
-	case "orchestrator":
-		edge, clients := m.edge()
-		if m.keys != nil {
-			env = append(env, "TROUPE_CLIENT_TLS_CERT="+edge.Cert, "TROUPE_CLIENT_TLS_KEY="+edge.Key)
-		}
-		if m.tokens != "" {
-			env = append(env, "TROUPE_CLIENT_TOKENS="+clients.Tokens)
-		}
-		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.RedisURL("orchestrator"),
-			"TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true",
-			"TROUPE_DRAIN="+m.cfg.Drain.String())
+		return append(env, "TROUPE_REDIS="+m.Stores.RedisURL("memory"))
+	case Orchestrator:
+		return append(append(env, etcd, "TROUPE_MEMORY="+m.Address(Memory)), orchestratorEnvironment(m)...)
 	default:
-		return append(append(env, stores...), "TROUPE_AGENT="+agent, "TROUPE_DOCS="+docs())
+		return append(append(env, etcd, "TROUPE_MEMORY="+m.Address(Memory)), workerEnvironment(m, p)...)
 	}
 }
 
-// AuditLog is the file of a part, of binaries that keep one.
-func (m *Mesh) AuditLog(p Part) string {
-	return filepath.Join(m.cfg.AuditLogs, strings.ReplaceAll(string(p), " ", "-")+".jsonl")
+func orchestratorEnvironment(m *Mesh) []string {
+	env := []string{
+		"TROUPE_AGENTS=" + m.cfg.workflows(), "TROUPE_REDIS=" + m.Stores.RedisURL("orchestrator"), "TROUPE_REFLECTION=true",
+		"TROUPE_ROUTE_WAIT=" + m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS=" + strconv.Itoa(m.cfg.MaxTurns), "TROUPE_DRAIN=" + m.cfg.Drain.String(),
+	}
+	edge, tokens := m.Credentials.Client()
+	if edge.Cert != "" {
+		env = append(env, "TROUPE_CLIENT_TLS_CERT="+edge.Cert, "TROUPE_CLIENT_TLS_KEY="+edge.Key)
+	}
+	if tokens.Tokens != "" {
+		env = append(env, "TROUPE_CLIENT_TOKENS="+tokens.Tokens)
+	}
+	return env
 }
 
-// stop sends SIGTERM; the exit code must be 0.
-func (c *child) stop() error {
+func workerEnvironment(m *Mesh, p Part) []string {
+	if added, ok := m.programs[p]; ok {
+		return append([]string{"TROUPE_INSTANCE_ID=" + added.Instance, "TROUPE_DRAIN=" + added.Drain.String()}, added.Env...)
+	}
+	return []string{"TROUPE_AGENT=" + m.programs.agent(p), "TROUPE_DOCS=" + docs(), "TROUPE_DRAIN=" + defaultDrain.String()}
+}
+
+// stop sends SIGTERM. The exit code must be 0.
+func (c *process) stop() error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -140,13 +143,13 @@ func (c *child) stop() error {
 		return c.err
 	case <-timer.C:
 		c.kill()
-		return errors.New("still there " + patience.String() + " after SIGTERM")
+		return errors.New("the process still ran " + patience.String() + " after SIGTERM")
 	}
 }
 
-func (c *child) wait() error { <-c.ended; return c.err }
+func (c *process) wait() error { <-c.ended; return c.err }
 
-func (c *child) kill() {
+func (c *process) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.ended
 }

@@ -18,16 +18,14 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// drain is how long parts may take to end what they do.
-const drain = 10 * time.Second
-
-// InProcess runs the services as goroutines of the test, with the race detector's eye on
-// them. A kill is a stop there.
+// InProcess runs the services as goroutines of the test, so that the race detector sees them. A kill is a
+// stop.
 func InProcess(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
 	return start(t, cfg, launchGoroutine)
 }
 
+// goroutine is a service in process.
 type goroutine struct {
 	cancel context.CancelFunc
 	ended  chan error
@@ -39,69 +37,68 @@ func (g *goroutine) wait() error { defer g.cancel(); return <-g.ended }
 
 func launchGoroutine(m *Mesh, p Part) service {
 	m.t.Helper()
-	t := m.telemetry(p)
-	made, err := m.make(t, p)
+	tel := telemetry.For(zap.New(m.core)) // for Residue
+	if m.cfg.AuditLogs != "" {
+		var err error
+		tel.Audit, err = audit.New(audit.Config{Path: m.AuditLog(p), Name: string(p), Log: tel.Log, Meter: tel.Metrics.Meter("troupe/audit")})
+		require.NoError(m.t, err)
+	}
+	app, err := newApp(m, tel, p)
 	require.NoError(m.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))
 	g := &goroutine{cancel, make(chan error, 1)}
 	go func() {
-		err := made.Run(ctx, func() {})
-		g.ended <- errors.Join(err, t.Audit.Close())
+		err := app.Run(ctx, func() {})
+		g.ended <- errors.Join(err, tel.Audit.Close())
 	}()
 	return g
 }
 
-// telemetry of a part keeps its lines for Residue, and its audit log where there is one.
-func (m *Mesh) telemetry(p Part) *telemetry.Telemetry {
-	m.t.Helper()
-	t := telemetry.For(zap.New(m.told))
-	if m.cfg.AuditLogs != "" {
-		var err error
-		t.Audit, err = audit.New(audit.Config{Path: m.AuditLog(p), Name: string(p), Log: t.Log, Meter: t.Metrics.Meter("troupe/audit")})
-		require.NoError(m.t, err)
-	}
-	return t
-}
-
-type runnable interface {
+// app is a service that can run in process.
+type app interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-func (m *Mesh) make(t *telemetry.Telemetry, p Part) (runnable, error) {
+func newApp(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
 	switch p {
 	case Memory:
-		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.RedisURL("memory"), Grace: drain, Identity: m.identityOf(p)})
+		return memory.New(tel, memory.Config{
+			GRPCAddr: m.Address(p), HTTPAddr: m.address(p, "http"), Redis: m.Stores.RedisURL("memory"), Grace: defaultDrain,
+			Identity: m.Credentials.Process(string(p)),
+		})
 	case Orchestrator:
-		edge, clients := m.edge()
-		return orchestrator.New(t, orchestrator.Config{
-			HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Timeout: time.Minute, Drain: m.cfg.Drain, Identity: m.identityOf(p),
+		edge, tokens := m.Credentials.Client()
+		return orchestrator.New(tel, orchestrator.Config{
+			HTTPAddr: m.address(p, "http"), Agents: m.cfg.workflows(), Timeout: time.Minute, Drain: m.cfg.Drain,
+			Identity: m.Credentials.Process(string(p)),
 			Port: orchestrator.PortConfig{
-				GRPCAddr: m.grpcAddr(p), Reflection: true, Rates: m.cfg.Rates, PeerConnections: rpc.MaxPeerConnections,
-				ClientTLS: edge, Clients: clients,
+				GRPCAddr: m.Address(p), Reflection: true, Rates: m.cfg.Rates, PeerConnections: rpc.MaxPeerConnections,
+				ClientTLS: edge, Clients: tokens,
 			},
-			Stores:    orchestrator.StoresConfig{Memory: m.grpcAddr(Memory), Redis: m.RedisURL("orchestrator"), TraceRetention: time.Hour},
-			Discovery: orchestrator.DiscoveryConfig{Etcd: m.etcd.Endpoints(), RouteWait: m.cfg.RouteWait},
+			Stores: orchestrator.StoresConfig{
+				Memory: m.Address(Memory), Redis: m.Stores.RedisURL("orchestrator"), TraceRetention: time.Hour,
+			},
+			Discovery: orchestrator.DiscoveryConfig{Etcd: m.Stores.Etcd.Endpoints(), RouteWait: m.cfg.RouteWait},
 			Admission: orchestrator.AdmissionConfig{MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second},
 		}, nil)
-	default: // a worker
+	default:
+		return newWorker(m, tel, p)
 	}
-	if program, ok := m.programs[p]; ok {
-		made, err := program.Make()
-		if err != nil {
-			return nil, err
-		}
-		return worker.New(t, worker.Config{
-			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory),
-			InstanceID: program.Instance, Drain: program.Drain, Identity: m.identityOf(p),
-		}, made)
+}
+
+func newWorker(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
+	cfg := worker.Config{
+		GRPCAddr: m.Address(p), HTTPAddr: m.address(p, "http"), Etcd: m.Stores.Etcd.Endpoints(), Memory: m.Address(Memory),
+		Drain: defaultDrain, Identity: m.Credentials.Process(string(p)),
 	}
-	for _, agent := range Agents {
-		if p == Worker(agent) || p == Second(agent) {
-			return workers.New(m.t.Context(), t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
-				GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory), Drain: drain,
-				Identity: m.identityOf(p),
-			}}, nil)
-		}
+	program, added := m.programs[p]
+	if !added {
+		return workers.New(m.t.Context(), tel, workers.Config{Agents: agentsDir(), Agent: m.programs.agent(p), Docs: docs(), Worker: cfg}, nil)
 	}
-	return nil, errors.New("no such part: " + string(p))
+	a, err := program.Make()
+	if err != nil {
+		return nil, err
+	}
+	cfg.InstanceID, cfg.Drain = program.Instance, program.Drain
+	return worker.New(tel, cfg, a)
 }

@@ -142,7 +142,7 @@ func aCancelledTaskIsCanceled(t *testing.T, s *a2aStage) {
 		if slices.ContainsFunc(got.items, func(i bridge.Item) bool { return i.Kind == "tool-start" }) && !slices.Contains(got.states, a2a.TaskStateCanceled) {
 			_, err := s.client.SendMessage(t.Context(), to(got.TaskInfo, a2a.NewTextPart("hurry")))
 			require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "it is at work")
-			s.gate.Await(t, key)
+			s.gate.AwaitCall(t, key)
 			task, err := s.client.CancelTask(t.Context(), &a2a.CancelTaskRequest{ID: got.TaskID})
 			require.NoError(t, err)
 			require.Equal(t, a2a.TaskStateCanceled, task.Status.State)
@@ -175,13 +175,13 @@ func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
 			break
 		}
 	}
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	after := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {number(got.sequences)}})
 	resumed := *got
 	resumed.last = false
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
-		if resumed.take(t, told); resumed.kinds()["tool-start"] == 1 && s.gate.Shown(key) != nil {
+		if resumed.take(t, told); resumed.kinds()["tool-start"] == 1 && s.gate.Callers(key) != nil {
 			break // and once more
 		}
 	}

@@ -34,7 +34,7 @@ var onTheWire = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}
 func TestA2A_InProcess(t *testing.T) {
 	t.Parallel()
 	s := &a2aStage{stage: newStage(t, rig.InProcess(t, rig.Config{}))}
-	s.Host(rig.Clerk(s.gate, clerk.Name, 1))
+	s.Host(rig.ClerkWorker(s.gate, clerk.Name, 1))
 	s.Await("the clerk is ready", func() bool { return len(idle(t, s.Mesh, clerk.Name)) == 1 })
 	server := httptest.NewUnstartedServer(nil)
 	s.url = "http://" + server.Listener.Addr().String()

@@ -40,7 +40,7 @@ func credentialsAreOfTheirTurnOnly(t *testing.T, s *stage) {
 		req.SessionId, req.Auth = session, turn.auth
 		s.gate.Open(key)
 		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, s.Mesh, req)).GetOutcome())
-		require.Equal(t, []string{"model" + turn.shown, "tool" + turn.shown}, s.gate.Shown(key))
+		require.Equal(t, []string{"model" + turn.shown, "tool" + turn.shown}, s.gate.Callers(key))
 	}
 }
 
@@ -57,13 +57,13 @@ func sessionsNeverSeeEachOthersCredentials(t *testing.T, s *stage) {
 		waits[n] = s.begin(t, req)
 	}
 	for _, key := range keys {
-		s.gate.Await(t, key)
+		s.gate.AwaitCall(t, key)
 	}
 	for n, key := range keys { // all are in the middle of their steps now
 		s.gate.Open(key)
 		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(waits[n]()).GetOutcome())
 		show := fmt.Sprintf(" actor-%d token-%d", n, n)
-		require.Equal(t, []string{"model" + show, "tool" + show}, s.gate.Shown(key))
+		require.Equal(t, []string{"model" + show, "tool" + show}, s.gate.Callers(key))
 	}
 }
 
@@ -73,13 +73,13 @@ func sessionsNeverSeeEachOthersCredentials(t *testing.T, s *stage) {
 func aStepThatIsDispatchedAgainHasItsCredentials(t *testing.T, s *stage) {
 	req, key := acting("hold", "alice", "token-1")
 	wait := s.begin(t, req)
-	first := s.gate.Await(t, key)
+	first := s.gate.AwaitCall(t, key)
 	s.Kill(rig.Part(first))
-	require.NotEqual(t, first, s.gate.Await(t, key))
+	require.NotEqual(t, first, s.gate.AwaitCall(t, key))
 	s.gate.Open(key)
 	events := wait()
 	require.Len(t, resets(events), 1)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
-	require.Equal(t, []string{"model alice token-1", "tool alice token-1", "tool alice token-1"}, s.gate.Shown(key))
+	require.Equal(t, []string{"model alice token-1", "tool alice token-1", "tool alice token-1"}, s.gate.Callers(key))
 	s.Start(rig.Part(first))
 }

@@ -29,7 +29,7 @@ func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
 			req := text(question)
 			req.Target = c.target
 			var events []*troupev1.Event
-			seen := monitor(t, m.RedisAddr(), func() { events = ask(t, m, req) })
+			seen := monitor(t, m.Stores.Redis.Addr, func() { events = ask(t, m, req) })
 
 			var session, trace int
 			for _, command := range seen {

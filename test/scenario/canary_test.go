@@ -53,15 +53,15 @@ func TestCanary_Binaries(t *testing.T) {
 
 	lost, key := slow("hold")
 	wait := s.begin(t, in(lost))
-	first := s.gate.Await(t, key)
+	first := s.gate.AwaitCall(t, key)
 	s.Kill(rig.Part(first))
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	s.gate.Open(key)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, finish(lost, wait()).GetOutcome())
-	require.Contains(t, s.gate.Shown(key), "tool "+canary+"-actor "+canary+"-token", "the tool did have it")
+	require.Contains(t, s.gate.Callers(key), "tool "+canary+"-actor "+canary+"-token", "the tool did have it")
 	s.Start(rig.Part(first))
 
-	turns := s.gate.Turns(key)
+	turns := s.gate.TurnCredentials(key)
 	require.NotEmpty(t, turns, "a tool finds the credential of its turn, too")
 	for _, credential := range turns {
 		require.Regexp(t, "^"+signed+"$", credential)
@@ -74,11 +74,11 @@ func TestCanary_Binaries(t *testing.T) {
 	panicked, key := slow("panic")
 	why := finish(panicked, ask(t, s.Mesh, in(panicked))).GetFailure()
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, why.GetMode(), "%v", why)
-	require.Contains(t, s.gate.Shown(key), "tool "+canary+"-actor "+canary+"-token", "who panicked did have it")
+	require.Contains(t, s.gate.Callers(key), "tool "+canary+"-actor "+canary+"-token", "who panicked did have it")
 
 	cancelled, key := slow("hold")
 	wait = s.begin(t, in(cancelled))
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	urgent := in(text(question))
 	urgent.SessionId, urgent.OnBusy = cancelled.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
 	finish(urgent, ask(t, s.Mesh, urgent))
@@ -109,9 +109,9 @@ func TestCanary_Binaries(t *testing.T) {
 	// leave a core.
 	held, door := slow("hold")
 	wait = s.begin(t, in(held))
-	first = s.gate.Await(t, door)
+	first = s.gate.AwaitCall(t, door)
 	require.False(t, s.Crash(rig.Part(first)), "a core of the worker that has the credential")
-	s.gate.Await(t, door)
+	s.gate.AwaitCall(t, door)
 	s.gate.Open(door)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())
 	s.Start(rig.Part(first))
@@ -142,7 +142,7 @@ func TestCanary_Binaries(t *testing.T) {
 		}
 	}
 	require.Empty(t, with(left, canary))
-	require.Empty(t, with(left, s.Token()), "the token of a client")
+	require.Empty(t, with(left, s.Credentials.Token()), "the token of a client")
 	for place, content := range left {
 		require.NotRegexp(t, signed, content, "the credential of a turn in %s", place)
 	}

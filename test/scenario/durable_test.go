@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 // What a turn outlives, and what becomes of the next one of its session meanwhile
@@ -23,7 +24,7 @@ import (
 // stage is a mesh with workers that stop in the middle of their steps until they are let go.
 type stage struct {
 	*rig.Mesh
-	gate *rig.Gate
+	gate *gate.Gate
 }
 
 const troupers = 3 // workers of the slow agent
@@ -60,9 +61,9 @@ func TestDurable_Binaries(t *testing.T) {
 
 func newStage(t *testing.T, m *rig.Mesh) *stage {
 	t.Helper()
-	s := &stage{m, rig.NewGate(t)}
+	s := &stage{m, gate.New(t)}
 	for n := range troupers {
-		s.Host(rig.Slow(s.gate, n+1))
+		s.Host(rig.SlowWorker(s.gate, n+1))
 	}
 	s.awaitAll(t)
 	return s
@@ -149,14 +150,14 @@ func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
 func aStepThatLosesItsWorkerGoesOnElsewhere(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)
-	first := s.gate.Await(t, key)
+	first := s.gate.AwaitCall(t, key)
 	s.Kill(rig.Part(first))
-	second := s.gate.Await(t, key)
+	second := s.gate.AwaitCall(t, key)
 	require.NotEqual(t, first, second)
 	s.gate.Open(key)
 	events := wait()
 	s.answered(t, req, events)
-	require.Equal(t, 1, s.gate.Asked(key), "what the model said before is in the journal")
+	require.Equal(t, 1, s.gate.ModelCalls(key), "what the model said before is in the journal")
 	lost := resets(events)
 	require.Len(t, lost, 1)
 	require.Equal(t, first, lost[0].GetInstanceId())
@@ -179,7 +180,7 @@ func killInAStep(t *testing.T, s *stage, p rig.Part) {
 	t.Helper()
 	req, key := slow("hold")
 	wait := s.begin(t, req)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	s.Kill(p)
 	s.gate.Open(key)
 	s.Await("the orchestrator is not ready", func() bool { return !s.Ready(rig.Orchestrator) })
@@ -194,7 +195,7 @@ func aStepThatIsLostThreeTimesFailsTheTurn(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)
 	for range troupers {
-		s.Kill(rig.Part(s.gate.Await(t, key)))
+		s.Kill(rig.Part(s.gate.AwaitCall(t, key)))
 	}
 	events := wait()
 	failed := result(events).GetFailure()
@@ -205,7 +206,7 @@ func aStepThatIsLostThreeTimesFailsTheTurn(t *testing.T, s *stage) {
 	}
 	require.Len(t, resets(events), 2)
 	for n := range troupers {
-		part, _ := rig.Slow(s.gate, n+1)
+		part, _ := rig.SlowWorker(s.gate, n+1)
 		s.Start(part)
 	}
 }
@@ -213,7 +214,7 @@ func aStepThatIsLostThreeTimesFailsTheTurn(t *testing.T, s *stage) {
 func requestsThatWaitComeOneAfterTheOther(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	next := func(onBusy troupev1.OnBusy) *troupev1.OrchestrateRequest {
 		more := text(question)
 		more.SessionId, more.OnBusy = req.GetSessionId(), onBusy
@@ -240,7 +241,7 @@ func requestsThatWaitComeOneAfterTheOther(t *testing.T, s *stage) {
 func anInterruptCancelsTheTurnBeforeIt(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	urgent := text(question)
 	urgent.SessionId, urgent.OnBusy = req.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
 	events := ask(t, s.Mesh, urgent)
@@ -258,7 +259,7 @@ func aSlowClientResumes(t *testing.T, s *stage) {
 	req, key := slow("tell")
 	raw, err := s.Orchestrate(t.Context(), req)
 	require.NoError(t, err)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	var events []*troupev1.Event
 	for e, err := range s.Turn(t.Context(), req) {
 		require.NoError(t, err)
@@ -295,10 +296,10 @@ func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, 
 func aFrozenWorkerIsGivenUp(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)
-	first := s.gate.Await(t, key)
+	first := s.gate.AwaitCall(t, key)
 	thaw := s.Freeze(rig.Part(first))
 	defer thaw()
-	second := s.gate.Await(t, key)
+	second := s.gate.AwaitCall(t, key)
 	require.NotEqual(t, first, second)
 	s.gate.Open(key)
 	events := wait()

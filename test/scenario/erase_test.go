@@ -44,7 +44,7 @@ func TestErasure_InProcess(t *testing.T) {
 		held, key := slow("hold")
 		held.Input = &troupev1.OrchestrateRequest_Text{Text: held.GetText() + word} // an argument of the tool
 		wait := s.begin(t, marked(held, session))
-		s.gate.Await(t, key+word)
+		s.gate.AwaitCall(t, key+word)
 		open, err := s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
 		require.NoError(t, err)
 		_, err = s.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: open.GetSession().GetLastTraceId(), Reason: word})
@@ -53,11 +53,11 @@ func TestErasure_InProcess(t *testing.T) {
 		again, key := slow("hold")
 		again.Input = &troupev1.OrchestrateRequest_Text{Text: again.GetText() + word}
 		wait = s.begin(t, marked(again, session))
-		s.gate.Await(t, key+word)
+		s.gate.AwaitCall(t, key+word)
 		return wait
 	}
 	running := converse(one)
-	require.Greater(t, len(s.Keys(word)), 8)
+	require.Greater(t, len(s.Stores.KeysWith(word)), 8)
 	began := time.Now()
 	deleted, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
 	require.NoError(t, err)
@@ -71,11 +71,11 @@ func TestErasure_InProcess(t *testing.T) {
 	require.EqualValues(t, 4, counts["traces"])
 	require.Positive(t, counts["messages"])
 	require.Positive(t, counts["events"])
-	s.Await("nothing of the session is left", func() bool { return len(s.Keys(word)) == 0 })
+	s.Await("nothing of the session is left", func() bool { return len(s.Stores.KeysWith(word)) == 0 })
 	again, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
 	require.NoError(t, err)
 	require.Equal(t, deleted.GetReceipt().GetBegan().AsTime(), again.GetReceipt().GetBegan().AsTime())
-	where := s.Keys(one)
+	where := s.Stores.KeysWith(one)
 	slices.Sort(where)
 	require.Equal(t, []string{"m:{default/" + one + "}:meta", "o:{default/" + one + "}:erased"}, slices.DeleteFunc(where, func(key string) bool {
 		return strings.HasPrefix(key, "o:{default/") && strings.HasSuffix(key, "}:rec")
@@ -86,10 +86,10 @@ func TestErasure_InProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, erased.GetReceipt().GetRemoved())
 	running()
-	require.Empty(t, s.Keys(word))
+	require.Empty(t, s.Stores.KeysWith(word))
 	_, err = s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: two})
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(grpcfailure.FromStatus("scenario", err)))
-	s.RewriteRedis(t.Context())
+	s.Stores.RewriteRedis(t.Context())
 	s.Await("no file holds the word", func() bool { return len(with(butFailures(s.Residue()), word)) == 0 })
 	left := s.Residue()
 	for what, place := range map[string]string{other.GetSessionId(): "redis /", "slow-1": "etcd /", one: "log"} { // others keep theirs

@@ -46,7 +46,7 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	req, key := acting("hold", "alice", "token-1")
 	req.Target = team.Name
 	wait := s.begin(t, req)
-	s.gate.Await(t, key) // the slow agent works
+	s.gate.AwaitCall(t, key) // the slow agent works
 	lost := ""
 	s.Await("a team works", func() bool {
 		for _, in := range instances(t, s.Mesh, team.Name) {
@@ -73,8 +73,8 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	require.Len(t, resets(events), 1)
 	require.Equal(t, lost, resets(events)[0].GetInstanceId())
 
-	require.Equal(t, []string{"model alice token-1", "tool alice token-1"}, s.gate.Shown(key), "the slow agent worked once, in the name of the turn")
-	require.Equal(t, 1, s.gate.Asked("opener-"+key), "what it said is in the journal")
+	require.Equal(t, []string{"model alice token-1", "tool alice token-1"}, s.gate.Callers(key), "the slow agent worked once, in the name of the turn")
+	require.Equal(t, 1, s.gate.ModelCalls("opener-"+key), "what it said is in the journal")
 	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 200})
 	require.NoError(t, err)
 	turns, used := map[string]int{}, map[string]*troupev1.BudgetUse{}

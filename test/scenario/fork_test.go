@@ -9,26 +9,27 @@ import (
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 // Steps that run at once, and those who are lost in the middle of a round.
 
 func TestFork_InProcess(t *testing.T) {
 	t.Parallel()
-	runForks(t, rig.InProcess(t, rig.Config{Office: true, Drain: time.Second})) // a kill is a stop here, and the turn waits for what comes after
+	runForks(t, rig.InProcess(t, rig.Config{TestWorkflows: true, Drain: time.Second})) // a kill is a stop here, and the turn waits for what comes after
 }
 
 func TestFork_Binaries(t *testing.T) {
 	t.Parallel()
-	runForks(t, rig.Binaries(t, rig.Config{Office: true}))
+	runForks(t, rig.Binaries(t, rig.Config{TestWorkflows: true}))
 }
 
 const waiters = 2
 
 func runForks(t *testing.T, m *rig.Mesh) {
-	s := &stage{m, rig.NewGate(t)}
+	s := &stage{m, gate.New(t)}
 	for n := range waiters {
-		s.Host(rig.Slow(s.gate, n+1))
+		s.Host(rig.SlowWorker(s.gate, n+1))
 	}
 	for name, lose := range map[string]func(*testing.T, string){
 		"ABranchThatLosesItsWorker": func(t *testing.T, instance string) {
@@ -58,10 +59,10 @@ func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance 
 	req := text("hold " + key)
 	req.Target = "trio"
 	wait := s.begin(t, req)
-	instance := s.gate.Await(t, key)
+	instance := s.gate.AwaitCall(t, key)
 	s.awaitEnds(t, 2)
 	lose(t, instance)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	s.gate.Open(key)
 	events := wait()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
@@ -79,7 +80,7 @@ func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance 
 	require.Equal(t, map[int32]string{1: "research", 2: "slow", 3: "research", 4: "synthesis"}, finished)
 	require.Equal(t, map[int32]int{1: 1, 2: 2, 3: 1, 4: 1}, started)
 	require.Equal(t, []string{"research", "slow", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
-	require.Equal(t, 1, s.gate.Asked(key), "what the model of the lost branch had said is in its journal")
+	require.Equal(t, 1, s.gate.ModelCalls(key), "what the model of the lost branch had said is in its journal")
 	messages, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
 	require.Len(t, messages.GetMessages(), 2, "the question and the answer: branches add nothing")

@@ -22,7 +22,7 @@ const (
 func TestLease_Binaries(t *testing.T) {
 	t.Parallel()
 	m := rig.Binaries(t, rig.Config{RouteWait: 5 * time.Second})
-	second := rig.Second("research")
+	second := rig.SecondWorker("research")
 	m.Start(second)
 	m.Await("two instances", func() bool { return m.Ready(second) && len(ready(t, m)) == 2 })
 	for _, s := range []struct {
@@ -101,7 +101,7 @@ func aRevokedLeaseIsMadeAnew(t *testing.T, m *rig.Mesh) {
 	var took time.Duration
 	turns := underLoad(t, m, func() {
 		began := time.Now()
-		m.RevokeLease(victim.GetAgent(), victim.GetInstanceId())
+		m.Stores.RevokeLease(victim.GetAgent(), victim.GetInstanceId())
 		m.Await("it is registered anew", func() bool {
 			in := find(t, m, victim.GetInstanceId())
 			return in != nil && in.GetIncarnation() > victim.GetIncarnation()
@@ -163,7 +163,7 @@ func leases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 // Nothing that is given to a worker which was killed is lost: another takes it. Its
 // registration goes with its lease.
 func aKilledWorkerIsWorkedAround(t *testing.T, m *rig.Mesh) {
-	second := rig.Second("research")
+	second := rig.SecondWorker("research")
 	id := m.InstanceOf(second)
 	m.Kill(second)
 	killed := time.Now()
@@ -180,11 +180,11 @@ func aKilledWorkerIsWorkedAround(t *testing.T, m *rig.Mesh) {
 // A worker that stands still for longer than its lease registers anew, with a higher
 // incarnation, and takes steps again.
 func aWorkerThatWasFrozenComesBack(t *testing.T, m *rig.Mesh) {
-	second := rig.Second("research")
+	second := rig.SecondWorker("research")
 	before := find(t, m, m.InstanceOf(second))
 	thaw := m.Freeze(second)
 	defer thaw()
-	m.Await("its lease has run out", func() bool { return m.LeaseIsGone(before.GetAgent(), before.GetInstanceId()) })
+	m.Await("its lease has run out", func() bool { return !m.Stores.IsRegistered(before.GetAgent(), before.GetInstanceId()) })
 	thaw()
 	m.Await("it is registered anew", func() bool {
 		in := find(t, m, before.GetInstanceId())

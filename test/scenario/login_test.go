@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/test/rig"
 	"github.com/troupe-dev/troupe/test/rig/clerk"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 // Calls that lack a credential. They are part of runPending, but for the search for what was
@@ -67,7 +68,7 @@ func (s *stage) shows(t *testing.T, key string, credentials ...string) {
 	for _, c := range credentials {
 		want = append(want, "tool  "+c)
 	}
-	require.Equal(t, want, s.gate.Shown(key))
+	require.Equal(t, want, s.gate.Callers(key))
 }
 
 // The call says what it lacks and the session waits for it. The turn with the credential goes on
@@ -167,7 +168,7 @@ func aCredentialIsForOneSession(t *testing.T, s *stage) {
 func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
 	session, key, call := s.lacking(t)
 	wait := s.begin(t, given(t, session, call, "hunter2"))
-	lost := rig.Part(s.gate.Await(t, key))
+	lost := rig.Part(s.gate.AwaitCall(t, key))
 	require.Equal(t, keeper(call), lost)
 	s.Kill(lost)
 	events := wait()
@@ -187,11 +188,11 @@ func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
 func TestLoginCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := &stage{rig.Binaries(t, rig.Config{Office: true, LogLevel: "debug", Collector: spans.url}), rig.NewGate(t)}
+	s := &stage{rig.Binaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", Collector: spans.url}), gate.New(t)}
 	for n := range clerks {
-		s.Host(rig.Clerk(s.gate, clerk.Name, n+1))
+		s.Host(rig.ClerkWorker(s.gate, clerk.Name, n+1))
 	}
-	s.Host(rig.Clerk(s.gate, clerk.Hurried, 1))
+	s.Host(rig.ClerkWorker(s.gate, clerk.Hurried, 1))
 	s.awaitClerks(t)
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	told := &record{traces: map[string]string{}}
@@ -213,7 +214,7 @@ func TestLoginCanary_Binaries(t *testing.T) {
 	session, key2, call := s.lacking(t)
 	req, _ = bring(session, call)
 	wait := s.begin(t, req)
-	lost := rig.Part(s.gate.Await(t, key2))
+	lost := rig.Part(s.gate.AwaitCall(t, key2))
 	s.Kill(lost)
 	told.turn(t, s.Mesh, req, wait())
 	s.Start(lost)

@@ -118,7 +118,7 @@ func TestDrain_Binaries(t *testing.T) {
 
 // Of 200 turns in flight over two instances none fails when one of the two is drained.
 func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
-	m.Start(rig.Second("research"))
+	m.Start(rig.SecondWorker("research"))
 	m.Await("two instances", func() bool {
 		all := instances(t, m, "research")
 		return len(all) == 2 && all[0].GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && all[1].GetState() == all[0].GetState()
@@ -166,7 +166,7 @@ func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
 	waiting.Wait()
 	resumeAgent(t, m, "research")
 	<-some
-	second := m.InstanceOf(rig.Second("research"))
+	second := m.InstanceOf(rig.SecondWorker("research"))
 	began := time.Now()
 	resp, err := m.DrainInstance(t.Context(), &troupev1.DrainInstanceRequest{
 		InstanceId: second, Agent: "research", Reason: "an upgrade", Drain: durationpb.New(drainTime),
@@ -174,7 +174,7 @@ func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
 	require.NoError(t, err)
 	require.Empty(t, resp.GetErrors(), "no step was cancelled")
 	left := flood - done.Load()
-	m.AwaitEnd(rig.Second("research"), drainTime)
+	m.AwaitEnd(rig.SecondWorker("research"), drainTime)
 	require.Less(t, time.Since(began), drainTime)
 	finished.Wait()
 	require.Len(t, worked, 2, "both had worked")

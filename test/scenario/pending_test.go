@@ -15,6 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
 	"github.com/troupe-dev/troupe/test/rig/clerk"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 // Calls that wait for a person or for a client, in a workflow whose second step is a clerk's.
@@ -43,22 +44,22 @@ var pendings = []struct {
 
 func TestPending_InProcess(t *testing.T) {
 	t.Parallel()
-	runPending(t, rig.InProcess(t, rig.Config{Office: true}))
+	runPending(t, rig.InProcess(t, rig.Config{TestWorkflows: true}))
 }
 
 func TestPending_Binaries(t *testing.T) {
 	t.Parallel()
-	runPending(t, rig.Binaries(t, rig.Config{Office: true}))
+	runPending(t, rig.Binaries(t, rig.Config{TestWorkflows: true}))
 }
 
 const clerks = 2
 
 func runPending(t *testing.T, m *rig.Mesh) {
-	s := &stage{m, rig.NewGate(t)}
+	s := &stage{m, gate.New(t)}
 	for n := range clerks {
-		s.Host(rig.Clerk(s.gate, clerk.Name, n+1))
+		s.Host(rig.ClerkWorker(s.gate, clerk.Name, n+1))
 	}
-	s.Host(rig.Clerk(s.gate, clerk.Hurried, 1))
+	s.Host(rig.ClerkWorker(s.gate, clerk.Hurried, 1))
 	for _, p := range pendings {
 		s.awaitClerks(t)
 		if !t.Run(p.name, func(t *testing.T) { p.run(t, s) }) {
@@ -105,7 +106,7 @@ func (s *stage) did(t *testing.T, key string, sent int) {
 	for range sent {
 		want = append(want, "tool")
 	}
-	require.Equal(t, want, s.gate.Shown(key))
+	require.Equal(t, want, s.gate.Callers(key))
 }
 
 func (s *stage) told(t *testing.T, events []*troupev1.Event, says string) {
@@ -264,7 +265,7 @@ func anApprovalOutlivesEveryProcess(t *testing.T, s *stage) {
 	session, key, before := s.waiting(t, "", "send")
 	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}
 	for n := range clerks {
-		part, _ := rig.Clerk(s.gate, clerk.Name, n+1)
+		part, _ := rig.ClerkWorker(s.gate, clerk.Name, n+1)
 		parts = append(parts, part)
 	}
 	for _, p := range parts {
@@ -284,7 +285,7 @@ func anApprovalOutlivesEveryProcess(t *testing.T, s *stage) {
 func anApprovedToolThatIsLostIsNotRunAgain(t *testing.T, s *stage) {
 	session, key, before := s.waiting(t, "", "send")
 	wait := s.begin(t, answer(session, only(before), approved, ""))
-	lost := rig.Part(s.gate.Await(t, key))
+	lost := rig.Part(s.gate.AwaitCall(t, key))
 	s.Kill(lost)
 	events := wait()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))

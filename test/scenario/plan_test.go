@@ -17,7 +17,7 @@ import (
 // The model of a planner makes tasks with its tool; real agents do them, each of them its own, and
 // the trace tells how far the plan is.
 func TestPlan_InProcess(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{Office: true})
+	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
 	task := func(id, text string) conversation.ToolCall {
 		return conversation.ToolCall{ID: id, Name: agent.AddTask, Arguments: `{"agent": "research", "task": "` + text + `"}`}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -24,9 +25,9 @@ const shutWithin = 2 * time.Second
 // that are whole.
 func TestQuarantine_Binaries(t *testing.T) {
 	t.Parallel()
-	m := rig.Binaries(t, rig.Config{Shutting: true, AuditLogs: t.TempDir()})
+	m := rig.Binaries(t, rig.Config{WatchDesired: true, AuditLogs: t.TempDir()})
 	s := newStage(t, m)
-	memory := s.MemoryFor("slow")
+	memory := troupev1.NewMemoryServiceClient(s.DialAs(identity.ID{Role: identity.Worker, Name: "slow"}, rig.Memory))
 	refused := func() bool {
 		// It is of no turn, and changes nothing.
 		_, err := memory.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "slow"})
@@ -37,7 +38,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	for range atOnce {
 		req, key := slow("hold")
 		waits = append(waits, s.begin(t, req))
-		s.gate.Await(t, key)
+		s.gate.AwaitCall(t, key)
 	}
 
 	began := time.Now()
@@ -68,7 +69,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	shut()
 	s.Restart(rig.Orchestrator)
 	s.Restart(rig.Memory)
-	part, _ := rig.Slow(s.gate, 1)
+	part, _ := rig.SlowWorker(s.gate, 1)
 	s.Restart(part)
 	s.AwaitReady()
 	shut()
@@ -79,7 +80,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	s.awaitAll(t)
 	req, key := slow("hold")
 	wait := s.begin(t, req)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	s.gate.Open(key)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())
 

@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
 const (
@@ -29,43 +30,43 @@ const (
 // even one in the middle of a step, and at the end no part trusts the first CA.
 func TestRotation_Binaries(t *testing.T) {
 	t.Parallel()
-	s := &stage{rig.Binaries(t, rig.Config{Keys: firstLife}), rig.NewGate(t)}
-	worker, program := rig.Slow(s.gate, 1)
+	s := &stage{rig.Binaries(t, rig.Config{CertificateLife: firstLife}), gate.New(t)}
+	worker, program := rig.SlowWorker(s.gate, 1)
 	s.Host(worker, program)
 	s.awaitAgent(t, "slow")
 	s.Renew(time.Hour)
-	s.AwaitKeys(1)
+	s.AwaitNewKeys(1)
 	load, up := s.load(t), time.Now()
 	req, key := slow("hold")
 	held := s.begin(t, req)
-	s.gate.Await(t, key)
+	s.gate.AwaitCall(t, key)
 	load.more(t)
 
-	parts := map[rig.Part]identity.ID{rig.Memory: {Role: identity.Memory}, worker: {Role: identity.Worker, Name: "slow"}}
+	parts := []rig.Part{rig.Memory, worker}
 	for _, agent := range rig.Agents {
-		parts[rig.Worker(agent)] = identity.ID{Role: identity.Worker, Name: agent}
+		parts = append(parts, rig.Worker(agent))
 	}
 	var late []func() error // of an orchestrator that does not take part
-	for p, id := range parts {
-		ask := asks(t, s.DialAs(identity.ID{Role: identity.Orchestrator}, p, id))
+	for _, p := range parts {
+		ask := asks(t, s.DialAs(identity.ID{Role: identity.Orchestrator}, p))
 		require.NoError(t, ask(), "%s", p)
 		late = append(late, ask)
 	}
 
-	old := s.TLS(identity.Orchestrator)
-	s.TrustToo(t.TempDir())
-	s.AwaitKeys(2)
+	old := s.Credentials.TLS(identity.Orchestrator)
+	s.Credentials.TrustAlso(t.TempDir())
+	s.AwaitNewKeys(2)
 	load.more(t)
 	s.Renew(time.Hour)
-	s.AwaitKeys(3)
+	s.AwaitNewKeys(3)
 	load.more(t)
 	s.Restart(rig.Etcd) // it takes certificates of the new CA alone from here on
 	load.more(t)
 	s.gate.Open(key)
 	s.answered(t, req, held())
 
-	s.TrustLatest()
-	s.AwaitKeys(4)
+	s.Credentials.TrustLatest()
+	s.AwaitNewKeys(4)
 	began := time.Now()
 	s.Await("who has the old keys is out", func() bool {
 		for _, ask := range late {
@@ -78,15 +79,15 @@ func TestRotation_Binaries(t *testing.T) {
 	for time.Since(began) < connLife { // so old is no connection
 		load.more(t)
 	}
-	for p := range parts {
-		state, err := shown(s.Address(p), s.TLS(identity.Orchestrator))
+	for _, p := range parts {
+		state, err := shown(s.Address(p), s.Credentials.TLS(identity.Orchestrator))
 		require.NoError(t, err)
-		require.Equal(t, s.Certificate(p).SerialNumber, state.PeerCertificates[0].SerialNumber, "%s", p)
+		require.Equal(t, s.Credentials.Certificate(string(p)).SerialNumber, state.PeerCertificates[0].SerialNumber, "%s", p)
 		_, err = shown(s.Address(p), old)
 		require.ErrorContains(t, err, "tls", "%s", p)
 	}
-	s.RevokeLease("slow", program.Instance) // who is registered again has come to etcd with its new certificate
-	s.Await("it is registered again", func() bool { return !s.LeaseIsGone("slow", program.Instance) })
+	s.Stores.RevokeLease("slow", program.Instance) // who is registered again has come to etcd with its new certificate
+	s.Await("it is registered again", func() bool { return s.Stores.IsRegistered("slow", program.Instance) })
 	turns, conns := load.end()
 	t.Logf("%d turns, %d connections of clients, in %s", turns, conns, time.Since(up))
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -231,7 +232,7 @@ func oneTurnAtATime(t *testing.T, m *rig.Mesh) {
 // hold pauses an agent, so that a turn waits for it, until resume.
 func hold(t *testing.T, m *rig.Mesh, agent string) (resume func()) {
 	t.Helper()
-	lifecycle := m.Lifecycle(agent)
+	lifecycle := troupev1.NewLifecycleServiceClient(m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Worker(agent)))
 	_, err := lifecycle.Pause(t.Context(), &troupev1.PauseRequest{Reason: "scenario"})
 	require.NoError(t, err)
 	return func() {

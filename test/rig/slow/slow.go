@@ -59,7 +59,7 @@ func New(gate, instance string) (*agent.Agent, error) {
 		Key string `json:"key"`
 	},
 	) (string, error) {
-		return "", errors.Join(a.ask(ctx, "blow", in.Key), panics(ctx))
+		return "", errors.Join(a.ask(ctx, "panic", in.Key), panics(ctx))
 	})
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 				return
 			}
 			if key, breaks := broken(req.Messages); breaks {
-				if err := m.ask(ctx, "mended", key); err != nil {
+				if err := m.ask(ctx, "repaired", key); err != nil {
 					yield(llm.Delta{}, err)
 					return
 				}

@@ -1,0 +1,62 @@
+package rig
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+)
+
+// Part names a part of the mesh.
+type Part string
+
+// The parts besides the workers.
+const (
+	Etcd         Part = "etcd"
+	Redis        Part = "redis"
+	Memory       Part = "memory"
+	Orchestrator Part = "orchestrator"
+)
+
+// Worker returns the worker of an agent.
+func Worker(agent string) Part { return Part("worker " + agent) }
+
+// SecondWorker returns another worker of an agent. It runs only when a test starts it.
+func SecondWorker(agent string) Part { return Worker(agent) + secondSuffix }
+
+const secondSuffix = " second"
+
+// fileName returns the name of the part as a part of a file name.
+func (p Part) fileName() string { return strings.ReplaceAll(string(p), " ", "-") }
+
+// Agents are the agents of the mesh: those of the research assistant.
+var Agents = []string{"coordinator", "clarification", "research", "synthesis"}
+
+// programs are the workers that a test has added to those of Agents.
+type programs map[Part]Program
+
+// stopOrder returns all services in the order in which they stop.
+func (added programs) stopOrder() []Part {
+	all := []Part{Orchestrator}
+	for _, agent := range Agents {
+		all = append(all, Worker(agent), SecondWorker(agent))
+	}
+	all = slices.AppendSeq(all, maps.Keys(added))
+	return append(all, Memory)
+}
+
+// agent returns the agent of a worker.
+func (added programs) agent(p Part) string {
+	_, name, _ := strings.Cut(strings.TrimSuffix(string(p), secondSuffix), " ")
+	return cmp.Or(added[p].Agent, name)
+}
+
+// id returns the identity of a service.
+func (added programs) id(p Part) identity.ID {
+	if p == Memory || p == Orchestrator {
+		return identity.ID{Role: identity.Role(p)}
+	}
+	return identity.ID{Role: identity.Worker, Name: added.agent(p)}
+}

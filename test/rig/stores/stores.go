@@ -1,0 +1,182 @@
+// Package stores runs the Redis and the etcd of a mesh under test, and shows what they hold.
+package stores
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// rewriteTimeout bounds a rewrite of the log of Redis on a busy machine.
+const rewriteTimeout = 60 * time.Second
+
+// Access says who may use the stores.
+type Access int
+
+// The accesses.
+const (
+	Guarded Access = iota // services may use the stores as in production, each with its own rights
+	Open                  // Redis has users, and services are Admin; etcd authenticates no clients
+	Plain                 // neither Redis nor etcd authenticates clients
+)
+
+// Config configures the stores.
+type Config struct {
+	Access Access
+	DevCA  string   // folder of the CA that etcd gets its certificates from, if it is guarded
+	Agents []string // whose workers may use a guarded etcd
+}
+
+// Stores are a running Redis and a running etcd. Both keep their data when they are stopped and started.
+// The methods fail the test when they cannot do what they say.
+type Stores struct {
+	Redis *redistest.Server
+	Etcd  *etcdtest.Etcd
+
+	t    testing.TB
+	cfg  Config
+	root *clientv3.Client // of etcd (nil until it is needed)
+}
+
+// Start starts the stores, until the test ends.
+func Start(t testing.TB, cfg Config) *Stores {
+	t.Helper()
+	s := &Stores{t: t, cfg: cfg}
+	switch cfg.Access {
+	case Guarded:
+		s.Redis, s.Etcd = redistest.Guarded(t), etcdtest.Guarded(t, cfg.DevCA, cfg.Agents...)
+	case Open:
+		s.Redis, s.Etcd = redistest.Guarded(t), etcdtest.Start(t)
+	case Plain:
+		s.Redis, s.Etcd = redistest.New(t), etcdtest.Start(t)
+	}
+	return s
+}
+
+// RedisURL returns the URL of Redis for a user.
+func (s *Stores) RedisURL(user string) string {
+	switch s.cfg.Access {
+	case Plain:
+		return "redis://" + s.Redis.Addr + "/0"
+	case Open:
+		user = redistest.Admin
+	case Guarded:
+	}
+	return redistest.URL(user, s.Redis.Addr)
+}
+
+// AddAgent lets the workers of one more agent use etcd.
+func (s *Stores) AddAgent(devCA, agent string) {
+	s.t.Helper()
+	require.NoError(s.t, etcdauth.LetIn(s.t.Context(), devCA, s.Etcd.Endpoints(), agent))
+}
+
+// KeysWith returns all keys of Redis that have the text in their name or in their value.
+func (s *Stores) KeysWith(text string) (found []string) {
+	s.t.Helper()
+	client := s.uncompressed(s.t.Context())
+	defer func() { require.NoError(s.t, client.Close()) }()
+	for cursor := uint64(0); ; {
+		keys, next, err := client.Scan(s.t.Context(), cursor, "*", 1000).Result()
+		require.NoError(s.t, err)
+		for _, key := range keys {
+			if value, err := client.Dump(s.t.Context(), key).Result(); err == nil && strings.Contains(key+value, text) {
+				found = append(found, key)
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return found
+		}
+	}
+}
+
+// RewriteRedis makes Redis replace its log by one of what it holds now (BGREWRITEAOF), and returns when
+// the old log is deleted.
+func (s *Stores) RewriteRedis(ctx context.Context) {
+	s.t.Helper()
+	client := s.uncompressed(ctx)
+	defer func() { require.NoError(s.t, client.Close()) }()
+	require.NoError(s.t, client.BgRewriteAOF(ctx).Err())
+	require.Eventually(s.t, func() bool {
+		info := client.Info(ctx, "persistence").Val()
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+	}, rewriteTimeout, 20*time.Millisecond, "Redis has rewritten its log")
+}
+
+// uncompressed returns an admin's client of a Redis that compresses no value, so that texts can be found.
+func (s *Stores) uncompressed(ctx context.Context) *redis.Client {
+	s.t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: s.Redis.Addr, Username: redistest.Admin, Password: redistest.Admin})
+	require.NoError(s.t, client.ConfigSet(ctx, "rdbcompression", "no").Err())
+	return client
+}
+
+// Files returns the content of every file that the stores have written, by store and path. Redis writes
+// all its present keys to a file before.
+func (s *Stores) Files() map[string]string {
+	s.t.Helper()
+	client := s.uncompressed(s.t.Context())
+	defer func() { require.NoError(s.t, client.Close()) }()
+	require.NoError(s.t, client.Save(s.t.Context()).Err())
+	found := map[string]string{}
+	for name, folder := range map[string]string{"etcd": s.Etcd.DataDir(), "redis": s.Redis.Dir()} {
+		require.NoError(s.t, ReadFolder(found, name, folder))
+	}
+	return found
+}
+
+// ReadFolder adds the content of all files below a folder, by name and path.
+func ReadFolder(to map[string]string, name, folder string) error {
+	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		to[name+" "+strings.TrimPrefix(path, folder)] = string(content)
+		return err
+	})
+}
+
+// RevokeLease revokes the lease of an instance, as an operator can with etcdctl.
+func (s *Stores) RevokeLease(agent, id string) {
+	s.t.Helper()
+	client := s.rootClient()
+	stored, err := client.Get(s.t.Context(), registration(agent, id))
+	require.NoError(s.t, err)
+	require.Len(s.t, stored.Kvs, 1)
+	_, err = client.Revoke(s.t.Context(), clientv3.LeaseID(stored.Kvs[0].Lease))
+	require.NoError(s.t, err)
+}
+
+// IsRegistered reports whether etcd has the registration of an instance.
+func (s *Stores) IsRegistered(agent, id string) bool {
+	s.t.Helper()
+	stored, err := s.rootClient().Get(s.t.Context(), registration(agent, id), clientv3.WithCountOnly())
+	require.NoError(s.t, err)
+	return stored.Count > 0
+}
+
+// registration returns the key of an instance, see docs/write-a-worker-in-any-language.md.
+func registration(agent, id string) string { return "/troupe/v1/reg/" + agent + "/" + id }
+
+// rootClient returns a client of etcd that may do everything. It is made once, because each client has a
+// connection.
+func (s *Stores) rootClient() *clientv3.Client {
+	s.t.Helper()
+	if s.root == nil {
+		s.root = s.Etcd.Client()
+	}
+	return s.root
+}
