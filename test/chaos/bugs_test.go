@@ -73,7 +73,7 @@ func hunt(t *testing.T, b Bug, programs map[string]string) (found []violation.Vi
 	r.contest.Go(r.ctx, cmp.Or(b.Games, bugGames))
 	r.lazyDisk = b.LazyDisk
 	if cfg.Workers > 0 {
-		r.crowd.Go(r.ctx, clients)
+		r.crowd.Start(r.ctx, clients)
 	}
 	noticed := func(v violation.Violation) bool { return v.Check == b.By }
 	for over := time.Now().Add(bugTime); time.Now().Before(over); {

@@ -144,7 +144,7 @@ func (r *run) begin(clients, games int) {
 	r.t.Helper()
 	r.contest.Go(r.ctx, games)
 	if clients > 0 {
-		r.crowd.Go(r.ctx, clients)
+		r.crowd.Start(r.ctx, clients)
 	}
 	r.await("the first turns", time.Minute, func() bool {
 		return (games == 0 || r.contest.Turns() > 0) && (clients == 0 || r.crowd.Tally().Turns >= clients)
@@ -183,7 +183,7 @@ func (r *run) finish() {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 	defer cancel()
-	require.NoError(r.t, r.crowd.Stored(ctx))
+	require.NoError(r.t, r.crowd.CheckSessions(ctx))
 }
 
 // leave has all clients end what they are at, and waits for them.
@@ -200,8 +200,8 @@ func (r *run) violations() []violation.Violation {
 	found := append(r.contest.Found(), r.contest.Histories()...)
 	if r.crowd != nil {
 		streams := r.crowd.Streams()
-		found = slices.Concat(found, r.crowd.Found(), r.crowd.Histories(), verify.Streams(streams),
-			verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Asked()))
+		found = slices.Concat(found, r.crowd.Violations(), r.crowd.CheckHistories(), verify.Streams(streams),
+			verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Requested()))
 	}
 	return append(found, verify.Keys(r.keys())...)
 }

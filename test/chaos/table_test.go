@@ -41,7 +41,7 @@ in %s, seed %d: %d turns acknowledged, %d failed (three workers lost), %d event 
 %d takeovers, %d part resets, %d results replayed from the journal, %d tools in doubt, %d workers fenced
 beside them on the memory service: %d turns, %d takeovers, %d fenced writes
 `, took.Round(time.Second), seed(), tally.Turns, tally.Failed, tally.Streams, len(r.ledger.Calls()),
-		tally.Bursts, crowd.Burst, tally.Leaves,
+		tally.Bursts, crowd.BurstSize, tally.Leaves,
 		seen.Takeovers, seen.Resets, seen.Replays, seen.Unknown, r.Said("step failed", "fenced"),
 		r.contest.Turns(), replies[contest.TakenOver], replies[contest.Fenced])
 	return text.String()

@@ -62,7 +62,7 @@ func startReplicated(t *testing.T) *replicated {
 	r := &replicated{m, l, crowd.New(conn, history.NewClock(), "replicas", seed), conn}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() { cancel(); r.crowd.Finish() })
-	r.crowd.Go(ctx, customers)
+	r.crowd.Start(ctx, customers)
 	r.await(t, time.Minute, "the first turns", func() bool { return r.crowd.Tally().Turns >= customers })
 	r.pause(8 * time.Second) // an orchestrator looks for orphans once it was heard for a while
 	return r
@@ -88,13 +88,13 @@ func (r *replicated) finish(t *testing.T) {
 	r.crowd.Finish()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	require.NoError(t, r.crowd.Stored(ctx))
+	require.NoError(t, r.crowd.CheckSessions(ctx))
 	streams := r.crowd.Streams()
 	for n := range streams {
 		streams[n].First = false // which was sent first need not have come first: they go to different replicas
 	}
-	for _, v := range slices.Concat(r.crowd.Found(), r.crowd.Histories(), verify.Streams(streams),
-		verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Asked())) {
+	for _, v := range slices.Concat(r.crowd.Violations(), r.crowd.CheckHistories(), verify.Streams(streams),
+		verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Requested())) {
 		t.Errorf("%s", v)
 	}
 	tally := r.crowd.Tally()

@@ -17,13 +17,13 @@ func message(sequence int64, role troupev1.Role, text string) *troupev1.Message 
 	return &troupev1.Message{Sequence: sequence, Role: role, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
 }
 
-// Turns that are open, or failed, are no part of what model M1 compares.
-func TestCrowd_FoldsCompleteStreams(t *testing.T) {
+// Model M1 compares neither open turns nor failed ones.
+func TestRecord_LoadedHasCompleteTurnsOnly(t *testing.T) {
 	user, agent := troupev1.Role_ROLE_USER, troupev1.Role_ROLE_ASSISTANT
-	c := &Crowd{asked: map[string]asked{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
+	r := &record{requests: map[string]request{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
 	partial := message(7, agent, "some")
 	partial.Partial = true
-	loaded := c.fold([]*troupev1.Message{
+	loaded := r.loaded([]*troupev1.Message{
 		message(1, user, "one"), message(2, agent, "a"),
 		message(3, user, "two"), message(4, agent, "b"), message(5, agent, "c"),
 		message(6, user, "failed"), partial,

@@ -24,41 +24,42 @@ const (
 	KillOrchestrator Fault = "orchestrator kill -9" // hits every turn that some worker works on
 )
 
-// ofOne reports whether the fault hits a single worker.
-func (f Fault) ofOne() bool { return f == KillWorker || f == StopWorker }
+// hitsOneWorker reports whether the fault hits one worker only.
+func (f Fault) hitsOneWorker() bool { return f == KillWorker || f == StopWorker }
 
-// Recovery measures how long turns take from a fault to their next progress. Safe for concurrent use.
+// Recovery measures how long turns take from a fault to their next progress. It is safe for concurrent
+// use.
 type Recovery struct {
 	mu      sync.Mutex
-	frozen  bool                 // a worker stands still
-	open    map[string]*affected // turns with watchers, by mark
+	frozen  bool                 // a worker is stopped by SIGSTOP
+	open    map[string]*affected // by mark, the turns with watchers
 	samples map[Fault][]time.Duration
 }
 
-// affected is a running turn, and the fault from which it has to recover.
+// affected is a turn that runs, and the fault that it must recover from.
 type affected struct {
-	instance string // instance that runs its step (empty between steps)
-	fault    Fault  // (empty if there is none)
+	instance string // that runs its step (empty between steps)
+	fault    Fault  // (empty means none)
 	victim   string
 	at       time.Time
 }
 
-// NewRecovery returns one without samples.
+// NewRecovery returns a Recovery without samples.
 func NewRecovery() *Recovery {
 	return &Recovery{open: map[string]*affected{}, samples: map[Fault][]time.Duration{}}
 }
 
-// Hit records a fault. instance is the hit worker, if the fault hits one. A fault of a store affects the turns
-// whose steps run at that time. A turn that has not recovered from another fault stays with that one, unless it
-// loses its worker. While a worker is frozen, only that fault is measured, because any turn that loses its
-// worker may be given to the frozen one.
+// Hit records that a fault happens now. The instance is the worker that it hits, if it hits one. A fault
+// of a store hits all turns that some worker runs. A turn that has not recovered from an earlier fault
+// keeps that one, unless it loses its worker. While a worker is frozen, only that fault is measured,
+// because any turn may be given to the frozen worker after it lost its own.
 func (r *Recovery) Hit(fault Fault, instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frozen = r.frozen || fault == StopWorker
 	for _, turn := range r.open {
 		hit := turn.fault == "" && turn.instance != ""
-		if fault.ofOne() {
+		if fault.hitsOneWorker() {
 			hit = turn.instance == instance
 		}
 		if r.frozen && fault != StopWorker && hit || fault == StopWorker && !hit && turn.fault == KillWorker {
@@ -77,11 +78,11 @@ func (r *Recovery) Thawed() {
 	r.frozen = false
 }
 
-// inFlight is how long events that a worker sent before a fault may still arrive.
+// inFlight is how long a message that a worker sent before it was stopped may take to arrive.
 const inFlight = 200 * time.Millisecond
 
-// saw handles an event of a turn.
-func (r *Recovery) saw(mark string, e *troupev1.Event) {
+// observe records an event of a turn.
+func (r *Recovery) observe(mark string, e *troupev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	turn := r.open[mark]
@@ -104,27 +105,27 @@ func (r *Recovery) saw(mark string, e *troupev1.Event) {
 	}
 }
 
-// progress reports whether an event shows that a turn has recovered: from a fault of a worker, when some worker
-// continues the turn; from a fault of a store, when an event was stored.
+// progress reports whether an event shows that a turn has recovered: from a fault of a worker when
+// another worker runs its step, or the same one again; from a fault of a store when a result was stored.
 func (a *affected) progress(e *troupev1.Event) bool {
 	switch {
 	case e.GetTurnResult() != nil, e.GetStepFinished() != nil:
 		return true
-	case !a.fault.ofOne(), e.GetStep() == 0, e.GetTextRetracted() != nil, e.GetWarning() != nil:
+	case !a.fault.hitsOneWorker(), e.GetStep() == 0, e.GetTextRetracted() != nil, e.GetWarning() != nil:
 		return false
 	default:
 		return e.GetInstanceId() != a.victim || a.fault == StopWorker && time.Since(a.at) > inFlight
 	}
 }
 
-// left removes a turn without watchers.
-func (r *Recovery) left(mark string) {
+// forget removes a turn that has no watchers any more.
+func (r *Recovery) forget(mark string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.open, mark)
 }
 
-// Samples returns the recovery times so far, sorted.
+// Samples returns the times so far, the shortest first.
 func (r *Recovery) Samples() map[Fault][]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +136,8 @@ func (r *Recovery) Samples() map[Fault][]time.Duration {
 	return all
 }
 
-// Quantile returns the smallest of the sorted samples that the given share of them does not exceed (0 without
-// samples).
+// Quantile returns the least of the sorted samples that the given share of them does not exceed. It
+// returns 0 if there are no samples.
 func Quantile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

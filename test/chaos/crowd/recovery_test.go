@@ -28,20 +28,20 @@ func on(instance string, payload any) *troupev1.Event {
 func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecovery()
-		r.saw("a", on("w1", &troupev1.ModelCall{}))
-		r.saw("b", on("w2", &troupev1.ModelCall{}))
+		r.observe("a", on("w1", &troupev1.ModelCall{}))
+		r.observe("b", on("w2", &troupev1.ModelCall{}))
 		r.Hit(KillWorker, "w1")
 		time.Sleep(time.Second)
-		r.saw("a", on("w1", &troupev1.ModelCall{})) // was under way
-		r.saw("a", on("w1", &troupev1.TextRetracted{}))
+		r.observe("a", on("w1", &troupev1.ModelCall{})) // was under way
+		r.observe("a", on("w1", &troupev1.TextRetracted{}))
 		r.Hit(KillMemory, "") // a turn without a worker stays with its fault
 		time.Sleep(time.Second)
-		r.saw("a", on("w3", &troupev1.ModelCall{}))
-		r.saw("b", on("w2", &troupev1.ModelCall{})) // does not need the store
+		r.observe("a", on("w3", &troupev1.ModelCall{}))
+		r.observe("b", on("w2", &troupev1.ModelCall{})) // does not need the store
 		time.Sleep(time.Second)
-		r.saw("b", on("w2", &troupev1.StepFinished{}))
+		r.observe("b", on("w2", &troupev1.StepFinished{}))
 		r.Hit(KillRedis, "") // b is between steps, a is hit and left
-		r.left("a")
+		r.forget("a")
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{KillWorker: {2 * time.Second}, KillMemory: {2 * time.Second}}, r.Samples()))
 	})
 }
@@ -51,13 +51,13 @@ func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 func TestRecovery_IgnoresAKillDuringAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecovery()
-		r.saw("a", on("w1", &troupev1.ModelCall{}))
-		r.saw("b", on("w2", &troupev1.ModelCall{}))
+		r.observe("a", on("w1", &troupev1.ModelCall{}))
+		r.observe("b", on("w2", &troupev1.ModelCall{}))
 		r.Hit(KillWorker, "w1")
 		r.Hit(StopWorker, "w2")
 		time.Sleep(4 * time.Second)
-		r.saw("a", on("w2", &troupev1.ModelCall{}))
-		r.saw("b", on("w2", &troupev1.ModelCall{}))
+		r.observe("a", on("w2", &troupev1.ModelCall{}))
+		r.observe("b", on("w2", &troupev1.ModelCall{}))
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{StopWorker: {4 * time.Second}}, r.Samples()))
 	})
 }

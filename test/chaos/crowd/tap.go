@@ -12,20 +12,20 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// tap is a connection to the orchestrator that records every event on the wire, before the client drops
+// tap is a connection to the orchestrator that records every event as it arrives, before the client drops
 // repeated ones.
 type tap struct {
 	grpc.ClientConnInterface
-	saw  func(mark string, e *troupev1.Event)
-	left func(mark string)
+	onEvent func(mark string, e *troupev1.Event)
+	onEnd   func(mark string)
 
 	mu      sync.Mutex
 	streams []*tapped
 	traces  map[string]string // marks by trace
 }
 
-func newTap(conn grpc.ClientConnInterface, saw func(string, *troupev1.Event), left func(string)) *tap {
-	return &tap{ClientConnInterface: conn, saw: saw, left: left, traces: map[string]string{}}
+func newTap(conn grpc.ClientConnInterface, onEvent func(string, *troupev1.Event), onEnd func(string)) *tap {
+	return &tap{ClientConnInterface: conn, onEvent: onEvent, onEnd: onEnd, traces: map[string]string{}}
 }
 
 // NewStream implements grpc.ClientConnInterface.
@@ -48,14 +48,14 @@ func (t *tap) all() []verify.Stream {
 	return all
 }
 
-// tapped is one stream. The tap's mutex guards it.
+// tapped is one stream. The mutex of its tap guards it.
 type tapped struct {
 	grpc.ClientStream
 	verify.Stream
 	tap *tap
 }
 
-// SendMsg implements grpc.ClientStream. It learns which turn the stream is about.
+// SendMsg implements grpc.ClientStream. The request says which turn the stream belongs to.
 func (s *tapped) SendMsg(m any) error {
 	s.tap.mu.Lock()
 	switch req := m.(type) {
@@ -98,9 +98,9 @@ func (s *tapped) RecvMsg(m any) error {
 	s.Ended = errors.Is(err, io.EOF)
 	s.tap.mu.Unlock()
 	if err != nil {
-		s.tap.left(s.Mark)
+		s.tap.onEnd(s.Mark)
 		return err
 	}
-	s.tap.saw(s.Mark, carrier.GetEvent())
+	s.tap.onEvent(s.Mark, carrier.GetEvent())
 	return nil
 }

@@ -1,0 +1,147 @@
+package crowd
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/chaos/history"
+)
+
+// caller is one client of a crowd. It must be used by one goroutine.
+type caller struct {
+	crowd    *Crowd
+	record   *record
+	number   int
+	rng      *rand.Rand
+	requests int
+}
+
+// requestsPerSession is how many requests go into one session. Each round reads the whole session, so
+// sessions must not become long.
+const requestsPerSession = 100
+
+// session returns the session of the next request.
+func (c *caller) session() string {
+	return fmt.Sprintf("%s-%d-%d", c.crowd.prefix, c.number, c.requests/requestsPerSession)
+}
+
+// run works until the crowd finishes. It ends with a turn that no fault disturbs.
+func (c *caller) run(ctx context.Context) {
+	session := c.session()
+	for {
+		select {
+		case <-c.crowd.finished:
+			c.crowd.complete(ctx, c.request(session))
+			c.load(ctx, session)
+			return
+		case <-ctx.Done():
+			return
+		default:
+			session = c.session()
+			c.round(ctx, session)
+			c.load(ctx, session)
+		}
+	}
+}
+
+// round makes one or two requests in one of the ways.
+func (c *caller) round(ctx context.Context, session string) {
+	if c.rng.IntN(2) == 0 {
+		var concurrent sync.WaitGroup
+		defer concurrent.Wait()
+		concurrent.Go(func() { c.load(ctx, session) })
+	}
+	req := c.request(session)
+	switch dice := c.rng.IntN(100); {
+	case dice < 55:
+		c.crowd.complete(ctx, req)
+	case dice < 65:
+		c.burst(ctx, req)
+	case dice < 80:
+		c.leave(ctx, req)
+		c.crowd.complete(ctx, req)
+	case dice < 92: // one of the two finds the session busy until the other is done
+		rival := c.request(session)
+		var both sync.WaitGroup
+		both.Go(func() { c.crowd.complete(ctx, req) })
+		both.Go(func() { c.crowd.complete(ctx, rival) })
+		both.Wait()
+	default:
+		c.crowd.complete(ctx, req)
+		c.conflict(ctx, req)
+	}
+}
+
+// request makes a request for a turn of one step or of two.
+func (c *caller) request(session string) *troupev1.OrchestrateRequest {
+	c.requests++
+	id := fmt.Sprintf("r%d", c.requests)
+	mark := Mark(session, id)
+	target, steps := "one", 1
+	if c.rng.IntN(3) == 0 {
+		target, steps = "two", 2
+	}
+	c.record.request(mark, steps)
+	return &troupev1.OrchestrateRequest{
+		SessionId: session, RequestId: id, Target: target, Input: &troupev1.OrchestrateRequest_Text{Text: mark},
+	}
+}
+
+// burst sends one request from many places at once. It must be one turn.
+func (c *caller) burst(ctx context.Context, req *troupev1.OrchestrateRequest) {
+	c.record.countBurst()
+	var all sync.WaitGroup
+	for range BurstSize {
+		all.Go(func() { c.crowd.complete(ctx, req) })
+	}
+	all.Wait()
+}
+
+// leave sends a request and disconnects in the middle. The turn continues.
+func (c *caller) leave(ctx context.Context, req *troupev1.OrchestrateRequest) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.record.countLeave()
+	events := 1 + c.rng.IntN(12)
+	for _, err := range c.crowd.client.Turn(ctx, clone(req)) {
+		if events--; events == 0 || err != nil {
+			return
+		}
+	}
+}
+
+// conflict sends another request under the id of one that has its result.
+func (c *caller) conflict(ctx context.Context, req *troupev1.OrchestrateRequest) {
+	other := clone(req)
+	other.Input = &troupev1.OrchestrateRequest_Text{Text: req.GetText() + " but different"}
+	began := c.record.registry.Now()
+	for backoff := retry.NewBackoff(); ; {
+		_, err := c.crowd.collect(ctx, other)
+		switch {
+		case failure.Is(err, failure.KeyReused):
+			c.record.registry.Add(began, history.Ask{Key: req.GetText(), Payload: other.GetText()}, history.Told{Conflict: true})
+			return
+		case err == nil:
+			c.record.violated(Refusal, "%s: another request under the same id was answered", req.GetText())
+			return
+		case !isTransient(err) || backoff.Wait(ctx) != nil:
+			if ctx.Err() == nil {
+				c.record.violated(Refusal, "%s: another request under the same id, want key_reused: %v", req.GetText(), err)
+			}
+			return
+		}
+	}
+}
+
+// load reads the whole session. A read that fails has no effect, and is not recorded.
+func (c *caller) load(ctx context.Context, session string) {
+	began := c.record.sessions.Now()
+	if messages, err := c.crowd.messages(ctx, session); err == nil {
+		c.record.load(began, session, messages)
+	}
+}

@@ -1,0 +1,147 @@
+package crowd
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/chaos/history"
+	"github.com/troupe-dev/troupe/test/chaos/verify"
+)
+
+// complete repeats a request until it has a result, or ctx ends.
+func (c *Crowd) complete(ctx context.Context, req *troupev1.OrchestrateRequest) {
+	mark := req.GetText()
+	began := c.record.sessions.Now()
+	for backoff := retry.NewBackoff(); ; {
+		events, err := c.collect(ctx, clone(req))
+		switch {
+		case err == nil:
+			c.checkResult(ctx, began, mark, req.GetSessionId(), events)
+			return
+		case ctx.Err() != nil:
+			c.record.violated(Liveness, "%s has no answer: %v", mark, err)
+			return
+		case !isTransient(err):
+			c.record.violated(Refusal, "%s: %v", mark, err)
+			return
+		}
+		if backoff.Wait(ctx) != nil {
+			c.record.violated(Liveness, "%s has no answer: %v", mark, err)
+			return
+		}
+	}
+}
+
+// isTransient reports whether the same request may succeed later.
+func isTransient(err error) bool { return failure.ModeOf(err).Retryable() }
+
+// clone returns a copy, because the client may modify a request.
+func clone(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
+	return proto.CloneOf(req)
+}
+
+// collect sends a request and returns all events up to its result.
+func (c *Crowd) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
+	for e, err := range c.client.Turn(ctx, req) {
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// checkResult checks and records the result of a request.
+func (c *Crowd) checkResult(ctx context.Context, began int64, mark, session string, events []*troupev1.Event) {
+	if len(events) == 0 || events[len(events)-1].GetTurnResult() == nil {
+		c.record.violated(Outcome, "%s: a stream of %d events without a result", mark, len(events))
+		return
+	}
+	result := events[len(events)-1].GetTurnResult()
+	told := history.Told{Result: result.GetOutcome().String() + " " + result.GetText() + " " + result.GetFailure().GetMode().String()}
+	c.record.registry.Add(began, history.Ask{Key: mark, Payload: mark}, told)
+	if result.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED {
+		c.checkFailure(mark, result)
+		return
+	}
+	at := c.record.sessions.Now()
+	answers, last := committed(events)
+	if len(answers) == 0 { // the trace was not kept, and the answer comes from the turn record
+		if answers, last = c.stored(ctx, session, mark); len(answers) == 0 || answers[len(answers)-1] != result.GetText() {
+			c.record.violated(verify.HistoryWhole, "%s was answered %q, and its session has the answers %q", mark, result.GetText(), answers)
+			return
+		}
+	}
+	if want := c.record.steps(mark); len(answers) != want {
+		c.record.violated(Outcome, "%s has the results of %d steps, want %d", mark, len(answers), want)
+		return
+	}
+	c.record.acknowledge(session, mark, answers, last, at)
+}
+
+// checkFailure records a turn that failed. Only three lost attempts are an accepted reason.
+func (c *Crowd) checkFailure(mark string, result *troupev1.TurnResult) {
+	c.record.fail(mark)
+	if why := grpcfailure.FromProto(result.GetFailure()); why == nil || why.Mode != failure.AttemptsExhausted {
+		c.record.violated(Outcome, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli),
+			strings.TrimPrefix(result.GetOutcome().String(), "TURN_OUTCOME_"), result.GetFailure())
+	}
+}
+
+// committed returns the texts that the steps committed, and the sequence of the last message after them.
+func committed(events []*troupev1.Event) (answers []string, last int64) {
+	for _, e := range events {
+		if r := e.GetStepFinished().GetResult(); r != nil && r.GetFailure() == nil {
+			answers, last = append(answers, r.GetText()), r.GetSequence()
+		}
+	}
+	return answers, last
+}
+
+// stored returns the answers to a request in its session, and the sequence of the last.
+func (c *Crowd) stored(ctx context.Context, session, mark string) (answers []string, last int64) {
+	messages, err := c.messages(ctx, session)
+	if err != nil {
+		return nil, 0
+	}
+	for _, m := range answersTo(mark, messages) {
+		answers, last = append(answers, m.GetParts()[0].GetText()), m.GetSequence()
+	}
+	return answers, last
+}
+
+// answersTo returns the complete answers to a request, in order.
+func answersTo(mark string, messages []*troupev1.Message) (answers []*troupev1.Message) {
+	asked := ""
+	for _, m := range messages {
+		switch {
+		case m.GetRole() == troupev1.Role_ROLE_USER:
+			asked = m.GetParts()[0].GetText()
+		case asked == mark && !m.GetPartial():
+			answers = append(answers, m)
+		}
+	}
+	return answers
+}
+
+// messages reads a session, and repeats the calls while its store is unavailable.
+func (c *Crowd) messages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
+	for {
+		after := int64(len(all))
+		resp, err := retry.Do(ctx, func(ctx context.Context) (*troupev1.ListMessagesResponse, error) {
+			resp, err := c.client.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: 1000})
+			return resp, grpcfailure.FromStatus("crowd.messages", err)
+		})
+		if err != nil || len(resp.GetMessages()) == 0 {
+			return all, err
+		}
+		all = append(all, resp.GetMessages()...)
+	}
+}
