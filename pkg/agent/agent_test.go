@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-func TestNew_NamesEveryFieldThatIsWrong(t *testing.T) {
+func TestNew_ListsEveryInvalidField(t *testing.T) {
 	_, err := agent.New(agent.Config{
 		Name: "Research Agent", MaxIterations: -1, Capacity: 1 << 20, Timeout: -1, StartTimeout: -1, OnFailure: "retry",
 		Tools: []tool.Tool{new(resource)},
@@ -37,7 +37,7 @@ func TestNew_FillsInDefaults(t *testing.T) {
 	require.Empty(t, a.Tools())
 }
 
-// resource is a tool that notes when it is started and closed.
+// resource is a tool that records when it is started and closed.
 type resource struct {
 	name string
 	log  *[]string
@@ -77,7 +77,7 @@ func TestAgent_StartsToolsInOrderAndClosesInReverse(t *testing.T) {
 	require.Equal(t, []string{"start one", "start two", "close two", "close one"}, log)
 }
 
-func TestAgent_FreesWhatItTookWhenAToolDoesNotStart(t *testing.T) {
+func TestAgent_ClosesStartedToolsWhenOneDoesNotStart(t *testing.T) {
 	var log []string
 	a, err := agent.New(agent.Config{
 		Name: "a", Model: scripted.New(),

@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// every has a handler at each event of a turn, which notes it and then does act.
+// every returns a handler for each event of a turn, which notes the event and then acts.
 func every(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	on := func(name string, turn *hook.Turn) error {
 		note(name)
@@ -66,7 +66,7 @@ func every(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	}
 }
 
-// eventful is a turn in which everything happens but a stop.
+// eventful returns an agent in whose turn every event happens except a stop.
 func eventful(t *testing.T, note func(string), act func(turn *hook.Turn) error) agent.Config {
 	t.Helper()
 	type in struct {
@@ -93,7 +93,7 @@ var everything = strings.Fields(`before_agent after_user_input
 	before_iteration before_llm on_llm_error after_llm after_iteration
 	after_agent on_complete`)
 
-// results are the last events of a turn.
+// results counts the results among the events of a turn.
 func results(turn agenttest.Turn) int {
 	n := 0
 	for _, e := range turn.Events {
@@ -104,7 +104,7 @@ func results(turn agenttest.Turn) int {
 	return n
 }
 
-// at does act when the place in the turn is n.
+// at acts at place n of the turn.
 func at(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) error {
 	return func(turn *hook.Turn) error {
 		if len(*log) != n+1 {
@@ -164,20 +164,20 @@ func TestCallbacks_AnErrorEndsTheTurnAtEveryEvent(t *testing.T) {
 }
 
 // Req: AD-10
-func TestCallbacks_AD10_WhoStopsReadingEndsTheRunAtOnce(t *testing.T) {
+func TestCallbacks_AD10_AReaderThatStopsEndsTheRunAtOnce(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, parallel := range []bool{false, true} {
-		all := heard(t, parallel, 0)
+		all := readUntil(t, parallel, 0)
 		require.Greater(t, all, 30)
 		for stop := 1; stop <= all; stop++ {
-			require.Equal(t, stop, heard(t, parallel, stop))
+			require.Equal(t, stop, readUntil(t, parallel, stop))
 		}
 	}
 }
 
-// heard reads events until it stops, 0: never, and checks that nothing runs behind. It
-// returns how many events it got.
-func heard(t *testing.T, parallel bool, stop int) (events int) {
+// readUntil reads events until it has stop of them (0 reads all), and checks that nothing runs afterwards. It returns
+// how many events it read.
+func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 	t.Helper()
 	var mu sync.Mutex
 	ran := 0
@@ -244,8 +244,8 @@ func TestCallbacks_OnlyATurnWithAnAnswerCompletes(t *testing.T) {
 	}
 }
 
-// written is all YAML below a folder.
-func written(t *testing.T, folder string) string {
+// allYAML returns the text of all YAML files in a folder.
+func allYAML(t *testing.T, folder string) string {
 	t.Helper()
 	var all strings.Builder
 	require.NoError(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
@@ -277,7 +277,7 @@ func TestCallbacks_OnCompleteComesLastAndKnowsTheWholeTurn(t *testing.T) {
 				order = append(order, "on_complete")
 				done = *c
 				transcript, err = c.Transcript()
-				require.Contains(t, written(t, folder), "Found it.", "the turn is written down before")
+				require.Contains(t, allYAML(t, folder), "Found it.", "the log has the turn before")
 				return errors.Join(err, c.Memory().Set("done", true))
 			}),
 		},
@@ -296,7 +296,7 @@ func TestCallbacks_OnCompleteComesLastAndKnowsTheWholeTurn(t *testing.T) {
 		require.Contains(t, transcript, text)
 	}
 	require.Equal(t, map[string]any{"done": true}, turn.State)
-	require.Equal(t, changed("done", "true"), messages(turn)[1].State, "told before the result")
+	require.Equal(t, changed("done", "true"), messages(turn)[1].State, "emitted before the result")
 }
 
 // Req: CO-28
@@ -335,8 +335,8 @@ func TestCallbacks_TheAnswerIsAppendedToTheMessages(t *testing.T) {
 	}
 }
 
-// A step that decides where to go is not led there by what a handler says or ends it with,
-// unless that is a route.
+// A step that chooses a route does not follow what a handler says or how it ends the turn, unless it says the name of
+// a route.
 func TestCallbacks_ARefusalIsNoRoute(t *testing.T) {
 	for name, handler := range map[string]hook.Handler{
 		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
@@ -356,8 +356,7 @@ func TestCallbacks_ARefusalIsNoRoute(t *testing.T) {
 	}
 }
 
-// Who runs an agent without starting it closes its plugins all the same, and who ranges over
-// a run again begins anew.
+// An agent that was never started closes its plugins too, and a run that is ranged over again begins anew.
 func TestAgent_ClosesItsPluginsOnceAndRunsAnew(t *testing.T) {
 	closed := 0
 	a := build(t, agent.Config{

@@ -38,7 +38,7 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 		change func(*agent.Invocation)
 		reason event.Reason
 		mode   failure.Mode
-		tokens int64 // -1: not known
+		tokens int64 // (-1 means unknown)
 	}{
 		"answer":            {script: []scripted.Reply{{Deltas: []string{"hi"}, Usage: usage}}, reason: event.Natural, tokens: 5},
 		"answer, no usage":  {script: []scripted.Reply{scripted.Say("hi")}, reason: event.Natural, tokens: -1},
@@ -83,7 +83,7 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 	}
 }
 
-// panicking is a model whose code is broken.
+// panicking is a model that panics.
 type panicking struct{}
 
 func (panicking) Name() string { return "test/panicking" }
@@ -93,7 +93,7 @@ func (panicking) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, err
 }
 
 // Req: CO-49
-func TestRun_ContainsThePanicsOfItsOwnCodeAlone(t *testing.T) {
+func TestRun_ContainsOnlyPanicsOfTheAgentsOwnCode(t *testing.T) {
 	broken := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { panic("oh") }
 	for _, c := range []agent.Config{{Model: panicking{}}, {Run: broken}, {Model: panicking{}, OnFailure: agent.Degrade}} {
 		turn := agenttest.NewSession(t, build(t, c)).Try("hello")
@@ -114,13 +114,13 @@ func TestRun_ContainsThePanicsOfItsOwnCodeAlone(t *testing.T) {
 		for e, err := range a.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 			require.NoError(t, err)
 			if _, told := e.Payload.(event.Warning); told {
-				panic("mine") // of who reads, in the middle of a handler
+				panic("mine") // in the reader, while a handler runs
 			}
 		}
 	})
 }
 
-func TestExecute_NobodyHasToRead(t *testing.T) {
+func TestExecute_EmitIsOptional(t *testing.T) {
 	done, err := build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Execute(t.Context(), agent.Invocation{Step: question("hi")}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "hi", done.Result.Text)

@@ -51,7 +51,7 @@ func TestCallbacks_AD15_HandlersKnowWhichTurnItIs(t *testing.T) {
 	require.Equal(t, "content", s.Artifact("a.txt"))
 }
 
-// said are messages without what the store adds.
+// said returns messages without what the store adds.
 func said(messages []conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, m := range messages {
@@ -61,13 +61,13 @@ func said(messages []conversation.Message) []conversation.Message {
 	return all
 }
 
-// small is a model that knows how much it reads.
+// small is a model that knows the size of its context.
 type small struct{ *scripted.Model }
 
 func (small) ContextSize() int64 { return 1000 }
 
 // Req: CO-21
-func TestAgent_KnowsHowMuchItsModelReads(t *testing.T) {
+func TestAgent_KnowsTheContextSizeOfItsModel(t *testing.T) {
 	var seen []float64
 	note := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 		seen = append(seen, reply.ContextPercent())
@@ -143,7 +143,7 @@ func TestCallbacks_AD18_TheChangesOfAChainAreOneDeltaThatTheNextTurnSees(t *test
 	require.Equal(t, []string{"user:mine 2", "app:mine 2"}, seen[:2], "another session of the user")
 }
 
-// A function has no handlers' state; its events say what changes.
+// A function has no handlers of its own; its events contain the changes of state.
 //
 // Req: AD-18
 func TestCallbacks_AD18_AFunctionChangesStateByItsEvents(t *testing.T) {
@@ -158,14 +158,14 @@ func TestCallbacks_AD18_AFunctionChangesStateByItsEvents(t *testing.T) {
 	s := agenttest.NewSession(t, a)
 	turn := s.Say("hello")
 	require.Equal(t, map[string]any{"a": 1.0}, turn.State)
-	require.Len(t, messages(turn), 3, "told once")
+	require.Len(t, messages(turn), 3, "emitted once")
 
 	delta = changed("trace_id", `"x"`)
 	require.True(t, failure.Is(s.Try("hello").Err, failure.StateViolation))
 }
 
-// A tool knows its call, the session's state, artifacts and past, and asks the user whether it
-// may: there is one way to ask for more input, also for a confirmation.
+// A tool knows its call and the state, artifacts and past of the session, and can ask the user: there is one way to
+// ask for input, also for a confirmation.
 //
 // Req: AD-20
 func TestCallbacks_AD20_AToolKnowsItsCallAndAsksWhetherItMay(t *testing.T) {
@@ -209,7 +209,7 @@ func TestCallbacks_AD20_AToolKnowsItsCallAndAsksWhetherItMay(t *testing.T) {
 	require.Equal(t, map[string]any{"removed": true}, turn.State)
 }
 
-// An event has the fields that say which it is, whose, and what it changed.
+// An event says which turn and step it belongs to, who caused it, and what it changed.
 //
 // Req: AD-22
 func TestCallbacks_AD22_EventsSayWhichTheyAreAndWhose(t *testing.T) {

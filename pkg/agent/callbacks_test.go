@@ -19,14 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// watched is an agent that says "hi", and notes which of its handlers ran and when its model
-// was asked.
+// watched is an agent that says "hi". It records which of its handlers ran and when its model was asked.
 type watched struct {
 	log   []string
 	model *scripted.Model
 }
 
-// reply is what a handler of a test does.
+// reply is what a handler does in a test.
 type reply func(context.Context, *hook.Turn) (string, error)
 
 func (w *watched) before(name string, fn reply) hook.Handler {
@@ -43,7 +42,8 @@ func (w *watched) after(name string, fn reply) hook.Handler {
 	})
 }
 
-// session has the agent with the given handlers, and with those that note that it goes on.
+// session opens a session of an agent with the given handlers, followed by handlers that record that the turn
+// continued.
 func (w *watched) session(t *testing.T, handlers ...hook.Handler) *agenttest.Session {
 	t.Helper()
 	w.model = scripted.New(scripted.Say("hi"), scripted.Say("hi again"))
@@ -53,7 +53,7 @@ func (w *watched) session(t *testing.T, handlers ...hook.Handler) *agenttest.Ses
 	return agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Handlers: handlers}))
 }
 
-// The things that a handler of a test can do.
+// What handlers do in these tests.
 func silent(context.Context, *hook.Turn) (string, error)    { return "", nil }
 func answering(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
 func ending(_ context.Context, t *hook.Turn) (string, error) {
@@ -69,7 +69,7 @@ func failing(err error) reply {
 	return func(context.Context, *hook.Turn) (string, error) { return "", err }
 }
 
-// messages are the events of a turn that callbacks made.
+// messages returns the messages that callbacks emitted in a turn.
 func messages(turn agenttest.Turn) []event.Message {
 	var all []event.Message
 	for _, e := range turn.Events {
@@ -197,7 +197,7 @@ func TestCallbacks_AD8_EndSkipsTheMainRunWithoutAnAnswer(t *testing.T) {
 	turn := w.session(t, w.before("1", setting("a", 1)), w.before("2", ending), w.before("3", answering), w.after("after", silent)).Say("hello")
 	require.Equal(t, []string{"1", "2"}, w.log)
 	require.Empty(t, w.model.Requests())
-	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn), "what was changed stands")
+	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn), "the change is applied")
 	require.Empty(t, turn.Text)
 	require.Equal(t, event.Stopped, turn.Result.Reason)
 	require.Empty(t, turn.Result.Messages)
@@ -227,7 +227,7 @@ func TestCallbacks_AD12_TheFirstAfterHandlerThatAnswersSaysSomethingMore(t *test
 	var w watched
 	s := w.session(t, w.after("1", setting("a", 1)), w.after("2", answering), w.after("3", answering))
 	turn := s.Say("hello")
-	require.Equal(t, []string{"main", "1", "2", "complete"}, w.log, "it does not end the turn")
+	require.Equal(t, []string{"main", "1", "2", "complete"}, w.log, "a reply does not end the turn")
 	require.Equal(t, []event.Message{{Text: "no need to ask", State: changed("a", "1")}}, messages(turn))
 	require.Equal(t, []string{"user_input", "llm_call", "message", "turn_result"}, turn.Kinds())
 	require.Equal(t, "hi", turn.Text, "the answer stays")
@@ -295,8 +295,8 @@ func TestCallbacks_AD14_ChangesAreNoPartOfTheAnswer(t *testing.T) {
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }
 
-// A step that decides where to go has no text, also when a handler decides.
-func TestCallbacks_AHandlerMayDecideWhereToGo(t *testing.T) {
+// A step that chooses a route has no text, also when a handler chooses.
+func TestCallbacks_AHandlerMayChooseTheRoute(t *testing.T) {
 	model := scripted.New()
 	a := build(t, agent.Config{Model: model, Handlers: []hook.Handler{
 		hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "research", nil }),

@@ -24,7 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// noted is a tool that notes when it is asked what it is.
+// noted is a tool that records when its spec is read.
 type noted struct {
 	*resource
 	asked *[]string
@@ -35,8 +35,8 @@ func (n noted) Spec() llm.ToolSpec {
 	return n.resource.Spec()
 }
 
-// Everything is broken, and is mended one after the other: each time the first that is still
-// broken is told, in its own words, and what comes behind it is not touched.
+// All parts are invalid, and are repaired one after the other. Each time New reports the first invalid part, and does
+// not touch the parts after it.
 //
 // Req: CO-1, CO-8
 func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
@@ -99,7 +99,7 @@ func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
 	require.Len(t, touched, 2)
 }
 
-// prompted makes an agent, and returns its system prompt and what its log warns of.
+// prompted makes an agent, and returns its system prompt and the warnings in its log.
 func prompted(t *testing.T, c agent.Config) (prompt string, warnings []string, err error) {
 	t.Helper()
 	core, log := observer.New(zapcore.WarnLevel)
@@ -126,7 +126,7 @@ func write(t *testing.T, path, text string) string {
 }
 
 // Req: CO-2, CO-3
-func TestNew_TakesItsInstructionsFromWhereTheyAre(t *testing.T) {
+func TestNew_ReadsInstructionsFromTextFileOrFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "all [my] prompts")
 	file := write(t, filepath.Join(dir, "10-who.md"), "\nYou are a clerk.\n")
 	bare := write(t, filepath.Join(dir, "a prompt"), "You are bare.")
@@ -210,7 +210,7 @@ func TestNew_RunsThePluginsHandlersBeforeItsOwn(t *testing.T) {
 }
 
 // Req: CO-5, AD-27
-func TestNew_RefusesHandlersAndPluginsThatAreNone(t *testing.T) {
+func TestNew_RejectsInvalidHandlersAndPlugins(t *testing.T) {
 	fine := hook.AfterTools(func(context.Context, *hook.Round) error { return nil })
 	for want, c := range map[string]agent.Config{
 		"handlers: handler 2 belongs to no event":             {Handlers: []hook.Handler{fine, {}}},
@@ -227,7 +227,7 @@ func TestNew_RefusesHandlersAndPluginsThatAreNone(t *testing.T) {
 }
 
 // Req: CO-6
-func TestAgent_TakesAsManyIterationsAsItsInvocationSays(t *testing.T) {
+func TestAgent_InvocationOverridesMaxIterations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		configured, invoked, want int
 	}{
@@ -252,7 +252,7 @@ func TestAgent_TakesAsManyIterationsAsItsInvocationSays(t *testing.T) {
 }
 
 // Req: AD-1
-func TestNew_TakesAFunctionInPlaceOfAModel(t *testing.T) {
+func TestNew_TakesAFunctionInsteadOfAModel(t *testing.T) {
 	var order []string
 	sub := build(t, agent.Config{Name: "sub", Model: scripted.New(scripted.Say("from the sub-agent"))})
 	a := build(t, agent.Config{
@@ -274,7 +274,7 @@ func TestNew_TakesAFunctionInPlaceOfAModel(t *testing.T) {
 }
 
 // Req: AD-2
-func TestNew_WantsANameThatStandsForOneAgentInTheTree(t *testing.T) {
+func TestNew_RejectsANameThatIsTwiceInTheTree(t *testing.T) {
 	idle := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(func(event.Event, error) bool) {}
 	}

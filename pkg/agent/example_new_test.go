@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// What is wrong with a Config is told at once, in words for its author.
+// An invalid Config is reported at once, with all of its errors.
 func ExampleNew() {
 	_, err := agent.New(agent.Config{Name: "Fore Caster", Capacity: -1})
 	fmt.Fprintln(os.Stdout, err)
@@ -21,7 +21,7 @@ func ExampleNew() {
 	// agent.New: agent_validation: agent "Fore Caster" is not valid: Name "Fore Caster": use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends; Model is missing; Capacity -1: use 1 to 10000
 }
 
-// An agent need not have a model: Run is any function that yields events.
+// An agent does not need a model: Run is any function that yields events.
 func ExampleNew_function() {
 	echo, err := agent.New(agent.Config{
 		Name: "echo",
@@ -44,7 +44,7 @@ func ExampleNew_function() {
 	// You said: Hello. <nil>
 }
 
-// Execute is Run for who wants the result.
+// Execute runs a step and returns its result.
 func ExampleAgent_Execute() {
 	greeter, err := agent.New(agent.Config{Name: "greeter", Model: scripted.New(scripted.Say("Hello!"))})
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// City is what the tool takes; its JSON Schema is inferred.
+// City is the argument of the tool; its JSON Schema is inferred.
 type City struct {
 	Name string `json:"name" jsonschema:"name of the city"`
 }
 
-// An agent with a typed Go function as a tool. The model is scripted here; package llm has
-// the contract of real ones.
+// An agent with a typed Go function as a tool. The model is scripted here; package llm has the contract of real
+// models.
 func Example() {
 	weather, err := tool.Func("weather", "Tells the weather of a city.",
 		func(_ context.Context, in City) (string, error) { return in.Name + ": sunny, 21 °C", nil })

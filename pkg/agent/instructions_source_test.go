@@ -20,7 +20,7 @@ func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {
 }
 
 // Req: S14
-func TestInstructions_TakeStateOfASourceIntoTheConversation(t *testing.T) {
+func TestInstructions_PutUntrustedStateIntoTheConversation(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
 	a := build(t, agent.Config{Instructions: "About {topic}{none?}.", Model: model})
 	done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hello"), Store: fed{}}, quiet)

@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// templated is an agent with these instructions that saves an artifact before it begins, and
-// its model.
+// templated opens a session of an agent with these instructions, which saves an artifact before it begins, and
+// returns its model.
 func templated(t *testing.T, c agent.Config, answers ...string) (*agenttest.Session, *scripted.Model) {
 	t.Helper()
 	var replies []scripted.Reply
@@ -41,7 +41,7 @@ func templated(t *testing.T, c agent.Config, answers ...string) (*agenttest.Sess
 }
 
 // Req: AD-30
-func TestInstructions_TakeWhatTheSessionKnows(t *testing.T) {
+func TestInstructions_AreFilledFromTheSession(t *testing.T) {
 	for text, want := range map[string]string{
 		"In {city}, {user:name} of {app:shop}.": "In Oslo, Ann of Troupe.",
 		"{visits} visits, {tags}":               `3 visits, ["a","{b}"]`,
@@ -66,7 +66,7 @@ func TestInstructions_TakeWhatTheSessionKnows(t *testing.T) {
 }
 
 // Req: RA-22
-func TestInstructions_TakeWhatWasSaidBefore(t *testing.T) {
+func TestInstructions_ContainTheConversationSoFar(t *testing.T) {
 	s, model := templated(t, agent.Config{Instructions: "Before:\n{session.history}"}, "hi", "fine")
 	s.Say("hello")
 	s.Say("how are you?")
@@ -75,7 +75,7 @@ func TestInstructions_TakeWhatWasSaidBefore(t *testing.T) {
 }
 
 // Req: AD-30
-func TestInstructions_MissWhatTheSessionMustKnow(t *testing.T) {
+func TestInstructions_FailWithoutARequiredKey(t *testing.T) {
 	for _, key := range []string{"country", "user:age", "artifact.none", "temp:x"} {
 		t.Run(key, func(t *testing.T) {
 			s, model := templated(t, agent.Config{Instructions: "In {" + key + "}."}, "hi")
@@ -92,7 +92,7 @@ func TestInstructions_MissWhatTheSessionMustKnow(t *testing.T) {
 	}
 }
 
-func TestInstructions_SeeWhatBeforeAgentSetForTheTurn(t *testing.T) {
+func TestInstructions_SeeStateThatBeforeAgentSet(t *testing.T) {
 	set := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set("temp:mood", "glad")
 	})
@@ -101,8 +101,8 @@ func TestInstructions_SeeWhatBeforeAgentSetForTheTurn(t *testing.T) {
 	require.Equal(t, "Be glad.", model.Requests()[0].System)
 }
 
-// Without a session there is nothing to take.
-func TestInstructions_WithoutASessionHaveOnlyWhatIsOptional(t *testing.T) {
+// Without a session only optional placeholders are allowed.
+func TestInstructions_WithoutASessionHaveOnlyOptionalKeys(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
 	a := build(t, agent.Config{Model: model, Instructions: "[{city?}{artifact.a?}]"})
 	_, _, err := execute(t.Context(), a, question("hello"), quiet)
@@ -132,7 +132,7 @@ func TestAgent_StoresItsAnswerUnderItsOutputKey(t *testing.T) {
 	require.Len(t, changed, 1)
 }
 
-func TestAgent_StoresAsMuchOfItsAnswerAsAKeyMayHave(t *testing.T) {
+func TestAgent_CutsAnAnswerThatExceedsTheLimitOfAKey(t *testing.T) {
 	long := strings.Repeat("<ä>", memory.MaxStateValue/4)
 	s, _ := templated(t, agent.Config{OutputKey: "last"}, long)
 	turn := s.Say("hello")

@@ -22,9 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What a model reads of a step that is asked for nothing but what the user wants is what it was
-// before steps could be asked for anything.
-func TestAgent_ReadsWhatItIsAskedBesideTheGoal(t *testing.T) {
+// A step without a task of its own gives the model the same messages as before tasks existed.
+func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	prior := execution.Result{Step: 1, Agent: "search", Text: "found it", Observations: []string{"x"}}
 	for name, c := range map[string]struct {
 		asked execution.Asked
@@ -60,7 +59,7 @@ func TestAgent_ReadsWhatItIsAskedBesideTheGoal(t *testing.T) {
 	}
 }
 
-// A step that may use only some of its agent's tools plans all the same.
+// A step that may use only some tools of its agent can still plan.
 func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 	for name, c := range map[string]struct{ allowed, offered []string }{
 		"some": {[]string{"lookup"}, []string{"lookup", agent.AddTask}},
@@ -78,7 +77,7 @@ func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 			offered = append(offered, s.Name)
 		}
 		require.Equal(t, c.offered, offered, name)
-		require.Equal(t, c.allowed, step.Tools.Names, "the step is as it was")
+		require.Equal(t, c.allowed, step.Tools.Names, "the step is unchanged")
 	}
 }
 
@@ -98,8 +97,8 @@ func add(tasks ...string) scripted.Reply {
 	return r
 }
 
-// The model of a step that plans is offered a tool that makes tasks. It is told what is wrong with
-// one, and need not say anything beside them.
+// The model of a step that plans gets a tool that adds tasks. The tool reports an invalid task to the model. The
+// model need not say anything in addition to the tasks.
 func TestAgent_PlansWithATool(t *testing.T) {
 	model := scripted.New(add("search: find it ", "boss: decide", "calc:  "), add("calc: add it up", "calc: once more"), scripted.Say(""))
 	a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
@@ -114,7 +113,7 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}, {Agent: "calc", Text: "add it up"}}, result.Tasks)
 	require.Empty(t, messages)
 	require.Empty(t, result.Observations)
-	require.Empty(t, result.ToolsCalled, "it is no tool of the agent")
+	require.Empty(t, result.ToolsCalled, "the tool is not the agent's")
 	require.Equal(t, []string{
 		"The task is given to search.", `Error: agent: there is no "boss"; use one of search, calc`, "Error: task: 0 bytes; use 1 to 4096, and not only white space",
 		"The task is given to calc.", "Error: there are 2 tasks already, and no more are allowed",
@@ -133,7 +132,7 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model}), question("Do it."), quiet)
 	require.NoError(t, err)
 	require.Empty(t, result.Tasks)
-	require.Empty(t, model.Requests()[0].Tools, "nobody asks for a plan")
+	require.Empty(t, model.Requests()[0].Tools, "the step does not plan")
 }
 
 // journal is the journal of a step over all of its attempts. What is recorded is durable at once.
@@ -163,7 +162,7 @@ func (j *journal) Record(e execution.Entry) {
 func (j *journal) Sync(context.Context) error { return nil }
 
 // The attempt after a lost planner has the tasks that the planner had added.
-func TestAgent_PlansOnBehindALostAttempt(t *testing.T) {
+func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	j := &journal{entries: map[string]execution.Entry{}}
 	step := plans("Do it.", 2)
 	step.Journal = j
@@ -172,7 +171,7 @@ func TestAgent_PlansOnBehindALostAttempt(t *testing.T) {
 	require.Error(t, err)
 	for key, e := range j.entries {
 		if e.Tool == "" && e.Mode != "" {
-			delete(j.entries, key) // the worker was gone before it could note that
+			delete(j.entries, key) // the worker was lost before it recorded that
 		}
 	}
 	model = scripted.New(add("calc: add it up", "calc: once more"), scripted.Say("Planned."))
@@ -193,7 +192,7 @@ func TestAgent_APlannerCannotHaveAToolOfThatName(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A function says with its answer what is to be done, and in a sequence the last child plans.
+// A function returns tasks with its answer, and in a sequence the last child plans.
 func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 	tasks := []execution.PlannedTask{{Agent: "search", Text: "find it"}}
 	asked := 0

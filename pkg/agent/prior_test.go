@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// What steps in branches said is not in the conversation: the step where they meet is told.
-func TestAgent_IsToldWhatBranchesSaid(t *testing.T) {
+// The conversation does not contain what steps in branches said: the step after them gets it in addition.
+func TestAgent_ReadsWhatBranchesSaid(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"So."}})
 	step := execution.Step{
 		Agent:   "research",

@@ -68,7 +68,7 @@ func question(text string) execution.Step {
 }
 
 // Req: RA-1, RA-4, RA-15, RA-16
-func TestAgent_CommitsOneMessageAndKeepsWhatItFound(t *testing.T) {
+func TestAgent_CommitsOneMessageAndReturnsItsObservations(t *testing.T) {
 	model := scripted.New(look("a", "nothing", "error", "b"), scripted.Say("A and B."))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, Instructions: "Look things up."})
 
@@ -126,7 +126,7 @@ func TestAgent_FailsToChooseWhenItsModelFails(t *testing.T) {
 }
 
 // Req: RA-19, RA-20, RA-26
-func TestAgent_JudgesByWhatWasObserved(t *testing.T) {
+func TestAgent_ConfidenceGrowsWithObservations(t *testing.T) {
 	none := 0.0
 	routing := execution.Result{Step: 1, Agent: "coordinator", NextAgent: "research"}
 	research := func(observations ...string) execution.Result {
@@ -173,7 +173,7 @@ func TestAgent_JudgesByWhatWasObserved(t *testing.T) {
 }
 
 // Req: RA-13
-func TestAgent_AsksTheUserEvenWithoutAModel(t *testing.T) {
+func TestAgent_AsksTheUserEvenWhenItsModelFails(t *testing.T) {
 	model := scripted.New(scripted.Say("Which one?"), scripted.Fail(errors.New("down")))
 	a := build(t, agent.Config{Name: "clarification", Model: model, AsksUser: true})
 	for _, want := range []string{"Which one?", "Could you tell me more about what you would like to know?"} {
@@ -186,7 +186,7 @@ func TestAgent_AsksTheUserEvenWithoutAModel(t *testing.T) {
 }
 
 // Req: RA-18
-func TestAgent_DegradesWithWhatItHas(t *testing.T) {
+func TestAgent_DegradesWithItsObservations(t *testing.T) {
 	model := scripted.New(look("a"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "The model is down.").Because(errors.New("secret"))))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, OnFailure: agent.Degrade})
 	var warnings []event.Warning
@@ -207,7 +207,7 @@ func TestAgent_DegradesWithWhatItHas(t *testing.T) {
 }
 
 // Req: RA-20
-func TestAgent_DegradesToWhatWasSaidBefore(t *testing.T) {
+func TestAgent_DegradesToTheTextOfThePriorStep(t *testing.T) {
 	a := build(t, agent.Config{Name: "synthesis", Model: scripted.New(), OnFailure: agent.Degrade})
 	step := question("What is there?")
 	step.Prior = []execution.Result{{Agent: "research", Text: "A and B.", Observations: []string{"a", "b"}}}
@@ -217,7 +217,7 @@ func TestAgent_DegradesToWhatWasSaidBefore(t *testing.T) {
 	require.InDelta(t, 0.0, *result.Confidence, 0)
 }
 
-func TestAgent_DoesNotDegradeWhatWasCancelledOrUnheard(t *testing.T) {
+func TestAgent_DoesNotDegradeARunThatWasCancelledOrNotRead(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("hi")), OnFailure: agent.Degrade})
@@ -242,13 +242,13 @@ func TestAgent_StopsAfterItsTimeout(t *testing.T) {
 	require.Contains(t, result.Text, "longer than it may")
 }
 
-func TestAgent_RefusesAnEmptyAnswer(t *testing.T) {
+func TestAgent_RejectsAnEmptyAnswer(t *testing.T) {
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say(" \n"))})
 	_, _, err := execute(t.Context(), a, question("hi"), quiet)
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }
 
-func TestAgent_CutsWhatIsLongerThanAMessage(t *testing.T) {
+func TestAgent_CutsATextThatExceedsTheLimitOfAMessage(t *testing.T) {
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("a" + strings.Repeat("ä", conversation.MaxMessageBytes)))})
 	var reasons []string
 	result, messages, err := execute(t.Context(), a, question("hi"), func(e event.Event) error {

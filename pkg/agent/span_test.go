@@ -12,11 +12,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What an agent does is spans below that of its caller: the agent, in it each iteration, and in
-// that its model call and its tools. None has a word of what was said.
+// The spans of an agent are children of its caller's span: one for the agent, inside it one for each iteration, and
+// inside that the model call and the tools. No span has a word of the conversation.
 //
 // Req: LP-38
-func TestAgent_IsTracedBelowItsCaller(t *testing.T) {
+func TestAgent_SpansAreChildrenOfTheCallersSpan(t *testing.T) {
 	recorded := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorded))
 	ctx, caller := provider.Tracer("test").Start(t.Context(), "ExecuteStep")

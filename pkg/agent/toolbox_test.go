@@ -26,8 +26,8 @@ func named(t *testing.T, names ...string) (all []tool.Tool) {
 	return all
 }
 
-// An agent says what its tools can do, and those of the agents that it runs.
-func TestAgent_SaysWhatItsToolsCanDo(t *testing.T) {
+// Toolbox lists what the tools of an agent and of its children can do.
+func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
 	child := func(name string, can map[string][]string, tools ...string) *agent.Agent {
 		a, err := agent.New(agent.Config{Name: name, Model: scripted.New(), Tools: named(t, tools...), ToolCapabilities: can})
 		require.NoError(t, err)
@@ -48,8 +48,8 @@ func TestAgent_SaysWhatItsToolsCanDo(t *testing.T) {
 	}
 }
 
-// What a step may use holds for the agents of a flow too, and not for what a tool is made of.
-func TestAgent_UsesWhatItsStepMayUse(t *testing.T) {
+// The tools that a step may use also bind the agents of a flow, but not the agent inside a tool.
+func TestAgent_UsesOnlyToolsThatTheStepMayUse(t *testing.T) {
 	inner := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "mail"}), scripted.Say("sent"))
 	postman, err := agent.New(agent.Config{Name: "postman", Description: "Sends.", Model: inner, Tools: named(t, "mail")})
 	require.NoError(t, err)

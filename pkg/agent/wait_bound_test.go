@@ -26,8 +26,8 @@ var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	return nil
 })
 
-// An approval is for what the person saw. A handler that makes something else of the call by
-// the time it is approved, of state that changed, say, does not have that run.
+// An approval counts for the arguments that the person saw. If a handler changes the arguments before the approval,
+// for instance because state changed, the call does not run.
 //
 // Req: AD-32
 func TestSession_AnApprovalIsForTheArgumentsThatWereShown(t *testing.T) {

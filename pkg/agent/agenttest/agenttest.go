@@ -1,5 +1,4 @@
-// Package agenttest lets an author test an agent without a mesh: its model is a script, its
-// session is real.
+// Package agenttest lets an author test an agent without a mesh. Its model is a script, and its session is real.
 //
 //	func TestForecaster_UsesItsTool(t *testing.T) {
 //		turn := agenttest.Run(t, forecaster(
@@ -12,8 +11,7 @@
 //
 // Package llm/scripted has the replies, and its model knows what it was asked.
 //
-// A turn that ends because tool calls wait for somebody goes on with Session.Approve, Deny or
-// Answer:
+// When a turn ends because tool calls wait, the next turn continues it with Session.Approve, Deny or Answer:
 //
 //	s := agenttest.NewSession(t, clerk(scripted.Call(mail), scripted.Say("Sent.")))
 //	require.Equal(t, "send_mail", s.Say("Write to Ann.").Pending[0].Tool)
@@ -29,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// T is what this package needs of a test. *testing.T has it.
+// T is what this package needs of a test. *testing.T implements it.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -37,28 +35,28 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Turn is what one input of the user led to.
+// Turn is the outcome of one input of the user.
 type Turn struct {
-	Text     string              // the answer, or a question to the user; empty when the turn failed
+	Text     string              // the answer, or a question to the user (empty when the turn failed)
 	Tools    []string            // that were called, in order
 	Warnings []event.Warning     // that were given, in order
-	Pending  []execution.Pending // calls that wait; the turn has ended with them
-	// State is what the session sees afterwards, by key. The values are as encoding/json reads
-	// them into an any: numbers are float64.
+	Pending  []execution.Pending // calls that wait, if the turn ended with some
+	// State is what the session sees after the turn, by key. Values are as encoding/json decodes them into an any:
+	// numbers are float64.
 	State  map[string]any
-	Events []event.Event    // all of them, in order; the last one has the Result
+	Events []event.Event    // all events, in order; the last one has the Result
 	Result event.TurnResult // reason, usage, messages and changes of state
-	Err    error            // what the turn failed with; nil: it did not
+	Err    error            // why the turn failed (nil when it did not)
 }
 
-// Run runs an agent for one turn of a new session. The test fails when the turn does.
+// Run runs an agent for one turn of a new session. The test fails if the turn does.
 func Run(t T, a *agent.Agent, text string) Turn {
 	t.Helper()
 	return NewSession(t, a).Say(text)
 }
 
-// Kinds are those of the turn's events, in order: what a trace of it has. Pieces of text and
-// what is internal are left out.
+// Kinds returns the kinds of the turn's events in order, as its trace has them. Pieces of text and internal events
+// are left out.
 func (r Turn) Kinds() []string {
 	var kinds []string
 	for _, e := range r.Events {
@@ -69,8 +67,8 @@ func (r Turn) Kinds() []string {
 	return kinds
 }
 
-// note adds an event to what is known of the turn.
-func (r *Turn) note(e event.Event) {
+// add adds an event to the turn.
+func (r *Turn) add(e event.Event) {
 	r.Events = append(r.Events, e)
 	switch p := e.Payload.(type) {
 	case event.ToolFinished:

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ agenttest.T = (*testing.T)(nil)
 
-// note is a tool that keeps a note: in the session's state, in the user's and as an artifact.
+// note is a tool that stores a note in the state of the session, in the state of the user, and as an artifact.
 func note(t *testing.T) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -56,7 +56,7 @@ func keep(text string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{Name: "note", Arguments: fmt.Sprintf(`{"text": %q}`, text)})
 }
 
-func TestRun_TellsWhatATurnLedTo(t *testing.T) {
+func TestRun_ReturnsTheOutcomeOfATurn(t *testing.T) {
 	a, _ := keeper(t, keep("milk"), scripted.Reply{Deltas: []string{"Kept", "."}, Usage: execution.Usage{InputTokens: 7}})
 	turn := agenttest.Run(t, a, "Keep milk.")
 	require.NoError(t, turn.Err)
@@ -95,7 +95,7 @@ func TestSession_KeepsItsHistoryStateAndArtifacts(t *testing.T) {
 	require.Len(t, other.History(), 2)
 }
 
-func TestSession_TriesWhatFailsAndGoesOn(t *testing.T) {
+func TestSession_ContinuesAfterAFailedTurn(t *testing.T) {
 	a, _ := keeper(t, keep("milk"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Back."), keep("a"), keep("b"))
 	s := agenttest.NewSession(t, a)
 	turn := s.Try("Keep milk.")
@@ -111,7 +111,7 @@ func TestSession_TriesWhatFailsAndGoesOn(t *testing.T) {
 }
 
 // Req: LP-16, LP-32
-func TestSession_GoesOnWithAnswers(t *testing.T) {
+func TestSession_ContinuesWithAnswers(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)
 	guard, err := approval.New(approval.Config{})
@@ -139,11 +139,11 @@ func TestSession_GoesOnWithAnswers(t *testing.T) {
 	require.Empty(t, turn.State)
 
 	require.Len(t, s.Say("Keep eggs.").Pending, 1)
-	require.Equal(t, "Later.", s.Say("No, later.").Text, "the call is left")
+	require.Equal(t, "Later.", s.Say("No, later.").Text, "the call was left")
 	require.Len(t, model.Requests(), 6)
 }
 
-func TestSession_FailsTheTestWithAnAnswerToNothing(t *testing.T) {
+func TestSession_FailsTheTestIfNoCallWaitsForTheAnswer(t *testing.T) {
 	a, _ := keeper(t, scripted.Say("Hi."))
 	require.Contains(t, failing(t, func(f agenttest.T) {
 		s := agenttest.NewSession(f, a)
@@ -152,7 +152,7 @@ func TestSession_FailsTheTestWithAnAnswerToNothing(t *testing.T) {
 	}), "answers: there is none; waiting: none")
 }
 
-// fake is a test that notes how it fails.
+// fake is a test that records how it fails.
 type fake struct {
 	*testing.T
 	failed string
@@ -162,10 +162,10 @@ var errFailed = errors.New("the test failed")
 
 func (f *fake) Fatalf(format string, args ...any) {
 	f.failed = fmt.Sprintf(format, args...)
-	panic(errFailed) // as Fatalf of a test does not return either
+	panic(errFailed) // Fatalf of a test does not return either
 }
 
-// failing is how a test fails.
+// failing returns how a test fails.
 func failing(t *testing.T, test func(agenttest.T)) string {
 	t.Helper()
 	f := &fake{T: t}
@@ -176,7 +176,7 @@ func failing(t *testing.T, test func(agenttest.T)) string {
 	return f.failed
 }
 
-func TestRun_FailsTheTestWithTheTurn(t *testing.T) {
+func TestRun_FailsTheTestIfTheTurnFails(t *testing.T) {
 	a, _ := keeper(t, scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Hi."))
 	require.Equal(t, "agent keeper, turn 1: test: resource_api: down", failing(t, func(f agenttest.T) { agenttest.Run(f, a, "hi") }))
 	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).Artifact("none") }), "load artifact none: "))
@@ -184,7 +184,7 @@ func TestRun_FailsTheTestWithTheTurn(t *testing.T) {
 	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).History() }), "load history: "))
 }
 
-// resource is a tool that notes when it is started and closed.
+// resource is a tool that records when it is started and closed.
 type resource struct {
 	log  *[]string
 	fail error

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// forecaster is the agent under test: it has a tool, and remembers the city.
+// forecaster returns the agent under test, which has a tool and remembers the city.
 func forecaster(script ...scripted.Reply) *agent.Agent {
 	type city struct {
 		Name string `json:"name"`
@@ -34,7 +34,7 @@ func forecaster(script ...scripted.Reply) *agent.Agent {
 	return a
 }
 
-// console stands for the *testing.T of a test.
+// console is a *testing.T that prints.
 type console struct{}
 
 func (console) Helper()                           {}
@@ -72,7 +72,7 @@ func ExampleSession_Say() {
 	// [user_input llm_call tool_call tool_execution message llm_call turn_result]
 }
 
-// clerk is an agent that sends mail when somebody allows it.
+// clerk returns an agent that sends mail when a person allows it.
 func clerk(script ...scripted.Reply) *agent.Agent {
 	guard, err := approval.New(approval.Config{})
 	if err != nil {
@@ -89,7 +89,7 @@ func clerk(script ...scripted.Reply) *agent.Agent {
 	return a
 }
 
-// A turn waits for an approval, and another goes on with the answer.
+// A turn waits for an approval, and the next one continues with the answer.
 func ExampleSession_Approve() {
 	var t console
 	s := agenttest.NewSession(t, clerk(
@@ -108,7 +108,7 @@ func ExampleSession_Approve() {
 	// Sent one. [send_mail send_mail]
 }
 
-// A turn that fails, or that is run in another way than the usual.
+// A turn that fails, and one whose invocation is changed.
 func ExampleSession_Try() {
 	var t console
 	s := agenttest.NewSession(t, forecaster(scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`})))

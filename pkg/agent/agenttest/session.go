@@ -19,28 +19,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Tenant and User are those of all sessions.
+// Tenant and User are the tenant and the user of all sessions.
 const (
 	Tenant = "test"
 	User   = "tester"
 )
 
-// Session is a conversation with one agent. Its messages, its state and its artifacts are
-// kept from turn to turn in a store of package memory/inmem, which a test may read, and so is
-// what a turn had done whose calls wait. It belongs to the goroutine of the test.
+// Session is a conversation with one agent. A store of package memory/inmem holds its messages, its state, its
+// artifacts, and what a turn had done whose calls wait; a test may read it. A Session belongs to the goroutine of the
+// test.
 type Session struct {
 	Store *inmem.Store
 	Ref   session.Ref
 
 	t     T
 	agent *agent.Agent
-	made  *int // sessions of the store
+	made  *int // number of sessions in the store
 	turns int
 	sets  int
 }
 
-// NewSession begins a conversation, in a store of its own. It starts the agent, and closes it
-// when the test ends: tests that run beside each other need an agent each.
+// NewSession begins a conversation, in a store of its own. It starts the agent, and closes it when the test ends:
+// parallel tests need an agent each.
 func NewSession(t T, a *agent.Agent) *Session {
 	t.Helper()
 	if err := a.Start(t.Context()); err != nil {
@@ -55,8 +55,8 @@ func NewSession(t T, a *agent.Agent) *Session {
 	return s.Another()
 }
 
-// Another begins one more conversation of the same user, beside this one: it sees the same
-// state under user: and app:, and finds what was said here.
+// Another begins a second conversation of the same user. It sees the same state under user: and app:, and finds what
+// was said in this one.
 func (s *Session) Another() *Session {
 	*s.made++
 	return &Session{
@@ -83,15 +83,14 @@ func (s *Session) Set(key string, value any) {
 	}
 }
 
-// Say is the user's next input. Without a text the user says nothing, and the agent goes on
-// where it was (LP-8). Calls that wait are left for good. The test fails when the turn does.
+// Say is the user's next input. Without a text the user says nothing, and the agent continues where it stopped
+// (LP-8). Calls that wait are left for good. The test fails if the turn does.
 func (s *Session) Say(text string) Turn {
 	s.t.Helper()
-	return s.well(s.Try(text))
+	return s.mustSucceed(s.Try(text))
 }
 
-// Try is Say for a turn that may fail, or for one that is run otherwise: change, if there is
-// one, is given the invocation first.
+// Try is Say for a turn that may fail. Each change may alter the invocation first.
 func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 	s.t.Helper()
 	asked := memory.Begin{}
@@ -101,22 +100,22 @@ func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 	return s.run(asked, change...)
 }
 
-// Approve allows all calls that wait for an approval, and is the turn that goes on. The test
-// fails when the turn does, or nothing waits for an approval.
+// Approve allows all calls that wait for an approval, and runs the turn that continues. The test fails if the turn
+// does, or if nothing waits for an approval.
 func (s *Session) Approve() Turn {
 	s.t.Helper()
 	return s.decide(execution.Answer{Verdict: execution.Approve})
 }
 
-// Deny is Approve for somebody who does not want it, and says why.
+// Deny is Approve for a person who denies the calls, with a reason.
 func (s *Session) Deny(reason string) Turn {
 	s.t.Helper()
 	return s.decide(execution.Answer{Verdict: execution.Deny, Text: reason})
 }
 
-// Answer answers calls that wait, each by its id in Turn.Pending, and is the turn that goes on;
-// what is not answered waits again. An answer that is Late is one that came behind its time.
-// The test fails when the turn does, or an answer does not fit.
+// Answer answers calls that wait, each by its id in Turn.Pending, and runs the turn that continues. Calls without an
+// answer wait again. An answer that is Late came after its time. The test fails if the turn does, or if an answer
+// does not fit.
 func (s *Session) Answer(answers ...execution.Answer) Turn {
 	s.t.Helper()
 	info := s.info()
@@ -127,7 +126,7 @@ func (s *Session) Answer(answers ...execution.Answer) Turn {
 	for i := range settled {
 		settled[i].Late = settled[i].Late || answers[i].Late
 	}
-	return s.well(s.run(memory.Begin{Continues: info.WaitingTurn, Answers: settled}))
+	return s.mustSucceed(s.run(memory.Begin{Continues: info.WaitingTurn, Answers: settled}))
 }
 
 // decide gives all calls that wait for an approval the same answer.
@@ -143,7 +142,7 @@ func (s *Session) decide(answer execution.Answer) Turn {
 	return s.Answer(answers...)
 }
 
-// info is the session as it is stored.
+// info returns the session as it is stored.
 func (s *Session) info() session.Session {
 	s.t.Helper()
 	info, err := s.Store.GetSession(s.t.Context(), s.Ref)
@@ -153,8 +152,8 @@ func (s *Session) info() session.Session {
 	return info
 }
 
-// well fails the test when the turn has.
-func (s *Session) well(turn Turn) Turn {
+// mustSucceed fails the test if the turn failed.
+func (s *Session) mustSucceed(turn Turn) Turn {
 	s.t.Helper()
 	if turn.Err != nil {
 		s.t.Fatalf("agent %s, turn %d: %v", s.agent.Name(), turn.Result.Turn, turn.Err)
@@ -162,7 +161,7 @@ func (s *Session) well(turn Turn) Turn {
 	return turn
 }
 
-// run begins a turn, runs its step with a journal, and stores what it led to.
+// run begins a turn, runs its step with a journal, and stores its outcome.
 func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Turn {
 	s.t.Helper()
 	ctx, end := context.WithCancelCause(s.t.Context())
@@ -175,8 +174,8 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 	if err != nil {
 		s.t.Fatalf("begin turn %d: %v", s.turns, err)
 	}
-	hold := memory.Lease{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
-	journal, err := recorder.New(ctx, end, s.Store, hold, 1, begun.Turn.Attempt > 1)
+	lease := memory.Lease{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
+	journal, err := recorder.New(ctx, end, s.Store, lease, 1, begun.Turn.Attempt > 1)
 	if err != nil {
 		s.t.Fatalf("open the journal of turn %d: %v", s.turns, err)
 	}
@@ -185,7 +184,7 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 			TraceID: asked.TraceID, SessionID: s.Ref.Session, User: User, TurnID: id, Turn: begun.Turn.Number,
 			Number: 1, Attempt: begun.Turn.Attempt, Agent: s.agent.Name(), History: begun.History, Answers: begun.Turn.Answers, Journal: journal,
 		},
-		Store: hookstore.New(s.Store, hold, User),
+		Store: hookstore.New(s.Store, lease, User),
 	}
 	for _, fn := range change {
 		fn(&inv)
@@ -193,11 +192,11 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 	var turn Turn
 	for e, err := range s.agent.Run(ctx, inv) {
 		if turn.Err = err; err == nil {
-			turn.note(e)
+			turn.add(e)
 		}
 	}
 	journal.Close()
-	err = s.finish(context.WithoutCancel(ctx), hold, begun.Turn.Sequence, &turn)
+	err = s.finish(context.WithoutCancel(ctx), lease, begun.Turn.Sequence, &turn)
 	end(nil)
 	journal.Wait()
 	if err != nil {
@@ -206,15 +205,15 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 	return turn
 }
 
-// finish stores what a turn led to, as a worker does.
-func (s *Session) finish(ctx context.Context, hold memory.Lease, base int64, turn *Turn) error {
+// finish stores the outcome of a turn, as a worker does.
+func (s *Session) finish(ctx context.Context, lease memory.Lease, base int64, turn *Turn) error {
 	if turn.Err != nil {
 		failed, ok := errors.AsType[*failure.Error](turn.Err)
 		if !ok {
 			failed = failure.New(failure.Unknown, "agenttest", turn.Err.Error())
 		}
 		if _, err := s.Store.FailTurn(ctx, memory.Fail{
-			Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Outcome: session.OutcomeFailed,
+			Ref: s.Ref, TurnID: lease.TurnID, Epoch: lease.Epoch, Outcome: session.OutcomeFailed,
 			Failure: failed,
 		}); err != nil {
 			return err
@@ -225,7 +224,7 @@ func (s *Session) finish(ctx context.Context, hold memory.Lease, base int64, tur
 			outcome = session.Asking(turn.Result.Result)
 		}
 		if _, err := s.Store.CommitStep(ctx, memory.Commit{
-			Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Base: base, Messages: turn.Result.Messages,
+			Ref: s.Ref, TurnID: lease.TurnID, Epoch: lease.Epoch, Base: base, Messages: turn.Result.Messages,
 			State: turn.Result.State, Result: turn.Result.Result, Outcome: outcome,
 		}); err != nil {
 			return err
@@ -243,7 +242,7 @@ func (s *Session) finish(ctx context.Context, hold memory.Lease, base int64, tur
 	return err
 }
 
-// History are the messages of the session, oldest first.
+// History returns the messages of the session, oldest first.
 func (s *Session) History() []conversation.Message {
 	s.t.Helper()
 	messages, err := s.Store.LoadHistory(s.t.Context(), s.Ref, 0, memory.MaxWindow)
@@ -253,7 +252,7 @@ func (s *Session) History() []conversation.Message {
 	return messages
 }
 
-// Artifact is the latest version of an artifact that the agent made.
+// Artifact returns the latest version of an artifact that the agent made.
 func (s *Session) Artifact(name string) string {
 	s.t.Helper()
 	content, _, err := hookstore.New(s.Store, memory.Lease{Ref: s.Ref}, User).LoadArtifact(s.t.Context(), name, 0)
