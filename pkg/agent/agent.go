@@ -158,8 +158,8 @@ func (a *Agent) Config() *ownership.Config { return a.shared }
 // Tools returns the names of the agent's tools, in order.
 func (a *Agent) Tools() []string { return a.tools.Names() }
 
-// Toolbox returns the tools that a step of the agent may use, with what they can do: its own and those of the agents that
-// it runs, each name once. The orchestrator decides by it. A tool that an agent uses which is a tool itself is left out,
+// Toolbox returns the tools that a step of the agent may use, with what they can do: its own tools and the tools of
+// the agents that it runs, each name once. The orchestrator decides by it. A tool that an agent uses which is a tool itself is left out,
 // because it is part of that tool.
 func (a *Agent) Toolbox() []registry.Tool {
 	var all []registry.Tool

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Reasons of the warnings that an agent gives, in addition to those of the loop.
+// Reasons of the warnings that an agent gives, in addition to the loop's.
 const (
 	ReasonTextCut  = "TEXT_CUT"      // what the agent said was longer than a message may be
 	ReasonDegraded = "STEP_DEGRADED" // the step failed, and its policy made a result of the failure

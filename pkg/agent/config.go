@@ -89,7 +89,7 @@ type Config struct {
 	Handlers []hook.Handler // run after the handlers of plugins (CO-4)
 
 	OutputKey string                     // key of the session's state that gets the answer (empty stores none, AD-30)
-	Owns      map[string]ownership.Owner // keys of state in addition to those of the rules (SO-5)
+	Owns      map[string]ownership.Owner // keys of state in addition to the keys of the rules (SO-5)
 	// Config makes the agent the owner of a configuration, which all of its instances share and the whole mesh may read. It
 	// says how conflicting changes are resolved (SO-11, empty means no configuration).
 	Config ownership.Protocol

@@ -29,7 +29,7 @@ import (
 // When the answers are there, the caller runs the step again with them and the same journal, and the step continues from
 // there.
 //
-// First the handlers of BeforeAgent run, then the agent, then those of AfterAgent and OnComplete (AD-3 to AD-14); package
+// First the handlers of BeforeAgent run, then the agent, then the handlers of AfterAgent and OnComplete (AD-3 to AD-14); package
 // hook says when they do not. The error of a model or a handler keeps its mode. A step that takes too long fails with
 // agent_timeout, a step whose ctx was cancelled with user_cancelled. A caller that stops reading ends the run at once,
 // without a result (AD-10).

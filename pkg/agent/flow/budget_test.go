@@ -13,21 +13,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// ledgerOf is one of so many model calls.
+// ledgerOf returns the ledger of a budget with a number of model calls.
 func ledgerOf(calls int64) *budget.Ledger {
 	limits := budget.Default()
 	limits.ModelCalls = calls
 	return budget.New(limits, 0)
 }
 
-// spend is a reply that took tokens.
+// spend returns a reply that used tokens.
 func spend(text string) scripted.Reply {
 	return scripted.Reply{Deltas: []string{text}, Usage: execution.Usage{InputTokens: 10, OutputTokens: 5}}
 }
 
-// An agent that forgives a model that fails does not forgive a budget: what is made up in its place
-// would look like an answer.
-func TestRun_ARefusedBudgetIsNotForgiven(t *testing.T) {
+// An agent that forgives a failed model does not forgive an exhausted budget: a substitute text would look like an
+// answer.
+func TestRun_AnExhaustedBudgetIsNotForgiven(t *testing.T) {
 	for _, c := range []agent.Config{{OnFailure: agent.Degrade}, {AsksUser: true}} {
 		c.Name, c.Model = "a", scripted.New(spend("No."))
 		step := question("?")
@@ -38,15 +38,14 @@ func TestRun_ARefusedBudgetIsNotForgiven(t *testing.T) {
 	}
 }
 
-// Children of a flow, one after the other or beside each other, and agents that are tools use what
-// the step may use, and no more.
+// The children of a flow, whether in order or in parallel, and agents that are tools share the budget of the step.
 func TestFlow_SharesOneBudget(t *testing.T) {
 	child := func(name string) *agent.Agent {
 		return build(t, agent.Config{Name: name, Model: scripted.New(spend("I am " + name + "."))})
 	}
 	for name, c := range map[string]struct {
 		make  func() *agent.Agent
-		calls int64 // of models that it takes
+		calls int64 // of models that the flow needs
 	}{
 		"sequence": {func() *agent.Agent {
 			return flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, child("a"), child("b"), child("c")))

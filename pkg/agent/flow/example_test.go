@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// scriptedAgent is an agent whose model says the texts one after the other.
+// scriptedAgent returns an agent whose model says the texts one after the other.
 func scriptedAgent(name string, texts []string, handlers ...hook.Handler) (*agent.Agent, error) {
 	var script []scripted.Reply
 	for _, text := range texts {
@@ -24,8 +24,8 @@ func scriptedAgent(name string, texts []string, handlers ...hook.Handler) (*agen
 	return agent.New(agent.Config{Name: name, Model: scripted.New(script...), Handlers: handlers})
 }
 
-// tell runs an agent for one turn and prints what each agent said, with its branch.
-func tell(a *agent.Agent, text string) {
+// printTurn runs an agent for one turn and prints what each agent said, with its branch.
+func printTurn(a *agent.Agent, text string) {
 	step := execution.Step{Number: 1, History: []conversation.Message{conversation.User(text)}}
 	for e, err := range a.Run(context.Background(), agent.Invocation{Step: step}) {
 		if err != nil {
@@ -41,7 +41,7 @@ func tell(a *agent.Agent, text string) {
 	}
 }
 
-// A writer and an editor, one after the other.
+// A writer, and then an editor.
 func ExampleSequence() {
 	writer, err := scriptedAgent("writer", []string{"Oslo is a city in Norway."})
 	if err != nil {
@@ -55,7 +55,7 @@ func ExampleSequence() {
 	if err != nil {
 		return
 	}
-	tell(desk, "Where is Oslo?")
+	printTurn(desk, "Where is Oslo?")
 	// Output:
 	// desk.writer: Oslo is a city in Norway.
 	// desk.editor: Oslo is in Norway.
@@ -63,7 +63,7 @@ func ExampleSequence() {
 	// Oslo is in Norway.
 }
 
-// A writer and a critic, until the critic has nothing to say against it.
+// A writer and a critic, until the critic approves.
 func ExampleRepeat() {
 	writer, err := scriptedAgent("writer", []string{"Oslo is a big city in Norway.", "Oslo is in Norway."})
 	if err != nil {
@@ -82,7 +82,7 @@ func ExampleRepeat() {
 	if err != nil {
 		return
 	}
-	tell(desk, "Where is Oslo?")
+	printTurn(desk, "Where is Oslo?")
 	// Output:
 	// desk.writer: Oslo is a big city in Norway.
 	// desk.critic: Shorter.
@@ -92,7 +92,7 @@ func ExampleRepeat() {
 	// Fine.
 }
 
-// Two agents at once, and their answers side by side.
+// Two agents at the same time, and one answer of both.
 func ExampleParallel() {
 	weather, err := scriptedAgent("weather", []string{"Sunny."})
 	if err != nil {
@@ -120,7 +120,7 @@ func ExampleParallel() {
 	// Nothing new.
 }
 
-// A model that asks another agent as it asks any tool.
+// A model asks another agent as it calls any tool.
 func ExampleAsTool() {
 	geographer, err := scriptedAgent("geographer", []string{"Oslo is in Norway."})
 	if err != nil {
@@ -140,7 +140,7 @@ func ExampleAsTool() {
 	if err != nil {
 		return
 	}
-	tell(host, "How do I get to Oslo?")
+	printTurn(host, "How do I get to Oslo?")
 	// Output:
 	// : Take a flight to Norway.
 	// host answered:

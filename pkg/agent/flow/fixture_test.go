@@ -67,7 +67,7 @@ func question(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }
 
-// resource is a tool that notes when it is started and closed.
+// resource is a tool that records when it is started and closed.
 type resource struct {
 	name string
 	log  *[]string

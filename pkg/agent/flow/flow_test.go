@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// says is an agent that says one thing each time, for 10 tokens.
+// says returns an agent that says the texts in order, each for 10 tokens, and its model.
 func says(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	var script []scripted.Reply
@@ -34,7 +34,7 @@ func says(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.M
 	return build(t, agent.Config{Name: name, Model: model}), model
 }
 
-// flowOf checks that there is a flow.
+// flowOf returns a flow, which must be valid.
 func flowOf(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	return func(a *agent.Agent, err error) *agent.Agent {
 		t.Helper()
@@ -43,7 +43,7 @@ func flowOf(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	}
 }
 
-// observe is what a run tells: its events as "author branch kind", its result and its error.
+// observe runs an agent and returns its events as "author branch kind", its result and its error.
 func observe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events []string, done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
 		if failed != nil {
@@ -84,12 +84,12 @@ func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
 		Step: 2, Agent: "team", Text: "A it is.", Observations: []string{"Used tool: lookup\nfound a"}, ToolsCalled: []string{"lookup"},
 		Iterations: 3, Usage: execution.Usage{ModelCalls: 3, OutputTokens: 20}, Confidence: done.Result.Confidence,
 	}, done.Result))
-	require.InDelta(t, 0.6, *done.Result.Confidence, 0, "that of the last child, which rests on one observation")
+	require.InDelta(t, 0.6, *done.Result.Confidence, 0, "the confidence of the last child, which has one observation")
 	require.Equal(t, []conversation.Message{conversation.Assistant("team", "A it is.")}, done.Messages)
 	require.JSONEq(t, `"I found a."`, string(done.State["finding"]))
 
 	asked := model.Requests()[0]
-	require.Equal(t, "Write about I found a.", asked.System, "state that the child before has changed")
+	require.Equal(t, "Write about I found a.", asked.System, "the state that the child before changed")
 	require.Equal(t, conversation.User("What is there?"), asked.Messages[0])
 	require.Contains(t, asked.Messages[1].Text, "What finder said:\n\nI found a.")
 }
@@ -106,11 +106,11 @@ func TestSequence_StopsAtAnError(t *testing.T) {
 	require.Empty(t, never.Requests())
 	require.Equal(t, event.Failed, done.Reason)
 	require.Equal(t, string(failure.ResourceAPI), done.ErrorType)
-	require.Equal(t, execution.Usage{ModelCalls: 2, InputTokens: 5, OutputTokens: 10}, done.Result.Usage, "also what failed")
+	require.Equal(t, execution.Usage{ModelCalls: 2, InputTokens: 5, OutputTokens: 10}, done.Result.Usage, "with the child that failed")
 	require.Equal(t, 1, strings.Count(strings.Join(events, " "), "turn_result"))
 }
 
-func TestSequence_GoesOnBehindAChildThatDegrades(t *testing.T) {
+func TestSequence_ContinuesAfterAChildThatDegrades(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(), OnFailure: agent.Degrade})
 	second, _ := says(t, "second", "Two.")
 	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
@@ -132,7 +132,7 @@ func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
 	require.Equal(t, "Which one?", done.Result.Text)
 }
 
-func TestSequence_LetsItsLastChildDecideWhereToGo(t *testing.T) {
+func TestSequence_LetsItsLastChildChooseTheRoute(t *testing.T) {
 	first, before := says(t, "first", "It is about money.")
 	second, model := says(t, "second", "billing")
 	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
@@ -146,8 +146,8 @@ func TestSequence_LetsItsLastChildDecideWhereToGo(t *testing.T) {
 	require.Empty(t, done.Result.Text)
 }
 
-// An agent that a handler ended has ended alone; one that was stopped stops all.
-func TestSequence_EndIsForOneAgentAndStopForAll(t *testing.T) {
+// A handler that ends a turn ends one agent; a stop stops all agents of the flow.
+func TestSequence_EndEndsOneAgentAndStopAll(t *testing.T) {
 	ends := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil })
 	endsLater := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error { reply.End(); return nil })
 	stops := hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Stop("enough"); return nil })
@@ -206,7 +206,7 @@ func TestSequence_EndsWithItsContext(t *testing.T) {
 }
 
 // Req: AD-10
-func TestSequence_EndsWhenNobodyReads(t *testing.T) {
+func TestSequence_EndsWhenTheReaderStops(t *testing.T) {
 	first, _ := says(t, "first", "One.")
 	second, never := says(t, "second")
 	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
@@ -269,16 +269,16 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 			writer, model := says(t, "writer", "Draft 1.", "Draft 2.")
 			critic.Name = "critic"
 			after, never := says(t, "after", "Next.")
-			// A sequence in between passes it on, and still runs to its end.
+			// A sequence passes it on, and still runs to its end.
 			inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
 			rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
 			outer := flowOf(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))
 			_, done, err := observe(t.Context(), outer, agent.Invocation{Step: question("Write.")})
 			require.NoError(t, err)
 			require.Equal(t, "Fine.", done.Result.Text)
-			require.False(t, done.Escalate, "the rounds took it")
+			require.False(t, done.Escalate, "Repeat handled it")
 			require.Len(t, model.Requests(), 2)
-			require.Len(t, never.Requests(), 1, "only in the round that went to its end")
+			require.Len(t, never.Requests(), 1, "only in the round that was not ended early")
 		})
 	}
 }
@@ -300,7 +300,7 @@ func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
 	require.Equal(t, 100, rounds)
 }
 
-// A function of an author's own runs other agents as a flow does.
+// An author's own function runs other agents as a flow does.
 //
 // Req: AD-9, AD-16
 func TestRun_AFunctionCanRunAgents(t *testing.T) {
@@ -334,7 +334,7 @@ func TestRun_AFunctionCanRunAgents(t *testing.T) {
 	require.Equal(t, execution.Usage{ModelCalls: 2, OutputTokens: 20}, done.Result.Usage)
 }
 
-func TestFlow_NamesWhatIsWrong(t *testing.T) {
+func TestFlow_ReportsAnInvalidConfig(t *testing.T) {
 	child, _ := says(t, "child")
 	run := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { return nil }
 	for want, flow := range map[string]func() (*agent.Agent, error){
@@ -352,7 +352,7 @@ func TestFlow_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// notes are lines of a test that several goroutines write.
+// notes is a list of lines that several goroutines write.
 type notes struct {
 	mu    sync.Mutex
 	lines []string

@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// journal is that of a step over all its attempts: what is recorded is durable at once.
+// journal is the journal of a step over all of its attempts. What is recorded is durable at once.
 type journal struct {
 	mu      sync.Mutex
 	entries map[string]execution.Entry
@@ -52,7 +52,7 @@ func (j *journal) Record(e execution.Entry) {
 
 func (j *journal) Sync(context.Context) error { return nil }
 
-// replies are how many model calls it has.
+// replies returns how many model calls the journal has.
 func (j *journal) replies() (n int) {
 	for _, e := range j.entries {
 		if e.Tool == "" {
@@ -62,16 +62,16 @@ func (j *journal) replies() (n int) {
 	return n
 }
 
-// world counts what is done outside over all attempts.
+// world counts the calls of models and tools over all attempts.
 type world struct {
 	mu    sync.Mutex
 	asked int            // models
-	did   map[string]int // tools by effect, what they were called for, and idempotency key
+	did   map[string]int // tool calls by effect, argument and idempotency key
 	hooks []hook.Handler // of all agents that have tools
 }
 
-// brain asks for its calls in its first round, and then says what it read, so that what it
-// says depends on what was done.
+// brain is a model that makes its calls in its first round, and then says what it read. So its text depends on the
+// results.
 type brain struct {
 	world *world
 	calls []conversation.ToolCall
@@ -98,7 +98,7 @@ func (b brain) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta,
 	}
 }
 
-// act is a tool that is done in the world and notes in the state that it was.
+// act returns a tool that notes its call in the world and in the state.
 func (w *world) act(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -118,7 +118,7 @@ func call(name, argument, value string) conversation.ToolCall {
 	return conversation.ToolCall{ID: name + value, Name: name, Arguments: fmt.Sprintf(`{%q: %q}`, argument, value)}
 }
 
-// worker is an agent that calls a tool of each class once.
+// worker returns an agent that calls a tool of each effect once.
 func (w *world) worker(t *testing.T, name string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
@@ -128,8 +128,7 @@ func (w *world) worker(t *testing.T, name string) *agent.Agent {
 	})
 }
 
-// boss is an agent that asks two others at once, which work beside each other, and one more
-// that is a sequence.
+// boss returns an agent that asks two agents in parallel, and then one that is a sequence.
 func (w *world) boss(t *testing.T) *agent.Agent {
 	t.Helper()
 	var tools []tool.Tool
@@ -145,7 +144,7 @@ func (w *world) boss(t *testing.T) *agent.Agent {
 	})
 }
 
-// counting ends its rounds with the second, by a tool.
+// counting returns a flow that repeats until a tool ends the second round.
 func (w *world) counting(t *testing.T) *agent.Agent {
 	t.Helper()
 	type none struct{}
@@ -165,7 +164,7 @@ func (w *world) counting(t *testing.T) *agent.Agent {
 	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: brain{w, []conversation.ToolCall{{Name: "count"}}}})
 }
 
-// flow is all that there is: agents in order, beside each other, in rounds, as tools.
+// flow returns a flow of everything: agents in sequence, in parallel, in rounds, and as tools.
 func (w *world) flow(t *testing.T) *agent.Agent {
 	t.Helper()
 	inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, w.worker(t, "c"), w.worker(t, "d")))
@@ -181,10 +180,10 @@ func (w *world) invocation(j *journal) agent.Invocation {
 	return agent.Invocation{Step: step}
 }
 
-// A turn that goes on in the place of one that failed calls its tools under the keys of that.
+// A turn that continues a failed turn calls its tools under the keys of the failed turn.
 //
 // Req: OC-27
-func TestFlow_KeysAreThoseOfTheTurnThatFailed(t *testing.T) {
+func TestFlow_KeysAreTheFailedTurnsKeys(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	_, _, err := observe(t.Context(), w.flow(t), w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
@@ -197,11 +196,11 @@ func TestFlow_KeysAreThoseOfTheTurnThatFailed(t *testing.T) {
 	require.Equal(t, before, slices.Sorted(maps.Keys(w.did)))
 }
 
-// Wherever the worker dies, its successor ends with the same result, asks no model and runs
-// no tool again that had ended, and every call has one key in all attempts.
+// Wherever the worker is lost, the next attempt ends with the same result. It repeats no model call and no tool call
+// that had ended, and every call has one key in all attempts.
 //
 // Req: AD-28, AD-29
-func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
+func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	w := &world{did: map[string]int{}}
 	flow := w.flow(t)
@@ -210,11 +209,11 @@ func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, j.clashes)
 	partial, _ := memory.PartialMessage(slices.Collect(maps.Values(j.entries)))
-	require.Equal(t, 1, strings.Count(partial.Text, "read [did aide"), "what it says is for the agent above, who says it")
+	require.Equal(t, 1, strings.Count(partial.Text, "read [did aide"), "the text of a tool agent is only in the reply of its parent")
 	total, calls := w.asked, slices.Sorted(maps.Keys(w.did))
 	require.Equal(t, 26, total)
 	require.Len(t, calls, 2*10+1+2)
-	require.Len(t, want.State, 2*7+2, "of agents that are tools nothing is left")
+	require.Len(t, want.State, 2*7+2, "agents that are tools leave no state")
 	require.Equal(t, total, want.Result.Usage.ModelCalls)
 
 	after := 0
@@ -232,22 +231,22 @@ func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 		if !lost {
 			break
 		}
-		known, asked := j.replies(), w.asked
+		replayed, asked := j.replies(), w.asked
 		inv := w.invocation(j)
 		inv.Step.Attempt = 2
 		_, got, err := observe(t.Context(), flow, inv)
-		require.NoError(t, err, "lost behind %d events", after)
-		require.Empty(t, j.clashes, "lost behind %d events", after)
-		require.Equal(t, total-known, w.asked-asked, "lost behind %d events: models that are asked again", after)
-		require.Equal(t, calls, slices.Sorted(maps.Keys(w.did)), "lost behind %d events: every call and its key", after)
+		require.NoError(t, err, "lost after %d events", after)
+		require.Empty(t, j.clashes, "lost after %d events", after)
+		require.Equal(t, total-replayed, w.asked-asked, "lost after %d events: repeated model calls", after)
+		require.Equal(t, calls, slices.Sorted(maps.Keys(w.did)), "lost after %d events: every call and its key", after)
 		got.Duration = want.Duration
-		require.Empty(t, gocmp.Diff(want, got), "lost behind %d events", after)
+		require.Empty(t, gocmp.Diff(want, got), "lost after %d events", after)
 	}
 	require.Greater(t, after, 140, "the run was long enough")
 }
 
-// What a tool changed is changed when its result is taken from the journal.
-func TestAgent_ASuccessorHasWhatToolsChanged(t *testing.T) {
+// A tool's changes of state are applied when its result comes from the journal.
+func TestAgent_ANewAttemptHasTheStateThatToolsChanged(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	j := &journal{entries: map[string]execution.Entry{}}
 	for e, err := range w.worker(t, "a").Run(t.Context(), w.invocation(j)) {
@@ -262,8 +261,8 @@ func TestAgent_ASuccessorHasWhatToolsChanged(t *testing.T) {
 	require.Equal(t, []string{"did a i", "did a r"}, slices.Sorted(maps.Keys(done.State)))
 }
 
-// What may run once does so in a flow too.
-func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
+// A tool that may run at most once runs once, also in a flow.
+func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 	for after := 0; ; after++ {
 		w := &world{did: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
@@ -297,8 +296,7 @@ func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
 	}
 }
 
-// However agents are put together, no two calls have one number, and the numbers do not hang
-// on who is faster.
+// However agents are composed, no two calls have one number, and the numbers do not depend on timing.
 func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	var before []string
 	for range 5 {
@@ -319,7 +317,7 @@ func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	}
 }
 
-// An event of a child says where in the flow it is from.
+// An event of a child has its branch in the flow.
 func TestFlow_BranchesNest(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	branches := map[string]bool{}

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// Of agents that end differently beside each other a failure decides how the turn ends, then
-// a question to the user, and only then an answer; whichever was first.
+// If parallel agents end differently, a failure decides how the turn ends, then a question to the user, and only then
+// an answer, whatever came first.
 func TestParallel_AFailureComesBeforeAQuestionAndThatBeforeAnAnswer(t *testing.T) {
 	children := map[string]func() *agent.Agent{
 		"answers": func() *agent.Agent {

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// remembers is an agent that waits for a gate, sets keys of state and says what it saw before.
+// remembers returns an agent that waits for a gate, sets keys of state and says what it saw before.
 func remembers(t *testing.T, name string, gate <-chan struct{}, set map[string]string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Model: scripted.New(scripted.Reply{Deltas: []string{name + " says."}, Wait: gate}), Handlers: []hook.Handler{
@@ -54,7 +54,7 @@ func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("before")), OutputKey: "shared"})
 	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, both, after))
 
-	close(gates[1]) // the later one is first
+	close(gates[1]) // the second child ends first
 	var order, branches []string
 	var prior string
 	done, err := team.Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
@@ -73,14 +73,14 @@ func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 	require.Equal(t, []string{"before", "right says.", "left says.", "Done."}, order)
 	require.Equal(t, []string{"team.first", "team.both.right", "team.both.left", "team.after"}, branches)
 	require.Equal(t, "Done.", prior)
-	require.JSONEq(t, `"right"`, string(done.State["shared"]), "the later child decides, whoever was first")
+	require.JSONEq(t, `"right"`, string(done.State["shared"]), "the later child decides, whichever ended first")
 	require.JSONEq(t, `"1"`, string(done.State["left"]))
 	require.NotContains(t, done.State, "temp:left")
 	require.Equal(t, 4, done.Result.Iterations)
 	require.Equal(t, 4, done.Result.Usage.ModelCalls)
 }
 
-func TestParallel_AnswersWithWhatEachSaid(t *testing.T) {
+func TestParallel_AnswersWithTheTextOfEachChild(t *testing.T) {
 	left, _ := says(t, "left", "One.")
 	middle := build(t, agent.Config{Name: "middle", Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil }),
@@ -94,7 +94,7 @@ func TestParallel_AnswersWithWhatEachSaid(t *testing.T) {
 	require.Equal(t, execution.Usage{ModelCalls: 2, OutputTokens: 20}, done.Result.Usage)
 }
 
-// yields is an agent whose function tells numbered thoughts, and notes when each was taken.
+// yields returns an agent whose function emits numbered thoughts, and notes when each was taken.
 func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
@@ -112,7 +112,7 @@ func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 }
 
 // Req: AD-28
-func TestParallel_AChildGoesOnWhenItsEventWasTaken(t *testing.T) {
+func TestParallel_AChildContinuesAfterItsEventWasTaken(t *testing.T) {
 	var seen notes
 	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, yields(t, "left", 20, &seen), yields(t, "right", 20, &seen)))
 	next := map[string]int{}
@@ -131,7 +131,7 @@ func TestParallel_AChildGoesOnWhenItsEventWasTaken(t *testing.T) {
 }
 
 // Req: AD-10, AD-28
-func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
+func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	broken := failure.New(failure.ResourceAPI, "test", "down")
 	waits := func(name string) *agent.Agent {
@@ -166,11 +166,11 @@ func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
 			})
 			require.True(t, failure.Is(err, failure.ResourceAPI, failure.AgentLogic), "%v", err)
 			require.Equal(t, event.Failed, done.Reason)
-			require.EqualValues(t, 2, done.Result.Usage.InputTokens, "also of those that were cancelled")
+			require.EqualValues(t, 2, done.Result.Usage.InputTokens, "with the cancelled children")
 		})
 	}
 
-	t.Run("nobody reads", func(t *testing.T) {
+	t.Run("the reader stops", func(t *testing.T) {
 		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 			require.NoError(t, err)
@@ -215,7 +215,7 @@ func TestParallel_StopsAllWhenOneIsStopped(t *testing.T) {
 	require.Equal(t, "left:\nThe turn was stopped: enough\n\nright:\nThe turn was stopped.", done.Result.Text)
 }
 
-func TestParallel_AsksTheUserWhenAChildDoes(t *testing.T) {
+func TestParallel_AsksTheUserIfAChildDoes(t *testing.T) {
 	left := build(t, agent.Config{Name: "left", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
 	right, _ := says(t, "right", "Two.")
 	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
@@ -228,7 +228,7 @@ func TestParallel_AsksTheUserWhenAChildDoes(t *testing.T) {
 	require.Empty(t, never.Requests())
 }
 
-// The numbers of events are those of the invocation, whoever tells them.
+// Events are numbered within the invocation, whichever child emits them.
 func TestParallel_EveryEventHasANumberOfItsOwn(t *testing.T) {
 	var seen notes
 	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, yields(t, "left", 50, &seen), yields(t, "right", 50, &seen)))

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// toolOf checks that there is a tool.
+// toolOf returns an agent as a tool, which must be valid.
 func toolOf(t *testing.T, a *agent.Agent) tool.Tool {
 	t.Helper()
 	made, err := flow.AsTool(a, flow.AsToolConfig{})
@@ -28,7 +28,7 @@ func toolOf(t *testing.T, a *agent.Agent) tool.Tool {
 	return made
 }
 
-// boss is an agent that asks its tool once, and then says what it was told.
+// bossOf returns an agent that calls its tool once, and then says the result.
 func bossOf(t *testing.T, asked tool.Tool, handlers ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
@@ -68,15 +68,15 @@ func TestAsTool_IsASessionOfItsOwn(t *testing.T) {
 	events, done, err := observe(t.Context(), boss, agent.Invocation{Step: step})
 	require.NoError(t, err)
 
-	require.Equal(t, []conversation.Message{conversation.User("Find it.")}, model.Requests()[0].Messages, "nothing of the conversation above")
-	require.Equal(t, "blue ", model.Requests()[0].System, "the state above")
+	require.Equal(t, []conversation.Message{conversation.User("Find it.")}, model.Requests()[0].Messages, "nothing of the parent's conversation")
+	require.Equal(t, "blue ", model.Requests()[0].System, "the parent's state")
 	require.Equal(t, "Found a.", result)
 	require.Equal(t, []string{"user user_input", "boss llm_call", "boss tool_call", "boss tool_execution", "boss message", "boss text_delta", "boss llm_call", "boss message", "boss turn_result"}, events)
 	require.Equal(t, execution.Usage{ModelCalls: 3, OutputTokens: 15}, spent, "at once")
 	require.Equal(t, execution.Usage{ModelCalls: 4, OutputTokens: 25}, done.Result.Usage)
 	require.Equal(t, 2, done.Result.Iterations)
 	require.Equal(t, []string{"finder"}, done.Result.ToolsCalled)
-	require.Equal(t, map[string]json.RawMessage{"color": json.RawMessage(`"blue"`), "answer": json.RawMessage(`"Done."`)}, done.State, "what it changes is forgotten")
+	require.Equal(t, map[string]json.RawMessage{"color": json.RawMessage(`"blue"`), "answer": json.RawMessage(`"Done."`)}, done.State, "its changes are dropped")
 
 	key := stepjournal.CallKey("turn-1", 2, 2)
 	require.Equal(t, hook.Info{
@@ -85,7 +85,7 @@ func TestAsTool_IsASessionOfItsOwn(t *testing.T) {
 	}, info)
 }
 
-func TestAsTool_TellsTheModelWhatItTakes(t *testing.T) {
+func TestAsTool_DescribesItselfToTheModel(t *testing.T) {
 	child, _ := says(t, "child")
 	made := toolOf(t, child)
 	require.Equal(t, "child", made.Spec().Name)
@@ -118,7 +118,7 @@ func TestAsTool_HasTheStrictestEffect(t *testing.T) {
 	require.Equal(t, execution.Idempotent, tool.EffectOf(toolOf(t, own)))
 }
 
-func TestAsTool_HandsOnHowItEnded(t *testing.T) {
+func TestAsTool_ReturnsHowTheAgentEnded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		child  agent.Config
 		status event.ToolStatus
@@ -146,7 +146,7 @@ func TestAsTool_HandsOnHowItEnded(t *testing.T) {
 	}
 }
 
-func TestAsTool_EscalatesForTheOneAbove(t *testing.T) {
+func TestAsTool_EscalatesForItsParent(t *testing.T) {
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Say("Enough.")), Handlers: []hook.Handler{
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Escalate(); return nil }),
 	}})
@@ -157,7 +157,7 @@ func TestAsTool_EscalatesForTheOneAbove(t *testing.T) {
 }
 
 // Req: CO-63
-func TestAsTool_IsStoppedWithTheOneAbove(t *testing.T) {
+func TestAsTool_IsStoppedWithItsParent(t *testing.T) {
 	stop, now := context.WithCancel(t.Context())
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})}), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { now(); return nil }),
@@ -167,7 +167,7 @@ func TestAsTool_IsStoppedWithTheOneAbove(t *testing.T) {
 	require.Equal(t, event.Stopped, done.Reason)
 }
 
-// An agent that can reach itself asks itself until it is told not to.
+// An agent that can reach itself asks itself until the depth is exceeded.
 func TestAsTool_HasALimitOfDepth(t *testing.T) {
 	type in struct {
 		Request string `json:"request"`
@@ -187,8 +187,7 @@ func TestAsTool_HasALimitOfDepth(t *testing.T) {
 	require.Equal(t, 2*flow.MaxDepth, w.asked)
 }
 
-// Without the loop's help an agent runs without a journal, and its keys begin from the key of
-// the call.
+// Inside another tool an agent runs without a journal, and its keys begin with the key of the call.
 func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 	keys := func() []string {
 		w := &world{did: map[string]int{}}

@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// guard lets every call wait that may do more than read.
+// guard makes every call wait that may do more than read.
 var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read {
 		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
@@ -34,7 +34,7 @@ var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	return nil
 })
 
-// approve answers what waits, or what is chosen of it.
+// approve approves the calls that wait, or those that are chosen.
 func approve(waiting []execution.Pending, chosen func(int) bool) []execution.Answer {
 	var all []execution.Answer
 	for i, p := range waiting {
@@ -45,7 +45,7 @@ func approve(waiting []execution.Pending, chosen func(int) bool) []execution.Ans
 	return all
 }
 
-// next is the turn that goes on with answers: another one, with the journal of the one before.
+// next returns the turn that continues with answers. It has the journal of the turn before.
 func next(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
 	inv.Step.TurnID += "+"
 	inv.Step.Turn++
@@ -54,7 +54,7 @@ func next(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
 	return inv
 }
 
-// once is an agent that calls a tool that may run once, and is asked about it first.
+// once returns an agent that calls an at-most-once tool, which needs an approval.
 func (w *world) once(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
@@ -64,7 +64,7 @@ func (w *world) once(t *testing.T, name string, more ...hook.Handler) *agent.Age
 }
 
 // Req: LP-16, LP-32, AD-32
-func TestAgent_EndsWithWhatWaitsAndGoesOn(t *testing.T) {
+func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	var hooks []string
 	note := func(name string) func(context.Context, *hook.Turn) (string, error) {
@@ -106,12 +106,11 @@ func TestAgent_EndsWithWhatWaitsAndGoesOn(t *testing.T) {
 	require.Equal(t, 2, w.asked)
 }
 
-// However much waits in a flow of agents in order, beside each other, in rounds and as tools,
-// and in whatever portions it is approved: nothing is done twice, nothing is asked about twice,
-// and the result is that of a flow that nobody guards.
+// However many calls wait in a flow of every kind, and in whatever portions they are approved: nothing is done twice,
+// nothing is asked twice, and the result is the same as without approvals.
 //
 // Req: LP-32, AD-28, AD-29, AD-32
-func TestFlow_GoesOnHoweverMuchWaits(t *testing.T) {
+func TestFlow_ContinuesHoweverManyCallsWait(t *testing.T) {
 	free := &world{did: map[string]int{}}
 	_, want, err := observe(t.Context(), free.flow(t), free.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
@@ -122,7 +121,7 @@ func TestFlow_GoesOnHoweverMuchWaits(t *testing.T) {
 		inv, allowed := w.invocation(j), map[string]bool{}
 		for turns := 0; ; turns++ {
 			require.Less(rt, turns, 200)
-			if rapid.IntRange(0, 3).Draw(rt, "lost") == 0 { // the worker dies somewhere
+			if rapid.IntRange(0, 3).Draw(rt, "lost") == 0 { // the worker is lost somewhere
 				left := rapid.IntRange(0, 120).Draw(rt, "after")
 				for _, err := range flow.Run(t.Context(), inv) {
 					require.NoError(rt, err)
@@ -132,12 +131,12 @@ func TestFlow_GoesOnHoweverMuchWaits(t *testing.T) {
 				}
 				inv.Step.Attempt++
 			}
-			known := j.replies()
+			replayed := j.replies()
 			asked := w.asked
 			_, got, err := observe(t.Context(), flow, inv)
 			require.NoError(rt, err)
 			require.Empty(rt, j.clashes)
-			require.Equal(rt, j.replies()-known, w.asked-asked, "no model is asked again")
+			require.Equal(rt, j.replies()-replayed, w.asked-asked, "no model call is repeated")
 			waiting := got.Result.Pending
 			if len(waiting) == 0 {
 				got.Duration, got.Turn = want.Duration, want.Turn
@@ -170,7 +169,7 @@ func TestFlow_GoesOnHoweverMuchWaits(t *testing.T) {
 }
 
 // Req: LP-16, AD-28
-func TestParallel_CollectsWhatWaits(t *testing.T) {
+func TestParallel_CollectsWaitingCalls(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	free, _ := says(t, "free", "I am free.")
 	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), free, w.once(t, "b")))
@@ -181,7 +180,7 @@ func TestParallel_CollectsWhatWaits(t *testing.T) {
 	require.Len(t, done.Result.Pending, 2)
 	require.Equal(t, "May b do it?", done.Result.Pending[1].Reason)
 
-	// A denial is for one of them, a stop for all.
+	// A denial denies one of them, a stop stops all.
 	denied := execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Deny}
 	inv = next(inv, denied)
 	_, done, err = observe(t.Context(), team, inv)
@@ -199,8 +198,8 @@ func TestParallel_CollectsWhatWaits(t *testing.T) {
 	require.Equal(t, "a:\nread [Not run: the user does not allow at_most_once.]\n\nfree:\nI am free.\n\nb:\nread [did b]", done.Result.Text)
 }
 
-// Who stops one of two ends the turn, whatever waits beside it already.
-func TestParallel_AStopIsStrongerThanWhatWaits(t *testing.T) {
+// Stopping one of two calls ends the turn, although the other still waits.
+func TestParallel_AStopIsStrongerThanWaitingCalls(t *testing.T) {
 	w, waits := &world{did: map[string]int{}}, make(chan struct{})
 	behind := hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { <-waits; return "", nil })
 	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), w.once(t, "b", behind)))
@@ -222,7 +221,7 @@ func TestParallel_AStopIsStrongerThanWhatWaits(t *testing.T) {
 	require.Empty(t, done.Result.Pending)
 }
 
-// An agent that is a tool waits with what it waits for; it is approved once itself.
+// An agent that is a tool waits with its calls; the tool itself is approved once.
 //
 // Req: AD-29, AD-32
 func TestAsTool_WaitsWithItsCalls(t *testing.T) {
@@ -249,7 +248,7 @@ func TestAsTool_WaitsWithItsCalls(t *testing.T) {
 	require.Len(t, w.did, 1)
 }
 
-func TestAgent_LetsNothingWaitWithoutAJournal(t *testing.T) {
+func TestAgent_NoCallWaitsWithoutAJournal(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)
 	w := &world{did: map[string]int{}}
@@ -262,7 +261,7 @@ func TestAgent_LetsNothingWaitWithoutAJournal(t *testing.T) {
 		Tools: []tool.Tool{tool.With(execution.Idempotent, toolOf(t, guarded))},
 	})
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
-	inv.Step.Answers = []execution.Answer{{ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call above
+	inv.Step.Answers = []execution.Answer{{ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call of its parent
 	for a, inv := range map[*agent.Agent]agent.Invocation{guarded: {Step: question("Do it.")}, inside: inv} {
 		_, done, err := observe(t.Context(), a, inv)
 		require.NoError(t, err)
@@ -276,7 +275,7 @@ func TestAgent_LetsNothingWaitWithoutAJournal(t *testing.T) {
 	require.Contains(t, told.Result, "needs an approval")
 }
 
-func TestFlow_LetsOnlySoManyCallsWait(t *testing.T) {
+func TestFlow_LimitsTheCallsThatWait(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	many := func(name string, n int) *agent.Agent {
 		var calls []conversation.ToolCall
@@ -291,8 +290,8 @@ func TestFlow_LetsOnlySoManyCallsWait(t *testing.T) {
 	require.ErrorContains(t, err, "65 tool calls would wait at once, and a turn may leave 64")
 }
 
-// A step that decides where to go waits like any other.
-func TestSequence_WaitsInAStepThatDecides(t *testing.T) {
+// A step that chooses a route waits like any other.
+func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	router, _ := says(t, "router", "billing")
 	flow := flowOf(t)(flow.Sequence(agent.Config{Name: "front"}, w.once(t, "clerk"), router))
@@ -306,10 +305,10 @@ func TestSequence_WaitsInAStepThatDecides(t *testing.T) {
 	require.Equal(t, "billing", done.Result.NextAgent)
 }
 
-// What a function asked others to do is done once, also when the turn ends in between.
+// What a function asked others to do is done once, also if the turn ends in between.
 //
 // Req: LP-32
-func TestInvocation_KeepsItsKeyInTheTurnThatGoesOn(t *testing.T) {
+func TestInvocation_KeepsItsKeyInTheTurnThatContinues(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	var keys []string
 	remote := build(t, agent.Config{Name: "remote", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {

@@ -46,7 +46,7 @@ func answerTests() sessionTests {
 	}
 }
 
-// guards lets the tool lookup wait for somebody who allows it, until a moment.
+// guards makes the tool lookup wait for an approval, until a moment.
 func guards(until time.Time) hook.Handler {
 	return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "lookup" {
@@ -56,7 +56,7 @@ func guards(until time.Time) hook.Handler {
 	})
 }
 
-// guarded is a session with an agent whose tool has to be allowed, what it looked up, and its
+// guarded opens a session with an agent whose tool needs an approval. It returns what the tool looked up, and the
 // model.
 func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
 	t.Helper()
@@ -74,7 +74,7 @@ func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...script
 	return a, talk(t, a, local.Config{Store: store}), ran, model
 }
 
-// say is an answer to a call that waits.
+// say returns an answer to a call that waits.
 func say(p execution.Pending, v execution.Verdict, text string) local.Input {
 	return local.Input{Answers: []execution.Answer{{ID: p.ID, Verdict: v, Text: text}}}
 }
@@ -98,7 +98,7 @@ func waiting(t *testing.T, s *local.Session, text string) execution.Pending {
 	return s.Pending()[0]
 }
 
-// The call waits in the store, and an answer that another object brings runs it, once.
+// The call waits in the store. An answer through another Session runs it, once.
 //
 // Req: LP-16, LP-32, LP-10a, AD-32
 func answerApproves(t *testing.T, store memory.Store) {
@@ -107,7 +107,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	p := s.Pending()[0]
 	require.Equal(t, []string{"lookup", `{"query": "oslo"}`, "May it look this up?"}, []string{p.Tool, p.Arguments, p.Reason})
 	require.Equal(t, execution.NeedApproval, p.Needs)
-	require.Equal(t, []string{"ai: " + done.Result.Text}, spoken(done.Messages), "what was done comes again")
+	require.Equal(t, []string{"ai: " + done.Result.Text}, spoken(done.Messages), "the messages come again")
 	require.Empty(t, *ran)
 	said, info := stored(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text}, said)
@@ -126,7 +126,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Equal(t, event.UserInput{Turn: 2, Prompt: "Weather?"}, all[0].Payload)
 	require.Equal(t, []string{"ai: → lookup", "tool: found oslo", "ai: Sunny."}, spoken(resultOf(all).Messages))
 	require.Equal(t, []string{"oslo"}, *ran)
-	require.Len(t, model.Requests(), 2, "the model is not asked again for what it said")
+	require.Len(t, model.Requests(), 2, "the model call is not repeated")
 	require.Equal(t, session.Ready, again.State())
 	require.Empty(t, again.Pending())
 	said, info = stored(t, store, s)
@@ -135,7 +135,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Messages, again.Info().Messages)
 	require.Empty(t, info.WaitingTurn)
 
-	// Who did not see that finds it out.
+	// A Session that did not see the answer finds out.
 	require.Len(t, s.Pending(), 1)
 	require.Equal(t, "Yes.", answer(t, s, local.Input{Continue: true}).Result.Text)
 	require.Empty(t, s.Pending())
@@ -227,7 +227,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 	require.Len(t, messages, 1+3+(1+2)+(1+1)+1, "no round is there twice")
 }
 
-// Of calls beside each other those without an answer go on waiting.
+// Of parallel calls, those without an answer wait again.
 //
 // Req: LP-32
 func answerSomeOfThem(t *testing.T, store memory.Store) {
@@ -240,7 +240,7 @@ func answerSomeOfThem(t *testing.T, store memory.Store) {
 	left := s.Pending()
 	require.Len(t, left, 1)
 	require.Equal(t, both[0].Arguments, left[0].Arguments)
-	require.Equal(t, pendingcall.ID(2, 1, 2), left[0].ID, "of the turn that left it: an answer to what was shown before is not taken for one to it")
+	require.Equal(t, pendingcall.ID(2, 1, 2), left[0].ID, "its id is of the new turn, so that an answer to the old call is not an answer to it")
 	require.Equal(t, "Done.", answer(t, s, say(left[0], execution.Deny, "")).Result.Text)
 	require.Equal(t, []string{"bergen"}, *ran)
 	require.Len(t, model.Requests(), 2)
@@ -287,8 +287,8 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 	}
 }
 
-// The turn that goes on with a call acts in the name of who answered, and sees the session as
-// the turn did that stopped.
+// The turn that continues with a call acts in the name of the person who answered, and sees the session as the
+// stopped turn did.
 //
 // Req: LP-18, LP-32
 func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
@@ -340,7 +340,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"1"`, string(state.Values["began"]))
 }
 
-// A flow goes on inside the agent that waits, and what came before it does not run again.
+// A flow continues inside the agent that waits, and agents before it do not run again.
 //
 // Req: LP-32
 func answerInAFlow(t *testing.T, store memory.Store) {

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 )
 
-// A conversation in a program of your own. The store forgets with the process here;
-// memoryrpc.New is one that does not, and then the same ID goes on in another process.
+// A conversation in a program of your own. This store lasts as long as the process. With a durable store the same ID
+// continues in another process.
 func ExampleOpen() {
 	ctx := context.Background()
 	guide, err := agent.New(agent.Config{

@@ -19,15 +19,15 @@ import (
 
 func lifeTests() sessionTests {
 	return sessionTests{
-		"Life_StartCloseStart":             lifeStartCloseStart,
-		"Life_AnotherObjectGoesOn":         lifeAnotherObjectGoesOn,
-		"Life_StoresItsStateAsItChanges":   lifeStoresItsStateAsItChanges,
-		"Life_OfAnotherUserIsNotFound":     lifeOfAnotherUserIsNotFound,
-		"Life_ClearLeavesTheSession":       lifeClearLeavesTheSession,
-		"Life_AnotherIDBeginsAtTurnOne":    lifeAnotherIDBeginsAtTurnOne,
-		"Life_SessionsOfAUserShare":        lifeSessionsOfAUserShare,
-		"Life_StartsTheToolsOfItsAgent":    lifeStartsTheToolsOfItsAgent,
-		"Life_WhatFailsToStartIsNotOpened": lifeWhatFailsToStartIsNotOpened,
+		"Life_StartCloseStart":           lifeStartCloseStart,
+		"Life_AnotherSessionContinues":   lifeAnotherSessionContinues,
+		"Life_StoresItsStateAsItChanges": lifeStoresItsStateAsItChanges,
+		"Life_OfAnotherUserIsNotFound":   lifeOfAnotherUserIsNotFound,
+		"Life_ClearLeavesTheSession":     lifeClearLeavesTheSession,
+		"Life_AnotherIDBeginsAtTurnOne":  lifeAnotherIDBeginsAtTurnOne,
+		"Life_SessionsOfAUserShare":      lifeSessionsOfAUserShare,
+		"Life_StartsTheToolsOfItsAgent":  lifeStartsTheToolsOfItsAgent,
+		"Life_AFailedStartOpensNothing":  lifeAFailedStartOpensNothing,
 	}
 }
 
@@ -45,7 +45,7 @@ func lifeStartCloseStart(t *testing.T, store memory.Store) {
 		require.Equal(t, session.Closed, s.State())
 		_, info := stored(t, store, s)
 		require.Equal(t, session.Closed, info.State)
-		refused(t, s, failure.SessionClosed)
+		rejected(t, s, failure.SessionClosed)
 		for name, op := range map[string]func(context.Context) error{"Save": s.Save, "Pause": s.Pause, "Clear": s.Clear} {
 			require.Equal(t, failure.SessionClosed, failure.ModeOf(op(t.Context())), name)
 		}
@@ -59,7 +59,7 @@ func lifeStartCloseStart(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-9, LP-10, LP-12, C-4
-func lifeAnotherObjectGoesOn(t *testing.T, store memory.Store) {
+func lifeAnotherSessionContinues(t *testing.T, store memory.Store) {
 	for _, end := range []func(*local.Session, context.Context) error{(*local.Session).Pause, (*local.Session).Close, (*local.Session).Save} {
 		a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("x"), scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 		first := talk(t, a, local.Config{Store: store})
@@ -90,12 +90,12 @@ func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
 	_, info = stored(t, store, s)
 	require.Equal(t, session.Paused, info.State)
 	again := talk(t, a, local.Config{Store: store, ID: s.ID(), User: "alice"})
-	require.Equal(t, session.Ready, again.State(), "a stored pause is of somebody who went")
+	require.Equal(t, session.Ready, again.State(), "a stored pause does not bind a new Session")
 	_, info = stored(t, store, s)
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, info.Turns, again.Info().Turns)
 	require.Equal(t, info.Created, again.Info().Created)
-	ask(t, s, "b") // in memory still, and resumed by its next turn
+	ask(t, s, "b") // still in RAM, and resumed by its next turn
 	require.Equal(t, session.Ready, s.State())
 	done, err := s.Compact(t.Context(), 1, "They talked.")
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
 	}
 }
 
-// making saves an artifact in each turn: the text of the user.
+// making returns a handler that saves the text of the user as an artifact in each turn.
 func making() hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "note", "text/plain", []byte(turn.Info().Prompt))
@@ -214,18 +214,18 @@ func lifeStartsTheToolsOfItsAgent(t *testing.T, store memory.Store) {
 	ask(t, s, "a")
 	require.NoError(t, s.Close(t.Context()))
 	require.Equal(t, 1, l.started)
-	require.Zero(t, l.closed, "the agent is of who made it")
+	require.Zero(t, l.closed, "the caller closes the agent")
 	require.NoError(t, a.Close())
 }
 
 // Req: LP-6
-func lifeWhatFailsToStartIsNotOpened(t *testing.T, store memory.Store) {
+func lifeAFailedStartOpensNothing(t *testing.T, store memory.Store) {
 	l := &lazy{Tool: lookup(t), fails: errors.New("no")}
 	a, _ := talker(t, agent.Config{Tools: []tool.Tool{l}})
 	s, err := local.Open(t.Context(), a, local.Config{Store: store, ID: "x"})
 	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
 	require.Equal(t, session.Created, s.State())
-	refused(t, s, failure.SessionClosed)
+	rejected(t, s, failure.SessionClosed)
 	l.fails = nil
 	require.NoError(t, s.Start(t.Context()))
 	require.Equal(t, session.Ready, s.State())

@@ -37,7 +37,7 @@ type Config struct {
 
 	ID     string // 1 to 64 of A-Z, a-z, 0-9, - and _ (empty makes a new one, LP-24)
 	Tenant string // (empty means DefaultTenant)
-	User   string // the owner (empty means nobody); the first Session with a User decides
+	User   string // the owner (empty means none); the first Session with a User decides
 
 	// NoAutoSave writes nothing until Save, Pause or Close (LP-23). Until then the turns are in RAM only, and other
 	// processes may write to the conversation. What they wrote comes before the turns of this one. Tool calls cannot

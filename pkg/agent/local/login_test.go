@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// sealed is an answer with a credential for a call that waits.
+// sealed returns an answer with a credential for a call that waits.
 func sealed(t *testing.T, s *local.Session, p execution.Pending, credential string) local.Input {
 	t.Helper()
 	require.Equal(t, execution.NeedAuth, p.Needs)
@@ -30,8 +30,8 @@ func sealed(t *testing.T, s *local.Session, p execution.Pending, credential stri
 	return in
 }
 
-// A tool of an agent that is a tool lacks a credential. Another process, which an agent made
-// anew stands for, asks for it again; replayed to another session it opens nothing.
+// A tool of an agent that is a tool lacks a credential. A new Agent stands for another process: it asks for the
+// credential again. A credential that is sealed for another session opens nothing.
 //
 // Req: LP-37, LP-40
 func answerBringsACredential(t *testing.T, store memory.Store) {
@@ -60,7 +60,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 	require.Equal(t, session.AuthRequired, info.State)
 	first := s.Pending()[0]
 
-	// Of another session: there it is none of that key.
+	// It was sealed for another session.
 	other := talk(t, made(looks, calls), local.Config{Store: store})
 	ask(t, other, "Weather?")
 	replayed := sealed(t, s, first, "secret")
@@ -70,7 +70,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 	require.Contains(t, other.Pending()[0].Reason, "it was not sealed to the key of this call")
 	require.Empty(t, ran)
 
-	// At another process.
+	// It was sealed for another process.
 	elsewhere := talk(t, made([]scripted.Reply{scripted.Say("Sunny.")}, scripted.Say("It is sunny.")), local.Config{Store: store, ID: s.ID()})
 	answer(t, elsewhere, sealed(t, s, first, "secret"))
 	require.Equal(t, session.AuthRequired, elsewhere.State())

@@ -24,15 +24,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// line is the way to a store. Calls that it loses may have reached it.
-type line struct {
+// connection is a store whose calls can be lost. A lost call may have reached the store.
+type connection struct {
 	memory.Store
-	// lost says what becomes of a call: whether it reaches the store, and whether its answer
-	// comes back.
+	// lost says whether a call reaches the store, and whether its response comes back.
 	lost func(method string) (call, answer bool)
 }
 
-func through[T any](l *line, method string, call func() (T, error)) (T, error) {
+func through[T any](l *connection, method string, call func() (T, error)) (T, error) {
 	lostCall, lostAnswer := l.lost(method)
 	var none T
 	if lostCall {
@@ -47,7 +46,7 @@ func through[T any](l *line, method string, call func() (T, error)) (T, error) {
 
 var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
 
-func (l *line) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *connection) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	method := "BeginTurn"
 	if b.LookupOnly {
 		method = "FindTurn"
@@ -55,49 +54,49 @@ func (l *line) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, err
 	return through(l, method, func() (memory.Begun, error) { return l.Store.BeginTurn(ctx, b) })
 }
 
-func (l *line) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+func (l *connection) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	_, err := through(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
 	return err
 }
 
-func (l *line) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (l *connection) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	return through(l, "CommitStep", func() (int64, error) { return l.Store.CommitStep(ctx, c) })
 }
 
-func (l *line) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
+func (l *connection) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
 	return through(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
 }
 
-func (l *line) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (l *connection) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	_, err := through(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
 	return err
 }
 
-func (l *line) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+func (l *connection) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	return through(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
 }
 
-func (l *line) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
+func (l *connection) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	return through(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
 }
 
-func (l *line) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+func (l *connection) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	return through(l, "GetSession", func() (session.Session, error) { return l.Store.GetSession(ctx, ref) })
 }
 
-func (l *line) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+func (l *connection) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	return through(l, "LoadHistory", func() ([]conversation.Message, error) { return l.Store.LoadHistory(ctx, ref, after, limit) })
 }
 
-func (l *line) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+func (l *connection) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	return through(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
 }
 
-func (l *line) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 
-// cut is a line that loses the calls, or the answers, of some methods.
+// cut loses the calls, or the responses, of some methods.
 type cut struct{ calls, answers []string }
 
 func (c *cut) lost(method string) (call, answer bool) {
@@ -110,13 +109,13 @@ func outage(t *testing.T, c agent.Config, config local.Config, replies ...script
 	t.Helper()
 	a, model := talker(t, c, replies...)
 	wires, store := &cut{}, inmem.New(inmem.Config{})
-	config.Store = &line{store, wires.lost}
+	config.Store = &connection{store, wires.lost}
 	s, err := local.Open(t.Context(), a, config)
 	require.NoError(t, err)
 	return s, model, wires, store
 }
 
-// failed carries a turn to its error.
+// failed runs a turn to its error.
 func failed(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := happened(t, s, in)
@@ -125,8 +124,8 @@ func failed(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) e
 	return resultOf(all)
 }
 
-// An answer that could not be stored is a failed turn; what was said is stored when the store
-// is back, before the next turn.
+// An answer that could not be stored is a failed turn. Its messages are stored when the store is back, before the
+// next turn.
 //
 // Req: LP-17
 func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
@@ -147,7 +146,7 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 			require.Less(t, time.Since(began), local.DefaultLease)
 			require.Equal(t, session.Failed, s.State())
 			require.Error(t, s.Save(t.Context()))
-			require.Error(t, s.Close(t.Context()), "it stays open until that is settled")
+			require.Error(t, s.Close(t.Context()), "it stays open until the turn is closed")
 			wires.heal()
 			require.NoError(t, next(s))
 			said, info := stored(t, store, s)
@@ -159,7 +158,7 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 	})
 }
 
-// Of a turn that takes more than one commit the rest is stored when the store is back.
+// If a turn takes more than one commit, the rest is stored when the store is back.
 func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replies []scripted.Reply
@@ -170,8 +169,8 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 		a, _ := talker(t, c, append(replies, scripted.Say("Done."))...)
 		commits, down := 0, true
 		store := inmem.New(inmem.Config{})
-		s, err := local.Open(t.Context(), a, local.Config{Store: &line{store, func(method string) (call, answer bool) {
-			switch method { // the journal is written beside
+		s, err := local.Open(t.Context(), a, local.Config{Store: &connection{store, func(method string) (call, answer bool) {
+			switch method { // the journal is written at the same time
 			case "CommitStep":
 				commits++
 				return down && commits > 1, false
@@ -195,11 +194,10 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 	})
 }
 
-// A process that knows that it gave its own turn up need not wait for the lease, and goes on
-// with what the journal has.
+// A process that gave up its own turn does not wait for the lease, and continues with its journal.
 //
 // Req: LP-8, LP-31
-func TestSession_TakesItsOwnTurnUpAgain(t *testing.T) {
+func TestSession_ResumesItsOwnTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		counts := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
@@ -227,7 +225,7 @@ func TestSession_TakesItsOwnTurnUpAgain(t *testing.T) {
 	})
 }
 
-// Nobody knows whether a turn began whose answer was lost.
+// The response to a begin is lost, so it is unknown whether the turn began.
 func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wires := range map[string]cut{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
@@ -249,7 +247,7 @@ func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
 	})
 }
 
-// Nor whether a turn was taken up again.
+// The response to a takeover is lost, so it is unknown whether this process has the turn.
 func TestSession_ATakeoverInDoubtIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
@@ -270,7 +268,7 @@ func TestSession_ATakeoverInDoubtIsSettled(t *testing.T) {
 	})
 }
 
-// The journal of a turn that is taken up cannot be read.
+// The journal of a turn that is taken over cannot be read.
 func TestSession_AJournalThatCannotBeReadLeavesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
@@ -288,7 +286,7 @@ func TestSession_AJournalThatCannotBeReadLeavesTheTurn(t *testing.T) {
 	})
 }
 
-// A compaction that fails is told, and takes no answer back.
+// A compaction that fails is a warning, and the answer stays.
 //
 // Req: LP-21
 func TestSession_ACompactionThatFailsIsAWarning(t *testing.T) {
@@ -307,7 +305,7 @@ func TestSession_ACompactionThatFailsIsAWarning(t *testing.T) {
 	})
 }
 
-// What could not be saved is saved later, once.
+// Turns that could not be saved are saved later, once.
 //
 // Req: LP-12, LP-23
 func TestSession_SavesAgainWhatAnOutageCutOff(t *testing.T) {
@@ -326,7 +324,7 @@ func TestSession_SavesAgainWhatAnOutageCutOff(t *testing.T) {
 					} else {
 						wires.calls = []string{method}
 					}
-					if method == "PutArtifact" { // the lease tells that nobody answers
+					if method == "PutArtifact" { // the lease shows that the store does not respond
 						wires.calls = append(wires.calls, "RenewTurn")
 					}
 					require.Equal(t, failure.SystemNetwork, failure.ModeOf(s.Save(t.Context())))

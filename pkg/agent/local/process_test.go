@@ -24,24 +24,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Where another process finds its session.
+// The environment variables that name the session of another process.
 const (
 	envMemory  = "TROUPE_TEST_MEMORY"
 	envSession = "TROUPE_TEST_SESSION"
 )
 
-// careful is an agent whose tool has to be allowed.
+// careful returns an agent whose tool needs an approval.
 func careful(t *testing.T, work func()) *agent.Agent {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
 	require.NoError(t, err)
 	return build(t, agent.Config{
-		Model: told{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{guards(time.Time{})},
+		Model: obedient{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{guards(time.Time{})},
 	})
 }
 
-// This is what the other processes do, until they are killed: they ask for what has to be
-// allowed, or allow it. Here it does nothing.
+// The other processes run this until they are killed: they make the call that needs an approval, or approve it. In
+// the test itself it does nothing.
 func TestSession_InAnotherProcess(t *testing.T) {
 	if os.Getenv(envMemory) == "" {
 		return
@@ -66,7 +66,7 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	<-never
 }
 
-// killed runs another process until it says something, and kills it there.
+// killed runs another process until it prints a line, and kills it then.
 func killed(t *testing.T, address, id string) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -78,14 +78,14 @@ func killed(t *testing.T, address, id string) string {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
-	require.True(t, lines.Scan(), "the process says something")
+	require.True(t, lines.Scan(), "the process prints a line")
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 	return lines.Text()
 }
 
-// The process that asked is killed, and so is the one that got the answer, in the tool that was
-// allowed. A third one goes on: with all that was done, and the tool does not run twice.
+// The process that made the call is killed, and so is the one that got the answer, while the approved tool runs. A
+// third one continues with all that was done, and the tool does not run twice.
 //
 // Req: LP-10a, LP-16, LP-32
 func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
@@ -97,14 +97,14 @@ func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
 	ran := 0
 	s := talk(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: id})
 	done, err := s.Execute(t.Context(), local.Input{Continue: true}, nil)
-	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has run out
+	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has ended
 		<-time.After(50 * time.Millisecond)
 		done, err = s.Execute(t.Context(), local.Input{Continue: true}, nil)
 	}
 	require.NoError(t, err)
 	require.Equal(t, 2, done.Turn)
 	require.Equal(t, "I found it.", done.Result.Text)
-	require.Zero(t, ran, "nobody knows whether the tool did its work")
+	require.Zero(t, ran, "the tool call is in doubt")
 	require.Equal(t, session.Ready, s.State())
 	require.Empty(t, s.Pending())
 	messages, err := s.Messages(t.Context(), 0)
@@ -114,7 +114,7 @@ func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
 	require.Contains(t, messages[3].Text, "UNKNOWN_OUTCOME")
 	require.Equal(t, "lookup waits for an approval.", messages[1].Text)
 
-	// What one process asked for another one may allow, long after the first has gone.
+	// Another process may approve the call, long after the first has ended.
 	const again = "waits-again"
 	killed(t, address, again)
 	s = talk(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: again})

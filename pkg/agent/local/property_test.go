@@ -29,13 +29,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// told is a model that does what the user says: "tool", "fail", "toolfail", "ask" or "allow",
-// and echoes anything else. What it says follows from the conversation alone.
-type told struct{}
+// obedient is a model that does what the user says: "tool", "fail", "toolfail", "ask" or "allow". It repeats anything
+// else. What it says depends on the conversation alone.
+type obedient struct{}
 
-func (told) Name() string { return "test/told" }
+func (obedient) Name() string { return "test/obedient" }
 
-func (told) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	text, query, fails := speak(req.Messages)
 	reply := scripted.Say(text)
 	if query != "" {
@@ -47,7 +47,7 @@ func (told) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, 
 	return scripted.New(reply).Generate(ctx, req)
 }
 
-// speak is what the model says: a text, what it wants looked up, or that it fails.
+// speak returns what the model says: a text, what it wants looked up, or that it fails.
 func speak(messages []conversation.Message) (text, query string, fails bool) {
 	if len(messages) == 0 {
 		return "Welcome.", "", false
@@ -75,7 +75,7 @@ func speak(messages []conversation.Message) (text, query string, fails bool) {
 	}
 }
 
-func toldAgent(t *testing.T) *agent.Agent {
+func obedientAgent(t *testing.T) *agent.Agent {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks.", func(_ context.Context, in topic) (string, error) {
 		if in.Query == "ask" {
@@ -90,26 +90,26 @@ func toldAgent(t *testing.T) *agent.Agent {
 		}
 		return nil
 	})
-	return build(t, agent.Config{Model: told{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
+	return build(t, agent.Config{Model: obedient{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
 }
 
-// twin is what a session must be, simple enough to be believed.
-type twin struct {
+// reference is what a session must be. It is simple enough to be believed.
+type reference struct {
 	noAutoSave  bool
 	state       session.State
-	storedState session.State // empty: it is not stored
+	storedState session.State // (empty when it is not stored)
 	all, saved  []conversation.Message
 	turns       int
 	savedTurns  int
 	waits       bool // for an answer
 }
 
-// goOn is what a turn with an answer adds.
-func (w *twin) goOn(verdict execution.Verdict, breaks bool) {
+// addAnswer adds what a turn with an answer adds.
+func (w *reference) addAnswer(verdict execution.Verdict, breaks bool) {
 	w.turns++
 	w.waits, w.state = false, session.Ready
 	said := conversation.Assistant("research", "I look.")
-	if breaks { // it was said in the turn before
+	if breaks { // the turn before said it
 		said.Partial = true
 		w.all = append(w.all, said)
 	} else {
@@ -123,10 +123,10 @@ func (w *twin) goOn(verdict execution.Verdict, breaks bool) {
 	w.store(w.state)
 }
 
-// notRun is how every reason begins for which a tool did not run.
+// notRun begins every reason why a tool did not run.
 const notRun = "Not run"
 
-// outlined is a conversation in short, without the reasons why tools did not run.
+// outlined returns a conversation in short, without the reasons why tools did not run.
 func outlined(messages []conversation.Message) []string {
 	all := spoken(messages)
 	for i, text := range all {
@@ -137,18 +137,18 @@ func outlined(messages []conversation.Message) []string {
 	return all
 }
 
-// refuses reports whether a turn with the input is not begun.
-func (w *twin) refuses(in local.Input) bool {
+// rejects reports whether a turn with the input is rejected.
+func (w *reference) rejects(in local.Input) bool {
 	return in.Continue && w.waits || len(in.Answers) > 0 && (!w.waits || w.noAutoSave)
 }
 
-// turn is what a turn adds, and the state to which it leads.
-func (w *twin) turn(in local.Input, breaks bool) {
-	if w.refuses(in) {
+// turn adds what a turn adds, and sets the state to which it leads.
+func (w *reference) turn(in local.Input, breaks bool) {
+	if w.rejects(in) {
 		return
 	}
 	if len(in.Answers) > 0 {
-		w.goOn(in.Answers[0].Verdict, breaks)
+		w.addAnswer(in.Answers[0].Verdict, breaks)
 		return
 	}
 	w.waits = false
@@ -198,13 +198,13 @@ func (w *twin) turn(in local.Input, breaks bool) {
 	}
 }
 
-// store notes that all is saved, and leaves the given state.
-func (w *twin) store(state session.State) {
+// store notes that all is saved, in the given state.
+func (w *reference) store(state session.State) {
 	w.saved, w.savedTurns, w.storedState = slices.Clone(w.all), w.turns, state
 }
 
-// save is what Save leaves; turns that are written leave the state of the last.
-func (w *twin) save() {
+// save does what Save does. The last turn that is written decides the state.
+func (w *reference) save() {
 	switch {
 	case w.savedTurns < w.turns:
 		w.store(w.state)
@@ -213,8 +213,8 @@ func (w *twin) save() {
 	}
 }
 
-// loaded is the state after a start.
-func (w *twin) loaded() {
+// loaded sets the state after a start.
+func (w *reference) loaded() {
 	w.all, w.turns, w.state = slices.Clone(w.saved), w.savedTurns, session.Ready
 	if w.storedState == session.Failed || w.storedState == session.InputRequired {
 		w.state = w.storedState
@@ -233,16 +233,16 @@ func (w *twin) loaded() {
 	}
 }
 
-// converse does random things with a session and its twin, and compares them after each.
+// converse does random things with a session and its reference, and compares them after each.
 func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, steps int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
-	a := toldAgent(t)
+	a := obedientAgent(t)
 	c := local.Config{Store: store, NoAutoSave: noAutoSave, Window: memory.MaxWindow, MaxMessages: 10_000}
 	s, err := local.Open(t.Context(), a, c)
 	require.NoError(t, err)
 	c.ID = s.ID()
-	w := &twin{noAutoSave: noAutoSave}
+	w := &reference{noAutoSave: noAutoSave}
 	w.loaded()
 	var story []string
 	for step := range steps {
@@ -268,7 +268,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 			for e, err := range s.Turn(t.Context(), in) {
 				if err != nil {
 					want := failure.ResourceAPI
-					if w.refuses(in) {
+					if w.rejects(in) {
 						want = failure.UserInvalidInput
 					}
 					require.Equal(t, want, failure.ModeOf(err), "%s: %v", op, err)
@@ -303,7 +303,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 				w.loaded()
 			}
 			closed = false
-		case n < 17: // in another process; what was not saved is gone
+		case n < 17: // in another process, where unsaved turns are lost
 			op = "open"
 			s, err = local.Open(t.Context(), a, c)
 			w.loaded()
@@ -330,7 +330,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 	}
 }
 
-func (w *twin) agrees(t *testing.T, s *local.Session, store memory.Store, where string) {
+func (w *reference) agrees(t *testing.T, s *local.Session, store memory.Store, where string) {
 	t.Helper()
 	require.Equal(t, w.state, s.State(), where)
 	messages, err := s.Messages(t.Context(), 0)
@@ -353,7 +353,7 @@ func (w *twin) agrees(t *testing.T, s *local.Session, store memory.Store, where 
 }
 
 // Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32
-func TestSession_IsWhatItsTwinIs(t *testing.T) {
+func TestSession_EqualsItsReference(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(100) {
 			converse(t, inmem.New(inmem.Config{}), noAutoSave, seed, 60)
@@ -361,7 +361,7 @@ func TestSession_IsWhatItsTwinIs(t *testing.T) {
 	}
 }
 
-func TestSession_IsWhatItsTwinIsOverTheMemoryService(t *testing.T) {
+func TestSession_EqualsItsReferenceOverTheMemoryService(t *testing.T) {
 	store := memoryService(t)
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(5) {
@@ -370,9 +370,9 @@ func TestSession_IsWhatItsTwinIsOverTheMemoryService(t *testing.T) {
 	}
 }
 
-// A store of which every fifth call is lost on one of its ways changes nothing: every write
-// is repeated, and happens once.
-func TestSession_IsWhatItsTwinIsOverABadLine(t *testing.T) {
+// If every fifth call of the store is lost on its way or on its way back, nothing changes: every write is repeated,
+// and happens once.
+func TestSession_EqualsItsReferenceOverABadConnection(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(30) {
 			synctest.Test(t, func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestSession_IsWhatItsTwinIsOverABadLine(t *testing.T) {
 					n := r.IntN(10)
 					return n == 0, n == 1
 				}
-				converse(t, &line{inmem.New(inmem.Config{}), lost}, noAutoSave, seed, 40)
+				converse(t, &connection{inmem.New(inmem.Config{}), lost}, noAutoSave, seed, 40)
 			})
 		}
 	}

@@ -20,11 +20,11 @@ import (
 
 func saveTests() sessionTests {
 	return sessionTests{
-		"Save_WritesNothingByItself":   saveWritesNothingByItself,
-		"Save_WritesTurnsInOrder":      saveWritesTurnsInOrder,
-		"Save_PauseAndCloseSaveToo":    savePauseAndCloseSaveToo,
-		"Save_KeepsWhatCannotBeStored": saveKeepsWhatCannotBeStored,
-		"Save_ComesBehindOthers":       saveComesBehindOthers,
+		"Save_WritesNothingByItself":        saveWritesNothingByItself,
+		"Save_WritesTurnsInOrder":           saveWritesTurnsInOrder,
+		"Save_PauseAndCloseSaveToo":         savePauseAndCloseSaveToo,
+		"Save_KeepsTurnsThatCannotBeStored": saveKeepsTurnsThatCannotBeStored,
+		"Save_ComesAfterOtherProcesses":     saveComesAfterOtherProcesses,
 	}
 }
 
@@ -36,7 +36,7 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 	ask(t, s, "b")
 	_, err := store.GetSession(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
-	// The turns see each other all the same.
+	// The turns see each other before they are saved.
 	require.Equal(t, "Last: b. Note: b", model.Requests()[1].System)
 	require.Equal(t, []string{"user: a", "ai: 1", "user: b"}, spoken(model.Requests()[1].Messages))
 	messages, err := s.Messages(t.Context(), 3)
@@ -61,7 +61,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	artifacts, err := s.Artifacts(t.Context())
 	require.NoError(t, err)
-	require.Len(t, artifacts, 2, "b was made twice, and is one version")
+	require.Len(t, artifacts, 2, "b was saved twice, and is one version")
 	require.NoError(t, s.Save(t.Context()))
 	said, info := stored(t, store, s)
 	require.Equal(t, []string{
@@ -71,7 +71,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, 3, info.Turns)
 	require.Equal(t, info, withoutClock(s.Info(), info))
-	require.NoError(t, s.Save(t.Context()), "twice is once")
+	require.NoError(t, s.Save(t.Context()), "a second Save does nothing")
 	again, _ := stored(t, store, s)
 	require.Equal(t, said, again)
 	artifacts, err = s.Artifacts(t.Context())
@@ -82,7 +82,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.Equal(t, "b", string(content))
 }
 
-// withoutClock is a session with the times of another.
+// withoutClock returns a session with the times of another.
 func withoutClock(s, other session.Session) session.Session {
 	s.Created, s.LastActivity = other.Created, other.LastActivity
 	return s
@@ -111,7 +111,7 @@ func savePauseAndCloseSaveToo(t *testing.T, store memory.Store) {
 	}
 }
 
-func saveKeepsWhatCannotBeStored(t *testing.T, store memory.Store) {
+func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 	long := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set(fmt.Sprintf("%0*d", memory.MaxStateKey+1, turn.Info().Turn), 1)
 	})
@@ -126,8 +126,8 @@ func saveKeepsWhatCannotBeStored(t *testing.T, store memory.Store) {
 	require.NoError(t, s.Save(t.Context()))
 }
 
-// Somebody else talked meanwhile, and talks still.
-func saveComesBehindOthers(t *testing.T, store memory.Store) {
+// Another process wrote meanwhile, and has an open turn.
+func saveComesAfterOtherProcesses(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
 	a, _ := talker(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Reply{Deltas: []string{"3"}, Wait: wait})
 	s := talk(t, a, local.Config{Store: store, NoAutoSave: true})

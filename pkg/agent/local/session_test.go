@@ -42,7 +42,7 @@ func (all sessionTests) run(t *testing.T, store memory.Store) {
 
 func allSessionTests() sessionTests {
 	all := sessionTests{}
-	for _, some := range []sessionTests{turnTests(), lifeTests(), lossTests(), saveTests(), boundTests(), answerTests()} {
+	for _, some := range []sessionTests{turnTests(), lifeTests(), lostTests(), saveTests(), compactTests(), answerTests()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -50,7 +50,7 @@ func allSessionTests() sessionTests {
 
 func TestSession_InRAM(t *testing.T) { allSessionTests().run(t, inmem.New(inmem.Config{})) }
 
-// The real thing: a memory service, and behind it a Redis that has everything on disk.
+// A memory service, and behind it a Redis that has everything on disk.
 func TestSession_OverTheMemoryService(t *testing.T) {
 	allSessionTests().run(t, memoryService(t))
 }
@@ -61,7 +61,7 @@ func memoryService(t *testing.T) memory.Store {
 	return store
 }
 
-// servedMemory is a memory service, and its address.
+// servedMemory starts a memory service, and returns its address and its store.
 func servedMemory(t *testing.T) (address string, store memory.Store) {
 	t.Helper()
 	app, err := service.New(telemetry.Discard(), service.Config{
@@ -82,7 +82,7 @@ func servedMemory(t *testing.T) (address string, store memory.Store) {
 	return app.GRPCAddr(), memoryrpc.New(conn)
 }
 
-// talk opens a session of an agent, and closes both when the test ends.
+// talk opens a session of an agent, and closes the session when the test ends.
 func talk(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
 	t.Helper()
 	s, err := local.Open(t.Context(), a, c)
@@ -91,7 +91,7 @@ func talk(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
 	return s
 }
 
-// talker is an agent whose model says the replies, and the model.
+// talker returns an agent whose model gives the replies, and the model.
 func talker(t *testing.T, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	model := scripted.New(replies...)
@@ -99,7 +99,7 @@ func talker(t *testing.T, c agent.Config, replies ...scripted.Reply) (*agent.Age
 	return build(t, c), model
 }
 
-// happened are the events of a turn but for pieces of text; the error must come last.
+// happened runs a turn and returns its events without pieces of text. An error must come last.
 func happened(t *testing.T, s *local.Session, in local.Input) ([]event.Event, error) {
 	t.Helper()
 	return happenedUnder(t.Context(), t, s, in)
@@ -108,7 +108,7 @@ func happened(t *testing.T, s *local.Session, in local.Input) ([]event.Event, er
 func happenedUnder(ctx context.Context, t *testing.T, s *local.Session, in local.Input) (all []event.Event, failed error) {
 	t.Helper()
 	for e, err := range s.Turn(ctx, in) {
-		require.NoError(t, failed, "nothing comes behind an error")
+		require.NoError(t, failed, "nothing comes after an error")
 		if err != nil {
 			failed = err
 			continue
@@ -134,7 +134,7 @@ func resultOf(all []event.Event) event.TurnResult {
 	return done
 }
 
-// ask carries a turn to its answer.
+// ask runs a turn to its answer.
 func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	t.Helper()
 	all, err := happened(t, s, local.Input{Text: text})
@@ -143,8 +143,8 @@ func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	return resultOf(all)
 }
 
-// refused begins a turn that must be refused: with one event, and no error.
-func refused(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
+// rejected begins a turn that must be rejected: with one event, and no error.
+func rejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := happened(t, s, local.Input{Text: "and me"})
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func refused(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult
 	return done
 }
 
-// spoken is a conversation in short: "user: hello", "ai: hi", "call: lookup", "tool: found".
+// spoken returns a conversation in short: "user: hello", "ai: hi", "call: lookup", "tool: found".
 func spoken(messages []conversation.Message) []string {
 	var all []string
 	for _, m := range messages {
@@ -181,7 +181,7 @@ func spoken(messages []conversation.Message) []string {
 	return all
 }
 
-// stored is what another reader finds.
+// stored returns what another reader finds.
 func stored(t *testing.T, store memory.Store, s *local.Session) ([]string, session.Session) {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -200,12 +200,12 @@ func kindsOf(all []event.Event) []string {
 	return kinds
 }
 
-// topic is what tools of these tests take.
+// topic is the argument of tools in these tests.
 type topic struct {
 	Query string `json:"query"`
 }
 
-// echo says what the user said last.
+// echo is a model that says what the user said last.
 type echo struct{}
 
 func (echo) Name() string { return "test/echo" }

@@ -24,27 +24,27 @@ import (
 
 func turnTests() sessionTests {
 	return sessionTests{
-		"Turn_FollowsTurn":                 turnFollowsTurn,
-		"Turn_IsStoredBeforeItsEndIsSeen":  turnIsStoredBeforeItsEndIsSeen,
-		"Turn_GoesOnWithoutAMessage":       turnGoesOnWithoutAMessage,
-		"Turn_KeepsToolRounds":             turnKeepsToolRounds,
-		"Turn_OneAtATime":                  turnOneAtATime,
-		"Turn_InputIsChecked":              turnInputIsChecked,
-		"Turn_AnErrorKeepsWhatWasSaid":     turnAnErrorKeepsWhatWasSaid,
-		"Turn_MaxIterationsIsAnAnswer":     turnMaxIterationsIsAnAnswer,
-		"Turn_AQuestionWaitsForTheNext":    turnAQuestionWaitsForTheNext,
-		"Turn_KeepsState":                  turnKeepsState,
-		"Turn_AuthIsOfOneTurn":             turnAuthIsOfOneTurn,
-		"Turn_StopIsOfTheRunningTurn":      turnStopIsOfTheRunningTurn,
-		"Turn_WhoStopsReadingCancels":      turnWhoStopsReadingCancels,
-		"Turn_ItsContextCancels":           turnItsContextCancels,
-		"Turn_SeesTheWindow":               turnSeesTheWindow,
-		"Turn_OneAgentServesManySessions":  turnOneAgentServesManySessions,
-		"Turn_LongOnesAreStoredInParts":    turnLongOnesAreStoredInParts,
-		"Turn_AFlowKeepsItsAnswer":         turnAFlowKeepsItsAnswer,
-		"Turn_HandlersSeeTheSession":       turnHandlersSeeTheSession,
-		"Turn_WhatCannotBeStoredIsAnError": turnWhatCannotBeStoredIsAnError,
-		"Turn_AnEmptyAnswerKeepsTheRest":   turnAnEmptyAnswerKeepsWhatWasFound,
+		"Turn_FollowsTurn":                      turnFollowsTurn,
+		"Turn_IsStoredBeforeItsEndIsSeen":       turnIsStoredBeforeItsEndIsSeen,
+		"Turn_ContinuesWithoutAMessage":         turnContinuesWithoutAMessage,
+		"Turn_KeepsToolRounds":                  turnKeepsToolRounds,
+		"Turn_OneAtATime":                       turnOneAtATime,
+		"Turn_InputIsChecked":                   turnInputIsChecked,
+		"Turn_AnErrorKeepsTheMessages":          turnAnErrorKeepsTheMessages,
+		"Turn_MaxIterationsIsAnAnswer":          turnMaxIterationsIsAnAnswer,
+		"Turn_AQuestionWaitsForTheNext":         turnAQuestionWaitsForTheNext,
+		"Turn_KeepsState":                       turnKeepsState,
+		"Turn_AuthIsOfOneTurn":                  turnAuthIsOfOneTurn,
+		"Turn_StopIsOfTheRunningTurn":           turnStopIsOfTheRunningTurn,
+		"Turn_IsCancelledByAReaderThatStops":    turnIsCancelledByAReaderThatStops,
+		"Turn_IsCancelledByItsContext":          turnIsCancelledByItsContext,
+		"Turn_SeesTheWindow":                    turnSeesTheWindow,
+		"Turn_OneAgentServesManySessions":       turnOneAgentServesManySessions,
+		"Turn_LongOnesAreStoredInParts":         turnLongOnesAreStoredInParts,
+		"Turn_AFlowKeepsItsAnswer":              turnAFlowKeepsItsAnswer,
+		"Turn_HandlersSeeTheSession":            turnHandlersSeeTheSession,
+		"Turn_StateThatCannotBeStoredIsAnError": turnStateThatCannotBeStoredIsAnError,
+		"Turn_AnEmptyAnswerKeepsTheRest":        turnAnEmptyAnswerKeepsWhatWasFound,
 	}
 }
 
@@ -68,7 +68,7 @@ func turnFollowsTurn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Equal(t, event.UserInput{Turn: 2, Prompt: "How are you?"}, all[0].Payload)
 	require.Equal(t, 2, resultOf(all).Turn)
-	require.NotEqual(t, first, all[0].Invocation, "the id of a turn is its own")
+	require.NotEqual(t, first, all[0].Invocation, "each turn has its own id")
 	for i, e := range all[1:] {
 		require.Greater(t, e.Sequence, all[i].Sequence)
 	}
@@ -88,8 +88,8 @@ func turnFollowsTurn(t *testing.T, store memory.Store) {
 	require.WithinDuration(t, time.Now(), s.Info().LastActivity, time.Minute)
 }
 
-// The user's message is durable before anything is shown, and the turn when its end is: the
-// next turn may begin right there.
+// The user's message is durable before the first event is seen, and the turn when its end is seen. The next turn may
+// begin right there.
 //
 // Req: C-19, C-37, LP-7, LP-19
 func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
@@ -118,7 +118,7 @@ func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-8
-func turnGoesOnWithoutAMessage(t *testing.T, store memory.Store) {
+func turnContinuesWithoutAMessage(t *testing.T, store memory.Store) {
 	a, model := talker(t, agent.Config{}, scripted.Say("One."), scripted.Say("Two."))
 	s := talk(t, a, local.Config{Store: store})
 	ask(t, s, "Count")
@@ -155,8 +155,8 @@ func turnOneAtATime(t *testing.T, store memory.Store) {
 		if _, first := e.Payload.(event.UserInput); !first {
 			continue
 		}
-		refused(t, s, failure.SessionBusy)
-		elsewhere := refused(t, other, failure.SessionBusy).Result.Failure
+		rejected(t, s, failure.SessionBusy)
+		elsewhere := rejected(t, other, failure.SessionBusy).Result.Failure
 		left, err := time.ParseDuration(elsewhere.Facts["lease_left"])
 		require.NoError(t, err)
 		require.Greater(t, left, 10*time.Second)
@@ -168,7 +168,7 @@ func turnOneAtATime(t *testing.T, store memory.Store) {
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(other.Pause(t.Context())))
 		require.NoError(t, s.Start(t.Context()), "it is started")
 		_, err = s.Execute(t.Context(), local.Input{Text: "and me"}, nil)
-		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "who wants the result gets the reason")
+		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "Execute returns the reason")
 		close(wait)
 	}
 	said, _ := stored(t, store, s)
@@ -206,7 +206,7 @@ func turnInputIsChecked(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-17, LP-10b, C-2, LP-31
-func turnAnErrorKeepsWhatWasSaid(t *testing.T, store memory.Store) {
+func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "the model is down")
 	a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Fail(down), scripted.Say("Sunny."))
 	s := talk(t, a, local.Config{Store: store})
@@ -219,7 +219,7 @@ func turnAnErrorKeepsWhatWasSaid(t *testing.T, store memory.Store) {
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 
-	// Somebody else finds it failed, and tries again.
+	// Another Session finds it failed, and tries again.
 	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Failed, again.State())
 	all, err = happened(t, again, local.Input{Continue: true})
@@ -229,7 +229,7 @@ func turnAnErrorKeepsWhatWasSaid(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, again.State())
 }
 
-// A model that says nothing at last takes nothing of what was found with it.
+// An empty answer of the model does not drop what was found before.
 //
 // Req: LP-17
 func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
@@ -253,7 +253,7 @@ func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, resultOf(all).Result.Iterations)
 	require.Contains(t, kindsOf(all), "warning")
 	require.Equal(t, session.Ready, s.State())
-	// It goes on where it stopped.
+	// It continues where it stopped.
 	_, err = happened(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{
@@ -314,7 +314,7 @@ func turnOneAgentServesManySessions(t *testing.T, store memory.Store) {
 			}
 			messages, err := s.Messages(t.Context(), 0)
 			if err == nil && (len(messages) != 6 || slices.ContainsFunc(messages, func(m conversation.Message) bool { return !strings.Contains(m.Text, s.ID()) })) {
-				err = errors.New("the messages are not those of the session")
+				err = errors.New("the messages are not the messages of the session")
 			}
 			ended <- err
 		}()

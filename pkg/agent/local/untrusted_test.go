@@ -20,7 +20,7 @@ import (
 // A session remembers the source of what it read when the window does not show it any more, also while nothing is saved.
 //
 // Req: S14
-func TestSession_RemembersWhatTheWindowDoesNotShow(t *testing.T) {
+func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		var store memory.Store = inmem.New(inmem.Config{})
 		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
@@ -34,7 +34,7 @@ func TestSession_RemembersWhatTheWindowDoesNotShow(t *testing.T) {
 		require.NoError(t, s.Close(t.Context()))
 		c.ID = s.ID()
 		done = ask(t, talk(t, a, c), "and on")
-		require.Equal(t, "tool lookup", done.Result.Untrusted, "in another object")
+		require.Equal(t, "tool lookup", done.Result.Untrusted, "in another Session")
 		for _, asked := range model.Requests()[2:] {
 			require.Equal(t, "About (given in the conversation as answer).", asked.System)
 			require.Equal(t, conversation.RoleUser, asked.Messages[0].Role)
@@ -47,7 +47,7 @@ func TestSession_RemembersWhatTheWindowDoesNotShow(t *testing.T) {
 // said anything.
 //
 // Req: S14
-func TestSession_RemembersWhatNoMessageTells(t *testing.T) {
+func TestSession_RemembersSourcesThatNoMessageHas(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		store := inmem.New(inmem.Config{})
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: "s1"}
@@ -55,11 +55,11 @@ func TestSession_RemembersWhatNoMessageTells(t *testing.T) {
 			Ref: ref, TurnID: "t1", TraceID: "t1", Fingerprint: "f", LeaseTTL: memory.MaxLeaseTTL, Window: 10, Message: conversation.User("read it"),
 		})
 		require.NoError(t, err)
-		hold := memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+		lease := memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 		said := conversation.Message{Role: conversation.RoleAssistant, Author: "a", Untrusted: "tool page", ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "wire"}}}
-		require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: said}}))
+		require.NoError(t, store.Record(t.Context(), lease, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: said}}))
 		_, err = store.FailTurn(t.Context(), memory.Fail{
-			Ref: ref, TurnID: "t1", Epoch: hold.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.ResourceAPI, "test", "down"),
+			Ref: ref, TurnID: "t1", Epoch: lease.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.ResourceAPI, "test", "down"),
 		})
 		require.NoError(t, err)
 		messages, err := store.LoadHistory(t.Context(), ref, 0, 10)

@@ -1,4 +1,4 @@
-// Package planning offers a model the tool by which a step plans.
+// Package planning offers a model the tool with which a step plans.
 package planning
 
 import (

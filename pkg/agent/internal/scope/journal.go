@@ -39,7 +39,7 @@ func CallKey(step execution.Step, number int) string {
 	return stepjournal.CallKey(step.CallTurn(), step.Number, number)
 }
 
-// ID returns the id of a call that waits, by which it is answered.
+// ID returns the id of a call that waits. Answers name it.
 func (j *Journal) ID(own int) string {
 	return pendingcall.ID(j.step.Turn, j.step.Number, j.number(own))
 }

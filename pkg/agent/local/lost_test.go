@@ -20,20 +20,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-func lossTests() sessionTests {
+func lostTests() sessionTests {
 	return sessionTests{
-		"Loss_OfAProcessIsTakenUp":       lossOfAProcessIsTakenUp,
-		"Loss_OfAProcessMakesRoom":       lossOfAProcessMakesRoom,
-		"Loss_WaitsForTheLease":          lossWaitsForTheLease,
-		"Loss_WhileTheTurnWasStored":     lossWhileTheTurnWasStored,
-		"Loss_DoesNotKeepFromPausing":    lossDoesNotKeepFromPausing,
-		"Loss_OfATurnThatIsNoSessions":   lossOfATurnThatIsNoSessions,
-		"Loss_WhoIsTakenForLostIsFenced": lossWhoIsTakenForLostIsFenced,
+		"Lost_TurnIsTakenOver":             lostTurnIsTakenOver,
+		"Lost_TurnIsGivenUp":               lostTurnIsGivenUp,
+		"Lost_TurnKeepsItsLease":           lostTurnKeepsItsLease,
+		"Lost_WhileTheTurnWasStored":       lostWhileTheTurnWasStored,
+		"Lost_TurnDoesNotPreventPause":     lostTurnDoesNotPreventPause,
+		"Lost_TurnOfTheMeshIsNotTakenOver": lostTurnOfTheMeshIsNotTakenOver,
+		"Lost_ProcessThatLivesIsFenced":    lostProcessThatLivesIsFenced,
 	}
 }
 
-// lose leaves behind what a process does that is killed while it asks the model for the
-// second time: an open turn, and the journal of what happened in it.
+// lose leaves what a process leaves that is killed during its second model call: an open turn, and its journal.
 func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -43,19 +42,19 @@ func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	})
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
-	hold := memory.Lease{Ref: ref, TurnID: "lost", Epoch: begun.Turn.Epoch}
+	lease := memory.Lease{Ref: ref, TurnID: "lost", Epoch: begun.Turn.Epoch}
 	said := conversation.Assistant("", "I look it up.")
 	said.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"query": "oslo"}`}}
 	digest := stepjournal.CallDigest("lookup", `{"query": "oslo"}`)
-	require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{
+	require.NoError(t, store.Record(t.Context(), lease, 1, []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: said, Usage: execution.Usage{ModelCalls: 1}},
 		{Number: 2, Phase: execution.Intent, Tool: "lookup", Digest: digest, Effect: execution.AtMostOnce},
 		{Number: 2, Phase: execution.Done, Tool: "lookup", Digest: digest, Effect: execution.AtMostOnce, Status: "success", Text: "rain"},
 	}))
-	return hold
+	return lease
 }
 
-// open is a session without any turn, and an agent that counts how often its tool ran.
+// opened returns a session without any turn, and an agent that counts how often its tool ran.
 func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
 	t.Helper()
 	ran := new(int)
@@ -65,14 +64,13 @@ func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent
 	return a, model, talk(t, a, local.Config{Store: store}), ran
 }
 
-// A turn that goes on takes up the one that was lost: the model is not asked again for what
-// it said, and no tool runs twice.
+// A turn that continues takes over the lost turn: no model call is repeated, and no tool runs twice.
 //
 // Req: LP-8, LP-10a, LP-31
-func lossOfAProcessIsTakenUp(t *testing.T, store memory.Store) {
+func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 	a, model, s, ran := opened(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
-	hold := lose(t, store, s)
-	require.NoError(t, store.ReleaseTurn(t.Context(), hold))
+	lease := lose(t, store, s)
+	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
 	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Ready, again.State())
 	all, err := happened(t, again, local.Input{Continue: true})
@@ -90,7 +88,7 @@ func lossOfAProcessIsTakenUp(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-10a, LP-17
-func lossOfAProcessMakesRoom(t *testing.T, store memory.Store) {
+func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 	a, model, s, _ := opened(t, store, scripted.Say("Hi."))
 	require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
 	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
@@ -101,12 +99,12 @@ func lossOfAProcessMakesRoom(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Messages, again.Info().Messages)
 }
 
-// As long as the lease runs nobody knows that the process is lost.
+// While the lease runs, no other process knows that the process is lost.
 //
 // Req: LP-7, C-21
-func lossWaitsForTheLease(t *testing.T, store memory.Store) {
+func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 	a, _, s, _ := opened(t, store, scripted.Say("It rains."))
-	hold := lose(t, store, s)
+	lease := lose(t, store, s)
 	for _, noAutoSave := range []bool{false, true} {
 		again := talk(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
 		require.Equal(t, session.Busy, again.State())
@@ -123,11 +121,11 @@ func lossWaitsForTheLease(t *testing.T, store memory.Store) {
 		left, err := time.ParseDuration(why.Facts["lease_left"])
 		require.NoError(t, err)
 		require.Greater(t, left, 30*time.Second)
-		require.Equal(t, refused(t, again, failure.SessionBusy).Result.Failure.Facts["turn_id"], why.Facts["turn_id"])
-		require.NoError(t, again.Close(t.Context()), "it goes on elsewhere")
+		require.Equal(t, rejected(t, again, failure.SessionBusy).Result.Failure.Facts["turn_id"], why.Facts["turn_id"])
+		require.NoError(t, again.Close(t.Context()), "it continues elsewhere")
 		require.Equal(t, session.Closed, again.State())
 		require.NoError(t, again.Start(t.Context()))
-		require.NoError(t, store.RenewTurn(t.Context(), hold, memory.MinLeaseTTL))
+		require.NoError(t, store.RenewTurn(t.Context(), lease, memory.MinLeaseTTL))
 		_, err = again.Execute(t.Context(), local.Input{Continue: true}, nil)
 		for failure.Is(err, failure.SessionBusy) {
 			<-time.After(50 * time.Millisecond)
@@ -138,7 +136,7 @@ func lossWaitsForTheLease(t *testing.T, store memory.Store) {
 	}
 }
 
-// storeWithoutTurn gives turns another id.
+// storeWithoutTurn replaces the id of turns.
 type storeWithoutTurn struct {
 	memory.Store
 	id string
@@ -154,18 +152,18 @@ func (s storeWithoutTurn) Record(ctx context.Context, h memory.Lease, step int, 
 	return s.Store.Record(ctx, h, step, entries)
 }
 
-// What was stored of the turn stays, and the next one goes on behind it.
-func lossWhileTheTurnWasStored(t *testing.T, store memory.Store) {
+// The stored part of the turn stays, and the next turn comes after it.
+func lostWhileTheTurnWasStored(t *testing.T, store memory.Store) {
 	a, model, s, _ := opened(t, store, scripted.Say("It rains."))
-	hold := lose(t, store, s)
+	lease := lose(t, store, s)
 	half := conversation.Assistant("research", "")
 	half.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}, {ID: "c2", Name: "lookup", Arguments: "{}"}}
 	_, err := store.CommitStep(t.Context(), memory.Commit{
-		Ref: hold.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "research"},
+		Ref: lease.Ref, TurnID: lease.TurnID, Epoch: lease.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "research"},
 		Messages: []conversation.Message{half, {Role: conversation.RoleTool, Text: "rain", ToolCallID: "c1"}},
 	})
 	require.NoError(t, err)
-	require.NoError(t, store.ReleaseTurn(t.Context(), hold))
+	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
 	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
 	all, err := happened(t, again, local.Input{Continue: true})
 	require.NoError(t, err)
@@ -177,7 +175,7 @@ func lossWhileTheTurnWasStored(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-9, LP-10a, LP-11
-func lossDoesNotKeepFromPausing(t *testing.T, store memory.Store) {
+func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 	for name, do := range map[string]func(*local.Session, context.Context) error{
 		"pause": (*local.Session).Pause, "close": (*local.Session).Close, "clear": (*local.Session).Clear,
 		"compact": func(s *local.Session, ctx context.Context) error { _, err := s.Compact(ctx, 1, ""); return err },
@@ -196,8 +194,8 @@ func lossDoesNotKeepFromPausing(t *testing.T, store memory.Store) {
 	}
 }
 
-// The conversation is shared with a mesh, whose turn nobody here can take up.
-func lossOfATurnThatIsNoSessions(t *testing.T, store memory.Store) {
+// The conversation is shared with a mesh, whose turn a local session cannot take over.
+func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 	a, _, s, _ := opened(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
 	begin := func(id string) memory.Lease {
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -208,20 +206,20 @@ func lossOfATurnThatIsNoSessions(t *testing.T, store memory.Store) {
 		require.NoError(t, err)
 		return memory.Lease{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
 	}
-	hold := begin("t1")
+	lease := begin("t1")
 	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
-	refused(t, again, failure.SessionBusy)
+	rejected(t, again, failure.SessionBusy)
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Pause(t.Context())))
-	require.NoError(t, store.ReleaseTurn(t.Context(), hold))
+	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
 	all, err := happened(t, again, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, 2, resultOf(all).Turn)
 }
 
-// A process that was only slow finds its turn taken, and stores nothing more.
+// A process that was only slow finds its turn taken over, and stores nothing more.
 //
 // Req: C-21
-func lossWhoIsTakenForLostIsFenced(t *testing.T, store memory.Store) {
+func lostProcessThatLivesIsFenced(t *testing.T, store memory.Store) {
 	never := make(chan struct{})
 	a, _ := talker(t, agent.Config{}, scripted.Reply{Deltas: []string{"Too late."}, Wait: never}, scripted.Say("Fine."))
 	slow := talk(t, a, local.Config{Store: store, Lease: memory.MinLeaseTTL})

@@ -49,7 +49,7 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 	require.Len(t, *ran, 1)
 }
 
-// Of two that answer at once one goes on with the call, which runs once.
+// Of two processes that answer at once one continues with the call, which runs once.
 func answerFirstOneWins(t *testing.T, store memory.Store) {
 	a, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
 	in := say(waiting(t, s, "Weather?"), execution.Approve, "")
@@ -76,7 +76,7 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, info.Turns)
 }
 
-// Nobody but the agent whose calls wait can go on with them, and what the mesh began it ends.
+// Only the agent whose calls wait can continue with them, and only the mesh can end what it began.
 func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	_, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
 	in := say(waiting(t, s, "Weather?"), execution.Approve, "")
@@ -104,7 +104,7 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	require.ErrorContains(t, err, "in the mesh")
 }
 
-// Without a journal nobody could go on, and so nothing waits that has to be allowed.
+// Without a journal no process could continue, so no call waits for an approval.
 func answerNeedsAJournal(t *testing.T, store memory.Store) {
 	a, waits, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), look("oslo"), scripted.Say("I may not."), scripted.Say("Fine."))
 	p := waiting(t, waits, "Weather?")

@@ -25,7 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// remembering sets keys of all kinds in the first turn, and says what it finds later.
+// remembering returns a handler that sets keys of all kinds in the first turn, and says what it finds later.
 func remembering(found map[string]string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		m := turn.Memory()
@@ -43,7 +43,7 @@ func remembering(found map[string]string) hook.Handler {
 	})
 }
 
-// All keys come back, not only those that somebody thought of; those of one turn never.
+// All keys that last come back in the next turn, keys of one turn do not.
 //
 // Req: CO-20, AD-19, LP-10
 func turnKeepsState(t *testing.T, store memory.Store) {
@@ -60,7 +60,7 @@ func turnKeepsState(t *testing.T, store memory.Store) {
 		clear(found)
 		c.ID = s.ID()
 		ask(t, talk(t, a, c), "c")
-		require.Equal(t, want, found, "in another object")
+		require.Equal(t, want, found, "in another Session")
 		state, err := store.GetState(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})
 		require.NoError(t, err)
 		require.NotContains(t, fmt.Sprintf("%s", state.Values), "secret")
@@ -92,7 +92,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 			all, err := happened(t, s, in)
 			require.NoError(t, err)
 			events = append(events, all...)
-			require.Error(t, over(), "the turn is over, and what belongs to it")
+			require.Error(t, over(), "the turn has ended")
 		}
 		require.Equal(t, []string{"alice token-of-alice", "bob token-of-bob", " "}, seen)
 		require.NoError(t, s.Close(t.Context()))
@@ -101,7 +101,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 	}
 }
 
-// A stop that comes between two turns is of neither.
+// A stop between two turns stops neither.
 //
 // Req: CO-63
 func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
@@ -127,7 +127,7 @@ func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
 }
 
 // Req: AD-10
-func turnWhoStopsReadingCancels(t *testing.T, store memory.Store) {
+func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "bergen"), scripted.Say("Sunny."))
 		s := talk(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
@@ -147,7 +147,7 @@ func turnWhoStopsReadingCancels(t *testing.T, store memory.Store) {
 		require.Equal(t, 1, info.Turns)
 		_, err := happened(t, s, local.Input{Continue: true})
 		require.NoError(t, err, "the model takes the conversation")
-		// A reader that panics, or leaves its goroutine, leaves the session as well.
+		// A reader that panics or ends its goroutine leaves a usable session too.
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -166,7 +166,7 @@ func turnWhoStopsReadingCancels(t *testing.T, store memory.Store) {
 }
 
 // Req: CO-49
-func turnItsContextCancels(t *testing.T, store memory.Store) {
+func turnIsCancelledByItsContext(t *testing.T, store memory.Store) {
 	never := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -189,7 +189,7 @@ func turnItsContextCancels(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, info.State)
 }
 
-// More than one commit takes: many messages, and a round that is longer than a commit.
+// The turn exceeds one commit: many messages, and a round that is longer than a commit.
 func turnLongOnesAreStoredInParts(t *testing.T, store memory.Store) {
 	var queries []string
 	for i := range 64 {
@@ -217,10 +217,10 @@ func turnLongOnesAreStoredInParts(t *testing.T, store memory.Store) {
 	require.NoError(t, conversation.CheckRounds(messages))
 }
 
-// A state that no store takes fails the turn; what was said stays.
+// State that the store rejects fails the turn; the messages stay.
 //
 // Req: LP-17
-func turnWhatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
+func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 	long := hook.AfterAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		if turn.Info().Turn > 1 {
 			return "", nil
@@ -242,7 +242,7 @@ func turnWhatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 	require.True(t, slices.Contains(kindsOf(all), "turn_result"))
 }
 
-// The agents of a flow have conversations of their own; the session keeps what the flow says.
+// The agents of a flow have conversations of their own; the session has what the flow says.
 //
 // Req: C-26
 func turnAFlowKeepsItsAnswer(t *testing.T, store memory.Store) {

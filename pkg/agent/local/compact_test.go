@@ -15,13 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-func boundTests() sessionTests {
+func compactTests() sessionTests {
 	return sessionTests{
-		"Bound_WarnsOncePerCrossing":      boundWarnsOncePerCrossing,
-		"Bound_CompactsBetweenTurns":      boundCompactsBetweenTurns,
-		"Bound_CompactsWhatIsSaved":       boundCompactsWhatIsSaved,
-		"Bound_ACompactionPartsNoRound":   boundACompactionPartsNoRound,
-		"Bound_AnotherObjectDoesNotAgain": boundAnotherObjectDoesNotAgain,
+		"Compact_WarnsOncePerCrossing":     compactWarnsOncePerCrossing,
+		"Compact_RunsBetweenTurns":         compactRunsBetweenTurns,
+		"Compact_RunsAtSave":               compactRunsAtSave,
+		"Compact_SplitsNoRound":            compactSplitsNoRound,
+		"Compact_WarnsOnceOverAllSessions": compactWarnsOnceOverAllSessions,
 	}
 }
 
@@ -35,7 +35,7 @@ func warned(all []event.Event) (reasons []string) {
 }
 
 // Req: LP-21, C-20
-func boundWarnsOncePerCrossing(t *testing.T, store memory.Store) {
+func compactWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		a := build(t, agent.Config{Model: echo{}})
 		s := talk(t, a, local.Config{Store: store, MaxMessages: 4, NoAutoSave: noAutoSave})
@@ -64,7 +64,7 @@ func boundWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-21, LP-26, C-20
-func boundCompactsBetweenTurns(t *testing.T, store memory.Store) {
+func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
 	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
 	for i := range 3 {
@@ -84,7 +84,7 @@ func boundCompactsBetweenTurns(t *testing.T, store memory.Store) {
 	require.Len(t, said, 5)
 }
 
-func boundCompactsWhatIsSaved(t *testing.T, store memory.Store) {
+func compactRunsAtSave(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
 	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true, NoAutoSave: true})
 	for i := range 3 {
@@ -97,7 +97,7 @@ func boundCompactsWhatIsSaved(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, s.Info().Messages)
 }
 
-func boundACompactionPartsNoRound(t *testing.T, store memory.Store) {
+func compactSplitsNoRound(t *testing.T, store memory.Store) {
 	a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("a", "b"), scripted.Say("AB"))
 	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
 	ask(t, s, "x")
@@ -106,7 +106,7 @@ func boundACompactionPartsNoRound(t *testing.T, store memory.Store) {
 	require.NoError(t, conversation.CheckRounds(messages))
 }
 
-func boundAnotherObjectDoesNotAgain(t *testing.T, store memory.Store) {
+func compactWarnsOnceOverAllSessions(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
 	c := local.Config{Store: store, MaxMessages: 2}
 	s := talk(t, a, c)

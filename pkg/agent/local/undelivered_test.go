@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The answer of the store was lost, and the turn was not: who goes on gets what is stored, and
-// the model is not asked again. Who says something new gets an answer to that.
+// The response of the store was lost, and the turn was not: Continue returns what is stored, and the model is not
+// asked again. A new text gets a new answer.
 //
 // Req: LP-8, LP-17
 func TestSession_AnAnswerThatWasLostIsFound(t *testing.T) {
@@ -72,7 +72,7 @@ func TestSession_AnAnswerThatWasLostIsStoredOnce(t *testing.T) {
 	})
 }
 
-// A failure whose end was lost is a failure: who goes on tries again.
+// A failure whose end was lost is a failure: Continue tries again.
 //
 // Req: LP-17
 func TestSession_AFailureThatWasLostIsTriedAgain(t *testing.T) {
@@ -90,8 +90,7 @@ func TestSession_AFailureThatWasLostIsTriedAgain(t *testing.T) {
 	})
 }
 
-// The process that had the turn died when it was stored, and who waited for it to be given up
-// finds its answer.
+// The process of the turn was lost after the turn was stored. The process that waited for its lease finds the answer.
 //
 // Req: LP-8, LP-10a
 func TestSession_AnAnswerOfAnotherProcessIsFound(t *testing.T) {

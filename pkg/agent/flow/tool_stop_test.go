@@ -15,16 +15,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// above is an agent that asks the one below it, and does something itself behind that.
-func (w *world) above(t *testing.T, name string, below *agent.Agent) *agent.Agent {
+// parent returns an agent that asks child, and then calls a tool itself.
+func (w *world) parent(t *testing.T, name string, child *agent.Agent) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Tools: []tool.Tool{toolOf(t, below), w.act(t, execution.Read)},
-		Model: brain{w, []conversation.ToolCall{call(below.Name(), "request", "help"), call("read", "what", name)}},
+		Name: name, Tools: []tool.Tool{toolOf(t, child), w.act(t, execution.Read)},
+		Model: brain{w, []conversation.ToolCall{call(child.Name(), "request", "help"), call("read", "what", name)}},
 	})
 }
 
-// stopped is an agent whose call waits deep inside of it, and the turn in which it is stopped.
+// stopped runs an agent until a call deep inside it waits, and returns the turn that stops it.
 func (w *world) stopped(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
 	t.Helper()
 	inv := w.invocation(j)
@@ -34,32 +34,32 @@ func (w *world) stopped(t *testing.T, boss *agent.Agent, j *journal) agent.Invoc
 	return next(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"})
 }
 
-// A person who stops a call stops the turn, however deep the agent is whose call it is: no tool
-// behind it runs. Wherever the worker dies, its successor stops too.
+// A person who stops a call stops the turn, however deep the agent is that made it: no later tool runs. Wherever the
+// worker is lost, the next attempt stops too.
 //
 // Req: AD-29, AD-32, CO-63
 func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
-	for name, below := range map[string]func(*world) *agent.Agent{
-		"below": func(w *world) *agent.Agent { return w.once(t, "aide") },
+	for name, child := range map[string]func(*world) *agent.Agent{
+		"a child": func(w *world) *agent.Agent { return w.once(t, "aide") },
 		"in a flow": func(w *world) *agent.Agent {
 			return flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, w.once(t, "aide")))
 		},
 		"in branches": func(w *world) *agent.Agent {
 			return flowOf(t)(flow.Parallel(agent.Config{Name: "flow"}, w.once(t, "aide")))
 		},
-		"two below": func(w *world) *agent.Agent { return w.above(t, "middle", w.once(t, "aide")) },
+		"a grandchild": func(w *world) *agent.Agent { return w.parent(t, "middle", w.once(t, "aide")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := 0
-			for died := true; died; after++ {
+			for lost := true; lost; after++ {
 				w := &world{did: map[string]int{}}
-				boss, j := w.above(t, "boss", below(w)), &journal{entries: map[string]execution.Entry{}}
+				boss, j := w.parent(t, "boss", child(w)), &journal{entries: map[string]execution.Entry{}}
 				inv := w.stopped(t, boss, j)
 				left := after
-				died = false
+				lost = false
 				for _, err := range boss.Run(t.Context(), inv) {
 					require.NoError(t, err)
-					if died = left == 0; died {
+					if lost = left == 0; lost {
 						break
 					}
 					left--
@@ -78,13 +78,13 @@ func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
 	}
 }
 
-// A handler stops the turn of its own agent, and its last words are a result for the one above.
+// A handler that stops its turn stops only its own agent, whose last words are a result for the parent.
 //
 // Req: AD-29, CO-63
 func TestAsTool_AHandlerStopsOnlyItsOwnAgent(t *testing.T) {
 	w := &world{did: map[string]int{}}
 	aide := w.once(t, "aide", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough."); return nil }))
-	_, done, err := observe(t.Context(), w.above(t, "boss", aide), w.invocation(&journal{entries: map[string]execution.Entry{}}))
+	_, done, err := observe(t.Context(), w.parent(t, "boss", aide), w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
 	require.Equal(t, event.Natural, done.Reason)
 	require.Equal(t, "read [The turn was stopped: enough.|did boss]", done.Result.Text)

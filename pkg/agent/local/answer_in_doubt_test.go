@@ -20,33 +20,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// wired is a guarded session over a line that can be cut, with a call that waits.
+// wired returns a guarded session over a connection that can be cut, with a call that waits.
 func wired(t *testing.T) (s *local.Session, p execution.Pending, wires *cut, store memory.Store, ran *[]string, model *scripted.Model) {
 	t.Helper()
 	wires, store = &cut{}, inmem.New(inmem.Config{})
-	_, s, ran, model = guarded(t, &line{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
+	_, s, ran, model = guarded(t, &connection{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
 	return s, waiting(t, s, "Weather?"), wires, store, ran, model
 }
 
-// Whatever of a turn with answers is lost on the way, the same answers again, or Continue, go on
-// with it, and the tool runs once.
+// Whatever of a turn with answers is lost on the way, the same answers, or Continue, continue it, and the tool runs
+// once.
 //
 // Req: LP-32
 func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 	for name, wires := range map[string]cut{
-		"it began":                     {answers: []string{"BeginTurn"}},
-		"it did not begin":             {calls: []string{"BeginTurn"}},
-		"what is known was not read":   {calls: []string{"GetSession"}},
-		"nor what turn waits":          {calls: []string{"FindTurn"}},
-		"the journal was not read":     {calls: []string{"LoadJournal"}},
-		"it was not stored":            {calls: []string{"CommitStep", "FailTurn"}},
-		"it was stored, nobody knows":  {answers: []string{"CommitStep"}, calls: []string{"FailTurn"}},
-		"nor whether it was given up":  {answers: []string{"CommitStep", "FailTurn"}},
-		"the lease, and then the rest": {calls: []string{"RenewTurn", "CommitStep", "FailTurn"}},
+		"it began":                        {answers: []string{"BeginTurn"}},
+		"it did not begin":                {calls: []string{"BeginTurn"}},
+		"the session was not read":        {calls: []string{"GetSession"}},
+		"the waiting turn was not read":   {calls: []string{"FindTurn"}},
+		"the journal was not read":        {calls: []string{"LoadJournal"}},
+		"it was not stored":               {calls: []string{"CommitStep", "FailTurn"}},
+		"the commit is in doubt":          {answers: []string{"CommitStep"}, calls: []string{"FailTurn"}},
+		"commit and failure are in doubt": {answers: []string{"CommitStep", "FailTurn"}},
+		"the lease, and then the rest":    {calls: []string{"RenewTurn", "CommitStep", "FailTurn"}},
 	} {
-		for _, goesOn := range []bool{false, true} {
-			if goesOn && (name == "what is known was not read" || name == "nor what turn waits") {
-				continue // nothing was given
+		for _, continues := range []bool{false, true} {
+			if continues && (name == "the session was not read" || name == "the waiting turn was not read") {
+				continue // no answer was given
 			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 					_, err := happenedUnder(ctx, t, s, in)
 					require.Error(t, err)
 					now.heal()
-					if goesOn {
+					if continues {
 						in = local.Input{Continue: true}
 					}
 					began := time.Now()
@@ -79,8 +79,8 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 	}
 }
 
-// Who changes his mind while nobody knows whether the turn began gets no tool run.
-func TestSession_AnotherAnswerDoesNotGoOnWithTheFirst(t *testing.T) {
+// Different answers, while it is unknown whether the turn began, run no tool.
+func TestSession_ADifferentAnswerDoesNotContinueTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, began := range []bool{false, true} {
 			s, p, wires, store, ran, _ := wired(t)
@@ -92,7 +92,7 @@ func TestSession_AnotherAnswerDoesNotGoOnWithTheFirst(t *testing.T) {
 			wires.heal()
 			_, err := happened(t, s, say(p, execution.Deny, "No."))
 			if began {
-				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "the first was taken")
+				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "the first answer was taken")
 			} else {
 				require.NoError(t, err)
 			}
@@ -105,7 +105,7 @@ func TestSession_AnotherAnswerDoesNotGoOnWithTheFirst(t *testing.T) {
 	})
 }
 
-// Somebody else answered meanwhile.
+// Another process answered meanwhile.
 func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []func(execution.Pending) local.Input{
@@ -128,11 +128,11 @@ func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
 	})
 }
 
-// Nobody was told whether the turn was stored that waits. Continue tells which calls it are; who
-// saw them already may answer them.
+// It is unknown whether the turn that waits was stored. Continue returns its calls; a caller that has seen them may
+// answer at once.
 //
 // Req: LP-8, LP-16
-func TestSession_ACallThatWaitsUnseenIsFound(t *testing.T) {
+func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stored := range []bool{true, false} {
 			for _, tells := range []bool{true, false} {
@@ -140,7 +140,7 @@ func TestSession_ACallThatWaitsUnseenIsFound(t *testing.T) {
 					continue
 				}
 				wires, store := &cut{}, inmem.New(inmem.Config{})
-				_, s, ran, model := guarded(t, &line{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
+				_, s, ran, model := guarded(t, &connection{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
 				*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 				if !stored {
 					*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
@@ -172,8 +172,8 @@ func TestSession_ACallThatWaitsUnseenIsFound(t *testing.T) {
 	})
 }
 
-// A process that goes on with a call keeps others from it. When it is lost, who continues has
-// its answers.
+// A process that continues with a call keeps others away from it. If it is lost, the process that continues has its
+// answers.
 //
 // Req: LP-10a, LP-32
 func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
@@ -191,7 +191,7 @@ func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
 			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1,
 		})
 		require.NoError(t, err)
-		require.Equal(t, memory.StatusBegun, begun.Status, "the lease of the process that was lost has run out")
+		require.Equal(t, memory.StatusBegun, begun.Status, "the lease of the lost process has ended")
 		_, err = other.Execute(t.Context(), in, nil)
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "another one works on it")
 		require.NoError(t, store.ReleaseTurn(t.Context(), memory.Lease{Ref: ref, TurnID: info.OpenTurn, Epoch: begun.Turn.Epoch}))
