@@ -37,7 +37,7 @@ type Agent struct {
 	state        *ownership.AgentState
 	shared       *ownership.Config
 	log          *sessionlog.Log // (nil writes none)
-	onlyRuns     bool            // its function only runs its children, see NewFlow
+	isFlow       bool            // its function only runs its children
 	broker       *broker.Broker  // of its sessions in this process
 
 	mu      sync.Mutex
@@ -110,7 +110,7 @@ func NewFlow(c Config, children []*Agent, run func(context.Context, Invocation) 
 	if err != nil {
 		return nil, err
 	}
-	a.onlyRuns = true
+	a.isFlow = true
 	return a, nil
 }
 

@@ -45,8 +45,8 @@ func (inv Invocation) Key() string {
 // same time have different numbers.
 func (inv Invocation) Call() int { return inv.call }
 
-// Beside returns how many agents may run at the same time as this one, itself included.
-func (inv Invocation) Beside() int { return inv.scope.Calls.Concurrent() }
+// Concurrency returns how many agents may run at the same time at the place of this run, itself included.
+func (inv Invocation) Concurrency() int { return inv.scope.Calls.Concurrent() }
 
 // Prompt returns what an agent is asked that does not see the conversation: what the user said last, then the agent's
 // task, and then what earlier steps found.
@@ -66,7 +66,7 @@ func (inv Invocation) Untrusted() string {
 func (inv Invocation) forFunction(a *Agent) Invocation {
 	inv.scope = inv.scope.Inside(a.Name(), a.config.Guard)
 	inv.call, inv.key = inv.scope.Calls.Next(), ""
-	if j := inv.Step.Journal; j != nil && !a.onlyRuns { // a flow asks nothing of others itself
+	if j := inv.Step.Journal; j != nil && !a.isFlow { // a flow asks nothing of others itself
 		inv.key = inv.recordKey(j, a.Name())
 	}
 	return inv

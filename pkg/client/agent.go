@@ -103,7 +103,7 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 			return err
 		}
 	}
-	limits, held, err := inv.Step.Budget.Child(inv.Beside())
+	limits, held, err := inv.Step.Budget.Child(inv.Concurrency())
 	if err != nil {
 		return err
 	}

@@ -21,11 +21,14 @@ var heavy = []string{
 
 // parts are the packages of the program, and what they may not compile besides.
 var parts = map[string][]string{
-	"lookup":  {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
-	"audit":   {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
-	"greeter": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
-	"store":   {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
-	"asker":   {"buf.build/go/protovalidate", "github.com/google/cel-go", "cel.dev/expr", "github.com/antlr4-go/antlr"},
+	"lookup": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"audit":  {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"greeter": {
+		"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen",
+		"github.com/troupe-dev/troupe/pkg/agent/local", "github.com/troupe-dev/troupe/internal/recorder", "github.com/troupe-dev/troupe/internal/turnlease",
+	},
+	"store": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
+	"asker": {"buf.build/go/protovalidate", "github.com/google/cel-go", "cel.dev/expr", "github.com/antlr4-go/antlr"},
 }
 
 func TestProgram_CompilesNoMoreThanItNeeds(t *testing.T) {
