@@ -186,23 +186,23 @@ type Answer struct {
 	Reason     Reason
 	Iterations int
 	Pending    []execution.Pending // calls that wait; only with InputRequired
-	// Tasks are what is to be done next, of a function whose step plans; that of a loop has none.
+	// Tasks are the tasks that a planning step requests next (none for a loop).
 	Tasks []execution.PlannedTask
 }
 
-// TurnResult is the last event of every turn, also of one that failed (CO-49). The error, if
-// there is one, follows it.
+// TurnResult is the last event of every turn, including failed ones (CO-49). The error, if there is one,
+// follows it.
 type TurnResult struct {
 	Turn      int
 	Reason    Reason
-	Usage     *execution.Usage // of the turn; nil when it is not known
-	ErrorType string           // failure mode of what it failed with; its text is in the error alone
+	Usage     *execution.Usage // of the turn (nil when unknown)
+	ErrorType string           // failure mode of the error (empty if there is none); only the error itself has its text
 	Duration  time.Duration
 	Result    execution.Result
-	Messages  []conversation.Message     // that are to be stored with the result
-	State     map[string]json.RawMessage // all changes that are to be stored with the result
-	Ended     bool                       // a handler ended this agent alone; those beside it in a flow go on (AD-8)
-	Escalate  bool                       // the rounds of a flow that the agent ran in are to end (AD-22, AD-28)
+	Messages  []conversation.Message     // messages to store with the result
+	State     map[string]json.RawMessage // all changes of state to store with the result
+	Ended     bool                       // a handler ended only this agent; its siblings in a flow continue (AD-8)
+	Escalate  bool                       // stops the nearest enclosing Repeat of the agent (AD-22, AD-28)
 }
 
 // Kind implements Payload.

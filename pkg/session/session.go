@@ -53,13 +53,13 @@ type Ref struct {
 // Session is what is known of one conversation.
 type Session struct {
 	ID            string
-	User          string // whose it is; empty when its first turn named nobody
+	User          string // user of the session (empty if its first turn named none)
 	State         State
 	Turns         int
 	Messages      int64 // that it holds; those that a summary stands for are not counted
 	Bytes         int64 // of the messages that it holds
 	Sequence      int64 // of its last message, removed ones included
-	Summarized    int64 // sequence of the last message that the summary stands for; 0: there is none
+	Summarized    int64 // sequence of the last message that the summary replaces (0 without a summary)
 	ArtifactBytes int64
 	Created       time.Time
 	LastActivity  time.Time

@@ -11,7 +11,7 @@ export interface Admitted {
   end(failed: boolean): void;
 }
 
-/** The refusal of a verb in a state that it is not for. */
+/** The error of a verb that the state does not allow. */
 export function wrongState(verb: string, actual: State, ...required: State[]): Failure {
   return new Failure('AGENT_STATE', `lifecycle.${verb}`, `the instance is ${actual}; ${verb} needs ${required.join(' or ')}`, {
     actual_state: actual.toLowerCase(),
@@ -26,7 +26,7 @@ export class Admission {
 
   constructor(private readonly machine: Machine) {}
 
-  /** Lets a step in, or refuses it: nothing happened then. */
+  /** Admits a step, or rejects it without any effect. */
   admit(caller: Caller): Admitted {
     const s = this.machine.status;
     const op = 'lifecycle.Admit';
@@ -69,7 +69,7 @@ export class Admission {
     }
   }
 
-  /** Closes admission and returns once no step runs. It opens again when every caller who waits has given up. */
+  /** Closes admission and returns once no step runs. It opens again when every waiting caller has given up. */
   async pause(caller: Caller, reason: string): Promise<void> {
     const s = this.machine.status;
     if (this.machine.is('UNINITIALIZED', 'INITIALIZING', 'PAUSED')) return;
@@ -95,7 +95,7 @@ export class Admission {
     throw failure('AGENT_STATE', 'lifecycle.Pause', 'a Resume took the pause back');
   }
 
-  /** Opens admission again, also when a pause still waits. */
+  /** Opens admission again, even if a pause still waits. */
   resume(caller: Caller, reason: string): void {
     const s = this.machine.status;
     if (this.machine.is('SHUTTING_DOWN', 'TERMINATED')) throw wrongState('Resume', s.state, 'PAUSED');
@@ -108,12 +108,12 @@ export class Admission {
     this.machine.notify();
   }
 
-  /** Closes admission for good: a pause that waits is over. */
+  /** Closes admission for good, and ends waiting pauses. */
   close(): void {
     this.machine.status.pausing = false;
   }
 
-  /** Cancels every step that runs; says how many. */
+  /** Cancels all running steps and returns their number. */
   cancelAll(): number {
     const running = [...this.#steps]; // a step may end as soon as it is cancelled
     for (const step of running) {

@@ -12,7 +12,7 @@ import { checkStep } from './validation.js';
 
 const op = 'agent.ExecuteStep';
 
-/** How often a step that runs says so, in milliseconds: the contract wants an item every 2 seconds. */
+/** The time between heartbeats of a running step, in milliseconds; the contract requires an item every 2 seconds. */
 const heartbeatPeriod = 1000;
 
 /** The service for an agent. Without a memory service nothing is committed: that is for tests of the lifecycle. */
@@ -29,7 +29,7 @@ export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory 
         answers.open(); // tells the caller that the step is admitted
         const result = await beating(answers, () => step(agent, memory, request, answers, admitted.signal, caller.deadline));
         failed = result.failure !== undefined;
-        await answers.send({ result }).catch(() => {}); // the caller is gone; there is nobody to tell
+        await answers.send({ result }).catch(() => {}); // the caller is gone
       } finally {
         admitted.end(failed);
       }
@@ -37,9 +37,9 @@ export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory 
   };
 }
 
-/** Sends heartbeats while the work goes on. */
+/** Sends heartbeats while the work runs. */
 async function beating<T>(answers: Answers<ExecuteStepResponse>, work: () => Promise<T>): Promise<T> {
-  let sending = false; // a caller who does not read gets no more than one
+  let sending = false; // a caller that does not read gets at most one
   const beat = async () => {
     if (sending) return;
     sending = true;
@@ -59,7 +59,7 @@ async function step(agent: Agent, memory: Memory | undefined, request: ExecuteSt
   const result: StepResult = { step: request.step, agent: agent.name };
   try {
     const text = await ask(agent, request, answers, signal);
-    signal.throwIfAborted(); // no commit begins behind the end of the step
+    signal.throwIfAborted(); // no commit begins after the step was cancelled
     const done = { ...result, text };
     return { ...done, sequence: await commit(memory, request, done, deadline, signal) };
   } catch (err) {

@@ -1,12 +1,12 @@
-// What an agent is to this worker, and the example's own: it counts the words of the question.
+// The interface of agents, and the example agent: it counts the words of the question.
 
 /** A step as the agent sees it. */
 export interface Step {
   /** What the user said last. */
   question: string;
-  /** Streams a piece of the answer to whoever watches. */
+  /** Streams a piece of the answer to the clients that watch. */
   say(text: string): Promise<void>;
-  /** Ends when the step is cancelled; the agent should end then, too. */
+  /** Aborted when the step is cancelled; the agent should stop then. */
   signal: AbortSignal;
 }
 
@@ -15,7 +15,7 @@ export interface Agent {
   version: string;
   description: string;
   capacity: number; // steps at once
-  /** Answers. What it throws fails the step with AGENT_LOGIC. */
+  /** Returns the answer. An exception fails the step with AGENT_LOGIC. */
   run(step: Step): Promise<string>;
 }
 

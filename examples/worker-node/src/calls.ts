@@ -7,12 +7,12 @@ import { asFailure, failure, fromStatus, toStatus } from './errors.js';
 import { log } from './log.js';
 import type { Caller } from './state.js';
 
-/** A call's deadline is met this much earlier, so that the reason reaches the caller before his own clock ends the call. */
+/** Calls end this much before their deadline, so that the reason reaches the caller before its own clock ends the call. */
 const ahead = 20;
 
 type ServerCall<Req> = grpc.ServerUnaryCall<Req, unknown> | grpc.ServerWritableStream<Req, unknown>;
 
-/** Who calls. done frees what the caller holds. */
+/** The caller of a method. done releases its resources. */
 function callerOf(call: ServerCall<unknown>): Caller & { done: () => void } {
   const controller = new AbortController();
   const deadline = Number(call.getDeadline());
@@ -48,7 +48,7 @@ export function unary<Req, Res>(handle: (request: Req, caller: Caller) => Res | 
   };
 }
 
-/** What a streaming handler answers with. */
+/** How a streaming handler answers. */
 export interface Answers<Res> {
   /** Sends the response header. */
   open(): void;

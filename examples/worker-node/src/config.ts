@@ -6,13 +6,13 @@ import { parseDuration } from './durations.js';
 export interface Config {
   grpcAddr: string;
   httpAddr: string;
-  advertiseAddr: string; // empty: the one it serves gRPC on
-  instanceId: string; // empty: one is made
+  advertiseAddr: string; // empty means the gRPC address
+  instanceId: string; // empty means a random one
   etcd: string[];
   memory: string;
   drain: number; // milliseconds
   agent: string;
-  tlsCert: string; // empty: plain text, as the next two
+  tlsCert: string; // empty means plain text, as for the next two
   tlsKey: string;
   tlsCa: string;
   conformance: boolean;
@@ -21,15 +21,15 @@ export interface Config {
 const flags = {
   'grpc-addr': ['TROUPE_GRPC_ADDR', '127.0.0.1:7402', 'Address to serve gRPC on.'],
   'http-addr': ['TROUPE_HTTP_ADDR', '127.0.0.1:7482', 'Address of the plain HTTP port: /livez /readyz /startupz.'],
-  'advertise-addr': ['TROUPE_ADVERTISE_ADDR', '', 'Address under which the orchestrator reaches this worker. Empty: the one it serves gRPC on.'],
-  'instance-id': ['TROUPE_INSTANCE_ID', '', 'Id of this instance, unique among those of the agent. Empty: one is made.'],
+  'advertise-addr': ['TROUPE_ADVERTISE_ADDR', '', 'Address that the orchestrator dials (empty means the gRPC address).'],
+  'instance-id': ['TROUPE_INSTANCE_ID', '', 'Id of this instance, unique for the agent (empty means a random one).'],
   etcd: ['TROUPE_ETCD', '127.0.0.1:2379', 'Addresses of etcd, https://host:port or host:port in plain text, separated by commas.'],
   memory: ['TROUPE_MEMORY', '127.0.0.1:7401', 'Address of the memory service.'],
   drain: ['TROUPE_DRAIN', '30s', 'How long running steps may take to end when the worker stops.'],
   agent: ['TROUPE_AGENT', 'words', 'Name of the agent in the mesh.'],
-  'tls-cert': ['TROUPE_TLS_CERT', '', 'PEM file with the certificate of this worker. Empty: plain text.'],
+  'tls-cert': ['TROUPE_TLS_CERT', '', 'PEM file with the certificate of this worker (empty means plain text).'],
   'tls-key': ['TROUPE_TLS_KEY', '', 'PEM file with its key.'],
-  'tls-ca': ['TROUPE_TLS_CA', '', 'PEM file with the certificates that those of the mesh come from.'],
+  'tls-ca': ['TROUPE_TLS_CA', '', 'PEM file with the CAs of the mesh.'],
 } as const satisfies Record<string, [variable: string, otherwise: string, help: string]>;
 
 /** The help text. */
@@ -38,7 +38,7 @@ export function usage(): string {
   return ['Usage: node dist/src/main.js [flags]', '', ...lines, '  --conformance  Serve test instances to the conformance kit, and register nothing.', ''].join('\n');
 }
 
-/** Reads the settings; undefined when help was asked for. Fails with the first setting that cannot be. */
+/** Reads the settings; undefined when help was asked for. Fails with the first invalid setting. */
 export function readConfig(args: string[], env: NodeJS.ProcessEnv): Config | undefined {
   const names = Object.keys(flags) as (keyof typeof flags)[];
   const values: Record<string, string | boolean | undefined> = parseArgs({

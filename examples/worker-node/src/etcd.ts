@@ -48,7 +48,7 @@ export class Etcd {
     await this.#call(this.#lease, 'LeaseRevoke', { ID: lease });
   }
 
-  /** The seconds that are left after one sign of life; 0 when the lease is gone. */
+  /** Renews a lease and returns its remaining seconds (0 when the lease is gone). */
   keepAlive(lease: string): Promise<number> {
     const method = this.#lease['LeaseKeepAlive']!;
     return new Promise((resolve, reject) => {
@@ -109,5 +109,5 @@ export class Etcd {
   }
 }
 
-/** LeaseGone says that etcd does not know the lease. */
+/** LeaseGone is the error for a lease that etcd does not know. */
 export class LeaseGone extends Error {}

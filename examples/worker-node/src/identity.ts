@@ -20,18 +20,18 @@ export class Identity {
   readonly #ca: Buffer;
   readonly #domain: string;
 
-  /** Reads the files. Fails when the certificate is not that of a worker of the agent. */
+  /** Reads the files. Fails if the certificate does not belong to a worker of the agent. */
   constructor(config: Config) {
     if (!config.tlsCert || !config.tlsKey || !config.tlsCa) throw new Error('--tls-cert, --tls-key and --tls-ca belong together');
     [this.#cert, this.#key, this.#ca] = [readFileSync(config.tlsCert), readFileSync(config.tlsKey), readFileSync(config.tlsCa)];
     const id = spiffeId(new X509Certificate(this.#cert).subjectAltName);
     const domain = /^spiffe:\/\/([^/]+)\/worker\/([^/]+)$/.exec(id ?? '');
-    if (!domain || domain[2] !== config.agent) throw new Error(`--tls-cert: ${config.tlsCert} is that of ${id ?? 'nobody'}, and not of a worker of ${config.agent}`);
+    if (!domain || domain[2] !== config.agent) throw new Error(`--tls-cert: ${config.tlsCert} belongs to ${id ?? 'no process of the mesh'}, not to a worker of ${config.agent}`);
     this.#domain = domain[1]!;
     tls.DEFAULT_MIN_VERSION = 'TLSv1.3';
   }
 
-  /** For connections to the memory service: nobody else will do. */
+  /** For connections to the memory service; rejects any other server. */
   toMemory(): grpc.ChannelCredentials {
     return grpc.credentials.createSsl(this.#ca, this.#key, this.#cert, {
       checkServerIdentity: (_host, cert) => this.#is(cert.subjectaltname, 'memory'),
@@ -43,7 +43,7 @@ export class Identity {
     return grpc.credentials.createSsl(this.#ca, this.#key, this.#cert);
   }
 
-  /** For the server: whoever connects has to show a certificate of the mesh. */
+  /** For the server: clients must have a certificate of the mesh. */
   server(): grpc.ServerCredentials {
     return grpc.ServerCredentials.createSsl(this.#ca, [{ private_key: this.#key, cert_chain: this.#cert }], true);
   }
@@ -65,6 +65,6 @@ export class Identity {
   #is(subjectAltName: string | undefined, role: string): Error | undefined {
     const id = spiffeId(subjectAltName);
     const want = `spiffe://${this.#domain}/${role}`;
-    return id === want ? undefined : new Error(`it is ${id ?? 'nobody'} there, and not ${want}`);
+    return id === want ? undefined : new Error(`the peer is ${id ?? 'unknown'}, not ${want}`);
   }
 }

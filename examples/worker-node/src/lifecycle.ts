@@ -15,7 +15,7 @@ import { Shutdown, type ShutdownConfig } from './shutdown.js';
 import { Startup, type StartupConfig } from './startup.js';
 import { self, type Caller, type Lease, type Metrics, type Status, type Transition } from './state.js';
 
-/** What an instance is made of; times are in milliseconds. */
+/** The settings of an instance; times are in milliseconds. */
 export type LifecycleConfig = Partial<StartupConfig & ShutdownConfig> & { capacity?: number };
 
 /** One item of a watch: the first has no transition. */
@@ -66,7 +66,7 @@ export class Lifecycle {
     this.#admission.resume(caller, reason);
   }
 
-  /** Lets a step in. The check and the transition are one: of any number of callers at most capacity get in. */
+  /** Admits a step. Check and transition are atomic, so at most capacity steps run. */
   admit(caller: Caller): Admitted {
     return this.#admission.admit(caller);
   }

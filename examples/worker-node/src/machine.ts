@@ -1,4 +1,4 @@
-// The state of an instance, the transitions that are allowed, and who waits for them.
+// The state of an instance, its allowed transitions, and the callers that wait for them.
 
 import { failure } from './errors.js';
 import type { Lease, Metrics, State, Status, Transition } from './state.js';
@@ -34,12 +34,12 @@ export class Machine {
     };
   }
 
-  /** The status now; it does not change any more. */
+  /** A snapshot of the status. */
   snapshot(): Status {
     return { ...this.status };
   }
 
-  /** The counters now. */
+  /** A snapshot of the counters. */
   counters(): Metrics {
     const running = this.status.state === 'BUSY' ? performance.now() - this.#busySince : 0;
     return { ...this.metrics, activeTime: this.metrics.activeTime + running };
@@ -49,7 +49,7 @@ export class Machine {
     return states.includes(this.status.state);
   }
 
-  /** Makes a transition. That it is allowed was checked by the verb; this holds the verb to it. */
+  /** Makes a transition. The verb has checked that it is allowed; this asserts it. */
   to(state: State, reason: string, traceId: string): void {
     const s = this.status;
     if (!allowed[s.state].includes(state)) throw new Error(`lifecycle: ${s.state} does not lead to ${state}`);
@@ -81,7 +81,7 @@ export class Machine {
     return version === now ? [] : this.#history.slice(version - now);
   }
 
-  /** Wakes everybody who waits. */
+  /** Wakes all waiters. */
   notify(): void {
     const woken = [...this.#waiting];
     this.#waiting.clear();

@@ -7,8 +7,8 @@ import { asFailure } from './errors.js';
 import type { CommitStepRequest } from './messages.js';
 import { service } from './protos.js';
 
-const tryTime = 5000; // a try that takes longer is repeated
-const graceTime = 10_000; // how long a commit that was begun may go on once the step was cancelled
+const tryTime = 5000; // a try that takes longer is retried
+const graceTime = 10_000; // how long a commit may continue after the step was cancelled
 
 type Commit = grpc.MethodDefinition<CommitStepRequest, { lastSequence: string }>;
 
@@ -16,7 +16,7 @@ export class Memory {
   readonly #client: grpc.Client;
   readonly #method = service('troupe.v1.MemoryService')['CommitStep'] as unknown as Commit;
 
-  /** It connects when first used, and again by itself. */
+  /** Connects when first used, and reconnects by itself. */
   constructor(address: string, credentials = grpc.credentials.createInsecure()) {
     this.#client = new grpc.Client(address, credentials, {
       'grpc.initial_reconnect_backoff_ms': 100,

@@ -15,7 +15,7 @@ export interface Ownership {
   declared: boolean; // whether a rule names it
 }
 
-/** Whose the key is. One that no rule names is the agent's. */
+/** Returns the owner of a key. A key without a rule belongs to the agent. */
 export function ownership(key: string): Ownership {
   const rule = rules.find(([prefixes, names]) => names.includes(key) || prefixes.some((p) => key.startsWith(p)));
   const owner = rule?.[2] ?? 'OWNER_AGENT';

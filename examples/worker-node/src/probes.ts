@@ -6,7 +6,7 @@ import { HealthImplementation } from 'grpc-health-check';
 export class Board {
   readonly health: HealthImplementation;
   readonly #services: string[];
-  #conditions = new Map<string, string | undefined>(); // what is missing, or nothing
+  #conditions = new Map<string, string | undefined>(); // what is missing (undefined when the condition holds)
   #started = false;
 
   /** None of the conditions holds yet. */
@@ -16,7 +16,7 @@ export class Board {
     for (const c of conditions) this.#conditions.set(c, 'not yet');
   }
 
-  /** Says that a condition holds, or what is missing. */
+  /** Sets what a condition is missing (undefined when it holds). */
   set(condition: string, missing?: string): void {
     const was = this.#ready();
     this.#conditions.set(condition, missing);

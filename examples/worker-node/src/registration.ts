@@ -1,4 +1,4 @@
-// The place of the instance in etcd: a key under a lease, made if it is not there, kept, and made again when it is lost.
+// The registration of the instance in etcd: a key under a lease, which is renewed, and created again when it is lost.
 
 import { randomInt } from 'node:crypto';
 import { Etcd, LeaseGone, type Stored } from './etcd.js';
@@ -6,7 +6,7 @@ import { log } from './log.js';
 import type { Lease, State } from './state.js';
 
 const leaseSeconds = 15;
-const beat = 5000; // between two signs of life
+const beat = 5000; // milliseconds between renewals of the lease
 
 /** The record: troupe.v1.Instance as protobuf's JSON, without the state. */
 export interface InstanceRecord {
@@ -22,8 +22,8 @@ export interface InstanceRecord {
 export class Registration {
   readonly #key: string;
   readonly #noted: (lease: Lease) => void;
-  #state: State = 'UNINITIALIZED'; // as it should be registered
-  #registered: State | undefined; // as it is
+  #state: State = 'UNINITIALIZED'; // the state to register
+  #registered: State | undefined; // the registered state
   #lease = '0';
   #created = '0'; // create revision of the key; 0 until it is ours
   #wake: () => void = () => {};
@@ -31,31 +31,31 @@ export class Registration {
   #closed = false;
   #kept: Promise<void> | undefined;
 
-  /** noted is told what is known of the lease. */
+  /** noted receives each change of the lease state. */
   constructor(private readonly etcd: Etcd, private readonly record: InstanceRecord, noted: (lease: Lease) => void) {
     this.#key = `/troupe/v1/reg/${record.agent}/${record.instanceId}`;
     this.#noted = noted;
   }
 
-  /** Registers, and goes on until close. While etcd is away it keeps trying. */
+  /** Registers and renews until close. It retries while etcd is away. */
   open(): void {
     this.#kept = this.#keep();
   }
 
-  /** Registers another state as soon as can be. BUSY is registered as READY: it changes too often. */
+  /** Registers another state as soon as possible. BUSY is registered as READY, because it changes too often. */
   setState(state: State): void {
     this.#state = state === 'BUSY' ? 'READY' : state;
     if (this.#state !== this.#registered) this.#ask();
   }
 
-  /** Takes the instance out of the registry, for good. */
+  /** Removes the instance from the registry for good. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#ask();
     await this.#kept;
     const lease = this.#lease;
     this.#lease = '0';
-    if (lease !== '0') await this.etcd.revoke(lease); // else it runs out by itself
+    if (lease !== '0') await this.etcd.revoke(lease); // otherwise it expires by itself
   }
 
   async #keep(): Promise<void> {
@@ -71,7 +71,7 @@ export class Registration {
         if (err instanceof LeaseGone) {
           this.#lost('the lease is gone; registering anew', '0');
         } else {
-          if (this.#created !== '0') this.#noted('UNKNOWN'); // the worker goes on
+          if (this.#created !== '0') this.#noted('UNKNOWN'); // the worker continues
           if (Number.isInteger(Math.log2(failures))) log.warn('the registry does not keep the instance at the moment; still trying', { tries: failures, error: err });
         }
         await this.#pause(Math.min(3000, 100 * 2 ** Math.min(failures, 5)) * (0.5 + randomInt(500) / 1000));
@@ -96,20 +96,20 @@ export class Registration {
     }
   }
 
-  /** What to think of a key that is not as it was expected. */
+  /** Handles a key that is not as expected. */
   #adopt(stored: Stored | undefined): void {
     if (!stored) return this.#lost('the registration was deleted; registering anew');
     if (stored.lease !== this.#lease) {
       if (this.#created !== '0') this.#lost('another instance took the registration');
       throw new Error(`instance ${this.record.instanceId} of agent ${this.record.agent} is registered already: end it, give this one another id, or wait for its lease to run out`);
     }
-    this.#created = stored.createRevision; // an earlier try got through without an answer
+    this.#created = stored.createRevision; // an earlier try succeeded, and its answer was lost
   }
 
-  /** Gives a sign of life, and looks whether all is as it was left. */
+  /** Renews the lease, and checks that the key is unchanged. */
   async #look(): Promise<void> {
     if (await this.etcd.keepAlive(this.#lease) === 0) throw new LeaseGone('etcd has ended the lease');
-    if (this.#created === '0') return; // it waits for its place
+    if (this.#created === '0') return; // it waits until the key is free
     const stored = await this.etcd.get(this.#key);
     if (stored?.createRevision !== this.#created) this.#lost('the registration is gone; registering anew');
   }
@@ -129,7 +129,7 @@ export class Registration {
     this.#wake();
   }
 
-  /** Waits so long, or until something is asked for. */
+  /** Waits for the given time, or until a change is requested. */
   async #pause(ms: number): Promise<void> {
     if (!this.#asked) {
       await new Promise<void>((resolve) => {

@@ -36,9 +36,9 @@ export function testAgent(capacity: number): Agent {
           return `slept ${rest}`;
         }
         case 'fail':
-          throw failure('AGENT_LOGIC', 'agent.Run', 'the agent failed, as it was told');
+          throw failure('AGENT_LOGIC', 'agent.Run', 'the agent failed, as requested');
         case 'panic':
-          throw new Error('thrown, as it was told');
+          throw new Error('thrown, as requested');
         case 'own':
           return ownership(rest).owns ? 'owns' : 'does not own';
       }
@@ -47,25 +47,25 @@ export function testAgent(capacity: number): Agent {
   };
 }
 
-/** A hook that behaves as it is told. */
+/** A hook with the requested behavior. */
 export function testHook(behavior: string): Hook {
   let calls = 0;
   return async (signal) => {
     calls++;
     switch (behavior) {
       case 'HOOK_BEHAVIOR_FAIL':
-        throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed, as it was told');
+        throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed, as requested');
       case 'HOOK_BEHAVIOR_PANIC':
-        throw new Error('thrown, as it was told');
+        throw new Error('thrown, as requested');
       case 'HOOK_BEHAVIOR_HANG':
         return new Promise<never>(() => {});
       case 'HOOK_BEHAVIOR_SLOW':
         return sleep(300, undefined, { signal });
       case 'HOOK_BEHAVIOR_FAIL_ONCE':
-        if (calls <= 1) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first time, as it was told');
+        if (calls <= 1) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first time, as requested');
         return;
       case 'HOOK_BEHAVIOR_FAIL_TWICE':
-        if (calls <= 2) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first two times, as it was told');
+        if (calls <= 2) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first two times, as requested');
     }
   };
 }

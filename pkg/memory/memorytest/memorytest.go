@@ -1,7 +1,7 @@
 // Package memorytest is the suite that every implementation of memory.Store passes.
 //
-// The author of a store calls Run from a test, and RunKeepJournals if the store can keep journals
-// after the commit. Compare runs the store beside another one, usually inmem, with random calls.
+// The author of a store calls Run from a test, and RunKeepJournals if the store can keep journals after the
+// commit. Compare makes the same random calls to the store and to another one, usually inmem.
 package memorytest
 
 import (
@@ -49,8 +49,8 @@ func RunKeepJournals(t *testing.T, open func(t *testing.T) memory.Store) {
 // Replies counts the replies that Compare saw, by method and result.
 type Replies = differential.Replies
 
-// Compare makes the same random calls of two stores and fails the test at the first reply that
-// differs. It returns the replies that it saw. See FirstDifference.
+// Compare makes the same random calls to two stores and fails the test at the first reply that differs. It
+// returns the replies that it saw. See FirstDifference.
 func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) Replies {
 	t.Helper()
 	t.Logf("Compare: %d calls with seed %d", calls, seed)
@@ -61,13 +61,13 @@ func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) R
 	return replies
 }
 
-// FirstDifference makes the same random calls of two stores and returns the first difference as an
-// error, with the calls that led to it (nil if there is none). The seed decides every call. At the
-// end it compares all that can be read of the sessions.
+// FirstDifference makes the same random calls to two stores and returns the first difference as an error, with
+// the calls that led to it (nil if there is none). The seed determines every call. At the end it compares
+// everything that can be read of the sessions.
 //
-// Both stores have the limits of this package and generation 0. The oracle is empty, and the other
-// store holds nothing of an earlier run with the same seed. Times and the texts of errors are not
-// compared. No lease expires by itself: the calls end leases with ReleaseTurn.
+// Both stores must have the limits of this package and generation 0. The oracle is empty, and the other store
+// holds nothing of an earlier run with the same seed. Times and the texts of errors are not compared. No lease
+// expires by itself: the calls end leases with ReleaseTurn.
 func FirstDifference(ctx context.Context, oracle, other memory.Store, calls int, seed uint64) (Replies, error) {
 	return differential.Run(ctx, oracle, other, calls, seed)
 }

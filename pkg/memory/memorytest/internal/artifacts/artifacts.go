@@ -20,16 +20,16 @@ func Tests() fixture.Tests {
 
 func artifactTests() fixture.Tests {
 	return fixture.Tests{
-		"Artifact_IsReadBack":                artifactIsReadBack,
-		"Artifact_Versions":                  artifactVersions,
-		"Artifact_SameContentIsNoNewVersion": artifactSameContentIsNoNewVersion,
-		"Artifact_GoesOnWhereItStopped":      artifactGoesOnWhereItStopped,
-		"Artifact_SuccessorGoesOn":           artifactSuccessorGoesOn,
-		"Artifact_EqualContentIsStoredOnce":  artifactEqualContentIsStoredOnce,
-		"Artifact_RefusesAnotherDigest":      artifactRefusesAnotherDigest,
-		"Artifact_RefusesPiecesOfOtherSizes": artifactRefusesPiecesOfOtherSizes,
-		"Artifact_RefusesWhatIsNotComplete":  artifactRefusesWhatIsNotComplete,
-		"Artifact_MayBeEmpty":                artifactMayBeEmpty,
+		"Artifact_IsReadBack":                   artifactIsReadBack,
+		"Artifact_Versions":                     artifactVersions,
+		"Artifact_SameContentMakesNoNewVersion": artifactSameContentMakesNoNewVersion,
+		"Artifact_UploadResumes":                artifactUploadResumes,
+		"Artifact_SuccessorResumesTheUpload":    artifactSuccessorResumesTheUpload,
+		"Artifact_EqualContentIsStoredOnce":     artifactEqualContentIsStoredOnce,
+		"Artifact_RefusesAnotherDigest":         artifactRefusesAnotherDigest,
+		"Artifact_RefusesPiecesOfOtherSizes":    artifactRefusesPiecesOfOtherSizes,
+		"Artifact_RefusesIncompleteContent":     artifactRefusesIncompleteContent,
+		"Artifact_MayBeEmpty":                   artifactMayBeEmpty,
 	}
 }
 
@@ -77,8 +77,8 @@ func artifactVersions(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// artifactSameContentIsNoNewVersion is also the call whose answer was lost.
-func artifactSameContentIsNoNewVersion(t *testing.T, store memory.Store) {
+// artifactSameContentMakesNoNewVersion is also the call whose answer was lost.
+func artifactSameContentMakesNoNewVersion(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	first := fixture.PutArtifact(t, store, h, "a", "one")
 	require.Equal(t, first, fixture.PutArtifact(t, store, h, "a", "one"))
@@ -87,7 +87,7 @@ func artifactSameContentIsNoNewVersion(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 9, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
 }
 
-func artifactGoesOnWhereItStopped(t *testing.T, store memory.Store) {
+func artifactUploadResumes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(2*memory.ArtifactChunk + 100)
 	c := fixture.ContentOf(text)
@@ -118,7 +118,7 @@ func artifactGoesOnWhereItStopped(t *testing.T, store memory.Store) {
 	require.Equal(t, text, fixture.ReadContent(t, store, h.Ref, a.Content, 0))
 }
 
-func artifactSuccessorGoesOn(t *testing.T, store memory.Store) {
+func artifactSuccessorResumesTheUpload(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	text := fixture.LongText(memory.ArtifactChunk + 1)
@@ -173,7 +173,7 @@ func artifactRefusesPiecesOfOtherSizes(t *testing.T, store memory.Store) {
 	require.Zero(t, stored)
 }
 
-func artifactRefusesWhatIsNotComplete(t *testing.T, store memory.Store) {
+func artifactRefusesIncompleteContent(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(memory.ArtifactChunk + 1)
 	a := memory.Artifact{Content: fixture.ContentOf(text), Name: "a"}

@@ -15,17 +15,17 @@ import (
 
 func attachTests() fixture.Tests {
 	return fixture.Tests{
-		"Attach_StoresFilesWithTheMessage":     attachStoresFilesWithTheMessage,
-		"Attach_MakesVersions":                 attachMakesVersions,
-		"Attach_ARepeatStoresNothing":          attachARepeatStoresNothing,
-		"Attach_ASuccessorFindsThem":           attachASuccessorFindsThem,
-		"Attach_ARefusedTurnStoresNothing":     attachARefusedTurnStoresNothing,
-		"Attach_RefusesWhatNoArtifactMayBe":    attachRefusesWhatNoArtifactMayBe,
-		"Attach_SharesContentWithArtifacts":    attachSharesContentWithArtifacts,
-		"Attach_CountsAmongTheArtifacts":       attachCountsAmongTheArtifacts,
-		"Attach_BehindATurnThatMakesRoom":      attachBehindATurnThatMakesRoom,
-		"Attach_ReferencesMayBeSaidOnceMore":   attachReferencesMayBeSaidOnceMore,
-		"Attach_ManyFilesAreOneWriteAllOrNone": attachManyFilesAreOneWriteAllOrNone,
+		"Attach_StoresFilesWithTheMessage":       attachStoresFilesWithTheMessage,
+		"Attach_MakesVersions":                   attachMakesVersions,
+		"Attach_ARepeatStoresNothing":            attachARepeatStoresNothing,
+		"Attach_ASuccessorFindsThem":             attachASuccessorFindsThem,
+		"Attach_ARefusedTurnStoresNothing":       attachARefusedTurnStoresNothing,
+		"Attach_RefusesInvalidFiles":             attachRefusesInvalidFiles,
+		"Attach_SharesContentWithArtifacts":      attachSharesContentWithArtifacts,
+		"Attach_CountsAsArtifact":                attachCountsAsArtifact,
+		"Attach_AfterAnEvictedTurn":              attachAfterAnEvictedTurn,
+		"Attach_AMessageMayReferenceStoredFiles": attachAMessageMayReferenceStoredFiles,
+		"Attach_ManyFilesAreAtomic":              attachManyFilesAreAtomic,
 	}
 }
 
@@ -33,13 +33,13 @@ func file(name, content string) conversation.Attachment {
 	return conversation.Attachment{Name: name, MediaType: "text/plain", Size: int64(len(content)), Data: []byte(content)}
 }
 
-// named is a file as a stored message has it.
+// named returns a file as a stored message has it.
 func named(f conversation.Attachment, version int) conversation.Attachment {
 	f.Version, f.Data = version, nil
 	return f
 }
 
-// attaching is asking with files.
+// attaching returns a request with files.
 func attaching(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
 	b := fixture.NewBegin(ref, turnID, "look at this")
 	b.Message.Attachments = files
@@ -82,7 +82,7 @@ func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListArtifacts(t, store, ref))
 }
 
-// A file of a name that the session knows is its next version, unless nothing changed.
+// A file with a known name becomes its next version, unless its content is unchanged.
 func attachMakesVersions(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i, step := range []struct {
@@ -103,7 +103,7 @@ func attachARepeatStoresNothing(t *testing.T, store memory.Store) {
 	ask := attaching(ref, "t1", file("a", "one"))
 	first := beginWith(t, store, ask)
 	before := fixture.View(t, store, ref)
-	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // the holder, whose first answer was lost
+	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // repeated by the holder, whose first answer was lost
 	ask.TraceID = fixture.NewTraceID()
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func attachARepeatStoresNothing(t *testing.T, store memory.Store) {
 	require.Equal(t, before, fixture.View(t, store, ref))
 }
 
-// Who takes the turn over needs no bytes: they are with the session since the turn began.
+// A takeover needs no bytes, because the session has them since the turn began.
 func attachASuccessorFindsThem(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	f := file("a", "one")
@@ -130,7 +130,7 @@ func attachASuccessorFindsThem(t *testing.T, store memory.Store) {
 	require.Greater(t, second.Turn.Epoch, first.Turn.Epoch)
 	require.Equal(t, []conversation.Attachment{named(f, 1)}, last(second.History).Attachments)
 	fixture.Release(t, store, ref, second.Turn)
-	third := beginWith(t, store, attaching(ref, "t1", f)) // by the request itself
+	third := beginWith(t, store, attaching(ref, "t1", f)) // found by the request itself
 	require.Equal(t, []conversation.Attachment{named(f, 1)}, last(third.History).Attachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 1)
 	require.Equal(t, "one", fixture.ReadContent(t, store, ref, fixture.ContentOf("one"), 0))
@@ -153,7 +153,7 @@ func attachARefusedTurnStoresNothing(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListArtifacts(t, store, ref))
 }
 
-func attachRefusesWhatNoArtifactMayBe(t *testing.T, store memory.Store) {
+func attachRefusesInvalidFiles(t *testing.T, store memory.Store) {
 	many := make([]conversation.Attachment, conversation.MaxAttachments+1)
 	for i := range many {
 		many[i] = file(fmt.Sprint(i), "x")
@@ -204,7 +204,7 @@ func stage(t *testing.T, store memory.Store, h memory.Lease, text string) memory
 	return fixture.ContentOf(text)
 }
 
-func attachCountsAmongTheArtifacts(t *testing.T, store memory.Store) {
+func attachCountsAsArtifact(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
 		size := int64(memory.MaxArtifactBytes)
@@ -221,7 +221,7 @@ func attachCountsAmongTheArtifacts(t *testing.T, store memory.Store) {
 	beginWith(t, store, attaching(h.Ref, "t2", file("a", "1234")))
 }
 
-func attachBehindATurnThatMakesRoom(t *testing.T, store memory.Store) {
+func attachAfterAnEvictedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	first := beginWith(t, store, attaching(ref, "t1", file("a", "one")))
 	fixture.Release(t, store, ref, first.Turn)
@@ -230,8 +230,8 @@ func attachBehindATurnThatMakesRoom(t *testing.T, store memory.Store) {
 	require.Equal(t, []conversation.Attachment{named(f, 2)}, last(begun.History).Attachments)
 }
 
-// A message may name versions that are stored, beside a new file.
-func attachReferencesMayBeSaidOnceMore(t *testing.T, store memory.Store) {
+// A message may also name stored versions, besides a new file.
+func attachAMessageMayReferenceStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	old, added := file("a", "one"), file("b", "two")
 	first := beginWith(t, store, attaching(ref, "t1", old))
@@ -241,7 +241,7 @@ func attachReferencesMayBeSaidOnceMore(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 2)
 }
 
-func attachManyFilesAreOneWriteAllOrNone(t *testing.T, store memory.Store) {
+func attachManyFilesAreAtomic(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	var files []conversation.Attachment
 	for i := range conversation.MaxAttachments {

@@ -19,17 +19,16 @@ func userArtifactTests() fixture.Tests {
 		"Artifact_OfAUserStaysWithoutTheSession":   artifactOfAUserStaysWithoutTheSession,
 		"Artifact_OfAUserNeedsAUser":               artifactOfAUserNeedsAUser,
 		"Artifact_OfAUserIsFenced":                 artifactOfAUserIsFenced,
-		"Artifact_OfAUserHasOneLineOfVersions":     artifactOfAUserHasOneLineOfVersions,
+		"Artifact_OfAUserHasOneSequenceOfVersions": artifactOfAUserHasOneSequenceOfVersions,
 		"Artifact_OfAUserLeavesNoContentBehind":    artifactOfAUserLeavesNoContentBehind,
-		"Artifact_OfAUserMayBePutAgain":            artifactOfAUserMayBePutAgain,
+		"Artifact_OfAUserPutIsRepeatable":          artifactOfAUserPutIsRepeatable,
 		"Artifact_RefusesTooManyVersionsOfAUser":   artifactRefusesTooManyVersionsOfAUser,
 		"Artifact_RefusesTooManyBytesOfAUser":      artifactRefusesTooManyBytesOfAUser,
 		"Artifact_OfAUserDeleteKeepsSharedContent": artifactOfAUserDeleteKeepsSharedContent,
 	}
 }
 
-// Names, versions, loading, listing and deleting, of a session and of its user.
-//
+// Names, versions, reading, listing and deleting, for a session and for its user.
 // Req: AD-23
 func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
@@ -69,7 +68,7 @@ func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
 	require.Equal(t, []memory.Artifact{own, second}, fixture.ListArtifacts(t, store, one.Ref))
 	_, err := store.GetArtifact(t.Context(), one.Ref, "user:profile", 1)
 	fixture.RequireMode(t, err, failure.NotFound)
-	for range 2 { // a missing version is no error
+	for range 2 { // a missing version is not an error
 		require.NoError(t, store.DeleteArtifact(t.Context(), one, "user:profile", 0))
 	}
 	require.Empty(t, fixture.ListArtifacts(t, store, two.Ref))
@@ -139,8 +138,8 @@ func artifactOfAUserIsFenced(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, store.DeleteArtifact(t.Context(), next, "user:a", 0), failure.TurnNotOpen)
 }
 
-// artifactOfAUserHasOneLineOfVersions has many sessions write at once.
-func artifactOfAUserHasOneLineOfVersions(t *testing.T, store memory.Store) {
+// artifactOfAUserHasOneSequenceOfVersions has many sessions write at once.
+func artifactOfAUserHasOneSequenceOfVersions(t *testing.T, store memory.Store) {
 	const sessions, each = 4, 4
 	user := fixture.UniqueName("alice")
 	holds := make([]memory.Lease, sessions)
@@ -196,9 +195,9 @@ func artifactOfAUserLeavesNoContentBehind(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// artifactOfAUserMayBePutAgain repeats calls whose answers were lost: the content has left the
+// artifactOfAUserPutIsRepeatable repeats calls whose answers were lost: the content has left the
 // session by then.
-func artifactOfAUserMayBePutAgain(t *testing.T, store memory.Store) {
+func artifactOfAUserPutIsRepeatable(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	h := fixture.OpenTurnOf(t, store, user)
 	first := fixture.PutArtifact(t, store, h, "user:a", "text")

@@ -22,9 +22,9 @@ func versionTests() fixture.Tests {
 		"Artifact_StagedBytesCount":         artifactStagedBytesCount,
 		"Artifact_StagedContentsCount":      artifactStagedContentsCount,
 		"Artifact_RefusesUnknown":           artifactRefusesUnknown,
-		"Artifact_NamesMayHoldMuch":         artifactNamesMayHoldMuch,
+		"Artifact_NamesMayHoldAnyText":      artifactNamesMayHoldAnyText,
 		"Artifact_RefusesNames":             artifactRefusesNames,
-		"Artifact_OfSessionsAreApart":       artifactOfSessionsAreApart,
+		"Artifact_OfSessionsAreIsolated":    artifactOfSessionsAreIsolated,
 		"Artifact_StaysAfterTheTurn":        artifactStaysAfterTheTurn,
 	}
 }
@@ -33,7 +33,7 @@ func artifactDeleteRemovesVersions(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	remove := func(name string, version int) {
 		t.Helper()
-		for range 2 { // a missing version is no error
+		for range 2 { // a missing version is not an error
 			require.NoError(t, store.DeleteArtifact(t.Context(), h, name, version))
 		}
 	}
@@ -118,7 +118,7 @@ func artifactRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "more", "x")
 }
 
-// artifactStagedBytesCount promises content that never comes.
+// artifactStagedBytesCount stages content that is never completed.
 func artifactStagedBytesCount(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	stage := func(text string, size int64) (int64, error) {
@@ -140,7 +140,7 @@ func artifactStagedBytesCount(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Zero(t, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
 
-	// What is forgotten makes room, and what is put counts as before.
+	// Forgotten content makes room, and stored content counts as before.
 	wrong := memory.Content{SHA256: fixture.ContentOf("abc").SHA256, Size: 3}
 	for range 2 {
 		fixture.RequireMode(t, store.AppendArtifact(t.Context(), h, wrong, 0, []byte("???")), failure.UserInvalidInput)
@@ -162,7 +162,7 @@ func artifactStagedContentsCount(t *testing.T, store memory.Store) {
 	}
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf("one more"))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
-	fixture.PutArtifact(t, store, h, "b", "0") // which was staged
+	fixture.PutArtifact(t, store, h, "b", "0") // it was staged
 }
 
 func artifactRefusesUnknown(t *testing.T, store memory.Store) {
@@ -181,7 +181,7 @@ func artifactRefusesUnknown(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListArtifacts(t, store, ref))
 }
 
-func artifactNamesMayHoldMuch(t *testing.T, store memory.Store) {
+func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	names := []string{"a", "a\x001", "a:1", "dir.ä {b}.txt", "..", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactName)}
 	for i, name := range names {
@@ -212,7 +212,7 @@ func artifactRefusesNames(t *testing.T, store memory.Store) {
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "dir/a.txt", 0))
 }
 
-func artifactOfSessionsAreApart(t *testing.T, store memory.Store) {
+func artifactOfSessionsAreIsolated(t *testing.T, store memory.Store) {
 	one, two := fixture.OpenTurn(t, store), fixture.OpenTurn(t, store)
 	a := fixture.PutArtifact(t, store, one, "a", "of one")
 	_, err := store.ReadArtifact(t.Context(), two.Ref, a.Content, 0)

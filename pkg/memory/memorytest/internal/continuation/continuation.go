@@ -1,5 +1,5 @@
-// Package continuation tests turns that take the place of an earlier one: with answers to the
-// calls it waits for, after a failure, or in a copy of its session.
+// Package continuation tests turns that replace an earlier one: with answers to its waiting calls, after a
+// failure, or in a copy of its session.
 package continuation
 
 import (
@@ -24,28 +24,28 @@ func Tests() fixture.Tests {
 
 func waitTests() fixture.Tests {
 	return fixture.Tests{
-		"Wait_EndsTheTurn":                   waitEndsTheTurn,
-		"Wait_CommitTwiceIsOnce":             waitCommitTwiceIsOnce,
-		"Wait_RefusesOtherOutcomes":          waitRefusesOtherOutcomes,
-		"Wait_ForACredential":                waitForACredential,
-		"Wait_RefusesTooManyCalls":           waitRefusesTooManyCalls,
-		"Wait_IsForTheLastStep":              waitIsForTheLastStep,
-		"Wait_OutlastsChangesOfTheSession":   waitOutlastsChangesOfTheSession,
-		"Wait_AMessageLeavesTheCalls":        waitAMessageLeavesTheCalls,
-		"Wait_AClearLeavesTheCalls":          waitAClearLeavesTheCalls,
-		"Wait_AQuestionAloneHasNoCalls":      waitAQuestionAloneHasNoCalls,
-		"Wait_DeletedSessionHasNoCalls":      waitDeletedSessionHasNoCalls,
-		"Wait_AClosedTurnKeepsItsResult":     waitAClosedTurnKeepsItsResult,
-		"Wait_JournalIsNobodysUntilItGoesOn": waitJournalIsNobodysUntilItGoesOn,
+		"Wait_EndsTheTurn":                              waitEndsTheTurn,
+		"Wait_CommitIsIdempotent":                       waitCommitIsIdempotent,
+		"Wait_RefusesOtherOutcomes":                     waitRefusesOtherOutcomes,
+		"Wait_ForACredential":                           waitForACredential,
+		"Wait_RefusesTooManyCalls":                      waitRefusesTooManyCalls,
+		"Wait_IsForTheLastStep":                         waitIsForTheLastStep,
+		"Wait_OutlastsChangesOfTheSession":              waitOutlastsChangesOfTheSession,
+		"Wait_AMessageLeavesTheCalls":                   waitAMessageLeavesTheCalls,
+		"Wait_AClearLeavesTheCalls":                     waitAClearLeavesTheCalls,
+		"Wait_AQuestionHasNoCalls":                      waitAQuestionHasNoCalls,
+		"Wait_DeletedSessionHasNoCalls":                 waitDeletedSessionHasNoCalls,
+		"Wait_AClosedTurnKeepsItsResult":                waitAClosedTurnKeepsItsResult,
+		"Wait_JournalIsUnreadableUntilTheTurnContinues": waitJournalIsUnreadableUntilTheTurnContinues,
 	}
 }
 
-// stopped is the journal of a step that stopped at its second round: the tool of the first ran, the one of the
-// second may have.
+// stopped returns the journal of a step that stopped in its second round: the tool of the first round ran, the
+// tool of the second may have run.
 func stopped() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
-// waiting is a session with a turn t1 that has done one step, and whose second waits. The
-// window of the turn ends with its message, of sequence 3.
+// waiting returns a session with a turn t1 whose first step is done and whose second step waits. The window of
+// the turn ends with its message, at sequence 3.
 func waiting(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -65,7 +65,7 @@ func waitEndsTheTurn(t *testing.T, store memory.Store) {
 		WaitingTurn: "t1", Pending: fixture.Pending(2), LastTrace: turn.Trace,
 	}, s)
 
-	// A list names the turn, and leaves its calls out.
+	// A list names the turn, without its calls.
 	u := memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
 	fixture.UpdateSession(t, store, u)
 	ask := fixture.NewBegin(u.Ref, "t1", "read")
@@ -82,15 +82,15 @@ func waitEndsTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, "t1", listed[0].WaitingTurn)
 }
 
-func waitCommitTwiceIsOnce(t *testing.T, store memory.Store) {
+func waitCommitIsIdempotent(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	c := fixture.NewWaitingCommit(ref, turn, 2)
 	c.Base = 4
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
 
-	// Also when another turn has gone on: then nothing waits again.
-	next := goOn(t, store, ref, turn, "t2")
+	// After another turn has continued, nothing waits.
+	next := continueTurn(t, store, ref, turn, "t2")
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	s := fixture.GetSession(t, store, ref)
 	require.Empty(t, s.WaitingTurn)
@@ -117,9 +117,8 @@ func waitRefusesOtherOutcomes(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 1))
 }
 
-// A call that lacks a credential makes the turn one that asks for it, and what answers it stays
-// as sealed as it came.
-//
+// A call that lacks a credential gives the turn the outcome auth_required. Its sealed answer is stored
+// unchanged.
 // Req: LP-40
 func waitForACredential(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -184,7 +183,7 @@ func waitIsForTheLastStep(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 3))
 }
 
-// What is done to a session beside its turns leaves what waits as it is.
+// Changes of a session outside of its turns do not change what waits.
 func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	for _, u := range []memory.SessionUpdate{
@@ -201,12 +200,12 @@ func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
 		require.Len(t, fixture.GetSession(t, store, ref).Pending, 2)
 	}
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", `"calm"`))
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State, "a turn resumes a paused session")
 	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 }
 
-// The calls are left for good, with a message and without one.
+// The calls are abandoned for good, with a message and without one.
 func waitAMessageLeavesTheCalls(t *testing.T, store memory.Store) {
 	for name, ask := range map[string]func(session.Ref) memory.Begin{
 		"message": func(ref session.Ref) memory.Begin { return fixture.NewBegin(ref, "t2", "never mind") },
@@ -244,7 +243,7 @@ func waitAClearLeavesTheCalls(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, fixture.BeginTurn(t, store, ref, "t3", "hello").Attempt)
 }
 
-func waitAQuestionAloneHasNoCalls(t *testing.T, store memory.Store) {
+func waitAQuestionHasNoCalls(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "book it")
 	c := fixture.NewCommit(ref, turn, "for when?", session.OutcomeInputRequired)
@@ -264,7 +263,7 @@ func waitDeletedSessionHasNoCalls(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-// A client that asks again hears what waits, also when it has been answered.
+// A repeated request returns the waiting calls, even after they were answered.
 func waitAClosedTurnKeepsItsResult(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	check := func() {
@@ -275,11 +274,11 @@ func waitAClosedTurnKeepsItsResult(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, fixture.Pending(2), closed.Steps[1].Pending)
 	}
 	check()
-	goOn(t, store, ref, turn, "t2")
+	continueTurn(t, store, ref, turn, "t2")
 	check()
 }
 
-func waitJournalIsNobodysUntilItGoesOn(t *testing.T, store memory.Store) {
+func waitJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	for name, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
 		fixture.RequireMode(t, call(t), failure.TurnNotOpen, "turn_id", "t1")
@@ -295,8 +294,8 @@ func waitJournalIsNobodysUntilItGoesOn(t *testing.T, store memory.Store) {
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
 }
 
-// goOn begins a turn in the place of one whose calls wait.
-func goOn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
+// continueTurn begins a turn that continues one with waiting calls, with answers to all of them.
+func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, turnID))
 	require.NoError(t, err)
@@ -304,7 +303,7 @@ func goOn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, 
 	return begun.Turn
 }
 
-// said are texts of messages.
+// said returns the texts of messages.
 func said(messages []conversation.Message) []string {
 	texts := make([]string, len(messages))
 	for i, m := range messages {

@@ -17,16 +17,16 @@ import (
 
 func continueTests() fixture.Tests {
 	return fixture.Tests{
-		"Continue_TakesThePlaceOfTheTurn":       continueTakesThePlaceOfTheTurn,
-		"Continue_AgainIsTheSameTurn":           continueAgainIsTheSameTurn,
-		"Continue_IsTakenOver":                  continueIsTakenOver,
-		"Continue_OneOfManyWins":                continueOneOfManyWins,
-		"Continue_RefusesWhatDoesNotWait":       continueRefusesWhatDoesNotWait,
-		"Continue_RefusesPartsThatDoNotFit":     continueRefusesPartsThatDoNotFit,
-		"Continue_FollowsTheStateOfTheSession":  continueFollowsTheStateOfTheSession,
-		"Continue_WaitsAgain":                   continueWaitsAgain,
-		"Continue_StepThatStoppedComesFirst":    continueStepThatStoppedComesFirst,
-		"Continue_StepsOfTheTurnBeforeAreKnown": continueStepsOfTheTurnBeforeAreKnown,
+		"Continue_TakesThePlaceOfTheTurn":      continueTakesThePlaceOfTheTurn,
+		"Continue_AgainIsTheSameTurn":          continueAgainIsTheSameTurn,
+		"Continue_IsTakenOver":                 continueIsTakenOver,
+		"Continue_OneOfManyWins":               continueOneOfManyWins,
+		"Continue_RefusesATurnThatDoesNotWait": continueRefusesATurnThatDoesNotWait,
+		"Continue_RefusesPartsThatDoNotFit":    continueRefusesPartsThatDoNotFit,
+		"Continue_FollowsTheStateOfTheSession": continueFollowsTheStateOfTheSession,
+		"Continue_WaitsAgain":                  continueWaitsAgain,
+		"Continue_RunsTheStoppedStepFirst":     continueRunsTheStoppedStepFirst,
+		"Continue_InheritsEarlierSteps":        continueInheritsEarlierSteps,
 	}
 }
 
@@ -59,7 +59,7 @@ func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 		fixture.RequireMode(t, call(t), failure.Fenced, "current_epoch", fmt.Sprint(begun.Turn.Epoch))
 	}
 
-	// It does the rest of the step, and no more than that is appended.
+	// It completes the step, and appends only that.
 	h := fixture.LeaseOf(ref, begun.Turn)
 	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, h, 2))
 	fixture.Record(t, store, h, 2, fixture.ModelRounds(3)...)
@@ -76,14 +76,14 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	for _, knownOnly := range []bool{false, true} {
-		ask.LookupOnly = knownOnly
+	for _, lookupOnly := range []bool{false, true} {
+		ask.LookupOnly = lookupOnly
 		again, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
 	}
-	// What the turn continues is what it was begun with, whatever is asked for now: who repeats
-	// a request may not know any more what waited.
+	// The turn keeps the answers with which it began, whatever a later request has. A client that repeats a
+	// request may not know any more what waited.
 	other := fixture.NewContinuation(ref, turn, "t2")
 	other.Continues, other.Answers = "t2", nil
 	found, err := store.BeginTurn(t.Context(), other)
@@ -165,7 +165,7 @@ func continueOneOfManyWins(t *testing.T, store memory.Store) {
 	require.Equal(t, winner.ID, fixture.GetSession(t, store, ref).OpenTurn, "it does not make room for what is refused")
 }
 
-func continueRefusesWhatDoesNotWait(t *testing.T, store memory.Store) {
+func continueRefusesATurnThatDoesNotWait(t *testing.T, store memory.Store) {
 	nowhere := fixture.NewRef()
 	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(nowhere, session.Turn{ID: "t1"}, "t2"))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
@@ -182,8 +182,8 @@ func continueRefusesWhatDoesNotWait(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
 	}
 
-	// What was answered does not wait any more, however that ended.
-	next := goOn(t, store, ref, turn, "t2")
+	// Answered calls do not wait any more, however the turn ended.
+	next := continueTurn(t, store, ref, turn, "t2")
 	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeCancelled))
 	require.NoError(t, err)
 	for _, from := range []session.Turn{turn, next} {
@@ -207,7 +207,7 @@ func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
 	require.ErrorContains(t, err, "answers")
 	fixture.RequireEqual(t, before, fixture.View(t, store, ref))
 
-	// That nobody answered a call does not matter to the store.
+	// The store accepts a call without an answer.
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	ask.Answers = nil
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -227,13 +227,13 @@ func continueFollowsTheStateOfTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionClosed)
 	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	require.NoError(t, err)
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Close})
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", next.ID)
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
 }
 
-// continueWaitsAgain is one answer at a time, and then none.
+// continueWaitsAgain answers one call, and then none.
 func continueWaitsAgain(t *testing.T, store memory.Store) {
 	ref, from := waiting(t, store)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t2"))
@@ -270,18 +270,18 @@ func continueWaitsAgain(t *testing.T, store memory.Store) {
 	begun.Turn.Sequence = fixture.CommitStep(t, store, last)
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
 
-	// Another step of it may wait as well.
+	// Another step of the turn may wait as well.
 	fixture.Record(t, store, fixture.LeaseOf(ref, begun.Turn), 3, fixture.ModelRounds(1)...)
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 3))
-	next := goOn(t, store, ref, begun.Turn, "t6")
+	next := continueTurn(t, store, ref, begun.Turn, "t6")
 	require.Len(t, next.Steps, 2)
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 3))
 }
 
-// continueStepThatStoppedComesFirst leaves no step behind that has begun.
-func continueStepThatStoppedComesFirst(t *testing.T, store memory.Store) {
+// continueRunsTheStoppedStepFirst leaves no step behind that has begun.
+func continueRunsTheStoppedStepFirst(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	for _, c := range []memory.Commit{fixture.NewCommit(ref, next, "third", session.OutcomeCompleted), fixture.NewWaitingCommit(ref, next, 3)} {
 		c.Result.Step = 3
 		_, err := store.CommitStep(t.Context(), c)
@@ -295,9 +295,9 @@ func continueStepThatStoppedComesFirst(t *testing.T, store memory.Store) {
 	}
 }
 
-func continueStepsOfTheTurnBeforeAreKnown(t *testing.T, store memory.Store) {
+func continueInheritsEarlierSteps(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	c := fixture.NewCommit(ref, next, "first", session.OutcomeOpen)
 	c.Base = 3
 	require.EqualValues(t, 4, fixture.CommitStep(t, store, c), "it was committed so")

@@ -12,22 +12,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// continueEndTests are about turns in the place of others at the edges: how they end, and what
-// is there no more when they begin.
+// continueEndTests test the edge cases of turns that replace others: how they end, and what has been removed by
+// then.
 func continueEndTests() fixture.Tests {
 	return fixture.Tests{
-		"Continue_FailKeepsWhatWasSaid":           continueFailKeepsWhatWasSaid,
-		"Continue_MakesRoomAsAnyTurn":             continueMakesRoomAsAnyTurn,
+		"Continue_FailKeepsThePartialReply":       continueFailKeepsThePartialReply,
+		"Continue_IsEvictedLikeAnyTurn":           continueIsEvictedLikeAnyTurn,
 		"Continue_WithoutAJournal":                continueWithoutAJournal,
 		"Continue_AfterACompaction":               continueAfterACompaction,
 		"Continue_AfterACompactionWithoutMessage": continueAfterACompactionWithoutMessage,
-		"Continue_IsForFullSessionsToo":           continueIsForFullSessionsToo,
+		"Continue_WorksInAFullSession":            continueWorksInAFullSession,
 	}
 }
 
-func continueFailKeepsWhatWasSaid(t *testing.T, store memory.Store) {
+func continueFailKeepsThePartialReply(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.EqualValues(t, 6, failed.Sequence)
@@ -45,10 +45,10 @@ func continueFailKeepsWhatWasSaid(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 8)
 }
 
-// continueMakesRoomAsAnyTurn is a turn that goes on, is left, and is in the way of another.
-func continueMakesRoomAsAnyTurn(t *testing.T, store memory.Store) {
+// continueIsEvictedLikeAnyTurn is a turn that goes on, is left, and is in the way of another.
+func continueIsEvictedLikeAnyTurn(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	fixture.Release(t, store, ref, next)
 	last := fixture.BeginTurn(t, store, ref, "t3", "and me")
 	require.EqualValues(t, 7, last.Sequence)
@@ -65,12 +65,12 @@ func continueMakesRoomAsAnyTurn(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, last), 2))
 }
 
-// continueWithoutAJournal is a step that had done nothing which a successor must know.
+// continueWithoutAJournal continues a step that had done nothing worth recording.
 func continueWithoutAJournal(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 1))
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	require.Empty(t, next.Steps)
 	require.Equal(t, 2, next.Attempt)
 	h := fixture.LeaseOf(ref, next)
@@ -78,11 +78,11 @@ func continueWithoutAJournal(t *testing.T, store memory.Store) {
 	fixture.Record(t, store, h, 1, fixture.ModelRounds(1)...)
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, h, 1))
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, next, 1))
-	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, goOn(t, store, ref, next, "t3")), 1))
+	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, continueTurn(t, store, ref, next, "t3")), 1))
 }
 
-// continueAfterACompaction gets the summary in place of removed messages, which is never what
-// the turn is about, however little the compaction was to keep.
+// continueAfterACompaction gets the summary instead of the removed messages. The message of the turn is never
+// removed, however few messages the compaction keeps.
 func continueAfterACompaction(t *testing.T, store memory.Store) {
 	for keep, gone := range map[int]int64{1: 2, 2: 2, 3: 2, 4: 1, 5: 0} {
 		ref, turn := waiting(t, store)
@@ -104,7 +104,7 @@ func continueAfterACompaction(t *testing.T, store memory.Store) {
 			require.EqualValues(t, 5, begun.Turn.Sequence)
 		}
 
-		// The turn in its place is about the same when it waits again.
+		// The turn that replaces it has the same message when it waits again.
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 2))
 		c.Keep = 1
 		require.Equal(t, 2-gone, fixture.Compact(t, store, c).Messages, "keep %d", keep)
@@ -113,13 +113,13 @@ func continueAfterACompaction(t *testing.T, store memory.Store) {
 		require.Equal(t, want[2], said(begun.History), "keep %d", keep)
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 2))
 
-		// What is left is as all else.
+		// The rest is unchanged.
 		fixture.RunTurn(t, store, ref, "t4", "never mind", "well")
 		require.EqualValues(t, 8, fixture.Compact(t, store, c).Last)
 	}
 }
 
-// continueAfterACompactionWithoutMessage is about the message, or the round, that it came behind.
+// continueAfterACompactionWithoutMessage keeps the message, or the tool round, before the turn.
 func continueAfterACompactionWithoutMessage(t *testing.T, store memory.Store) {
 	for _, results := range []int{0, 2} {
 		ref := fixture.NewRef()
@@ -141,7 +141,7 @@ func continueAfterACompactionWithoutMessage(t *testing.T, store memory.Store) {
 	}
 }
 
-func continueIsForFullSessionsToo(t *testing.T, store memory.Store) {
+func continueWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, stopped()...)
@@ -153,7 +153,7 @@ func continueIsForFullSessionsToo(t *testing.T, store memory.Store) {
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "never mind"))
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
-	next := goOn(t, store, ref, turn, "t2")
+	next := continueTurn(t, store, ref, turn, "t2")
 	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 1))
 	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeFailed))
 	require.NoError(t, err)

@@ -16,16 +16,16 @@ import (
 
 func copyTests() fixture.Tests {
 	return fixture.Tests{
-		"Copy_BeginsASessionAsAnotherWas": copyBeginsASessionAsAnotherWas,
-		"Copy_AgainIsTheSameTurn":         copyAgainIsTheSameTurn,
-		"Copy_RefusesAKnownSession":       copyRefusesAKnownSession,
-		"Copy_BeginsWithASummary":         copyBeginsWithASummary,
-		"Copy_BringsFiles":                copyBringsFiles,
-		"Copy_KeepsToTheLimits":           copyKeepsToTheLimits,
+		"Copy_BeginsASessionAsACopy": copyBeginsASessionAsACopy,
+		"Copy_AgainIsTheSameTurn":    copyAgainIsTheSameTurn,
+		"Copy_RefusesAKnownSession":  copyRefusesAKnownSession,
+		"Copy_BeginsWithASummary":    copyBeginsWithASummary,
+		"Copy_BringsFiles":           copyBringsFiles,
+		"Copy_RespectsTheLimits":     copyRespectsTheLimits,
 	}
 }
 
-func copyBeginsASessionAsAnotherWas(t *testing.T, store memory.Store) {
+func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewCopy(ref, "read on")
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -51,7 +51,7 @@ func copyBeginsASessionAsAnotherWas(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"pages"`, string(seen.Values["topic"]))
 	require.EqualValues(t, 1, seen.Revisions[memory.ScopeSession])
 
-	// It is a session like any other from there on.
+	// From then on it is a session like any other.
 	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
 	c.Result.Step = 2
 	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"books"`)}
@@ -118,7 +118,7 @@ func copyBringsFiles(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 1)
 }
 
-func copyKeepsToTheLimits(t *testing.T, store memory.Store) {
+func copyRespectsTheLimits(t *testing.T, store memory.Store) {
 	for field, change := range map[string]func(b *memory.Begin){
 		"copy.state": func(b *memory.Begin) { b.Copy.State["user:name"] = json.RawMessage(`"bob"`) },
 		"copy":       func(b *memory.Begin) { b.Message = conversation.Message{} },

@@ -16,18 +16,18 @@ import (
 
 func resumeTests() fixture.Tests {
 	return fixture.Tests{
-		"Resume_TakesThePlaceOfTheTurn":      resumeTakesThePlaceOfTheTurn,
-		"Resume_AgainIsTheSameTurn":          resumeAgainIsTheSameTurn,
-		"Resume_IsTakenOver":                 resumeIsTakenOver,
-		"Resume_FailsAndIsResumedAgain":      resumeFailsAndIsResumedAgain,
-		"Resume_KeepsJournalsOfSeveralSteps": resumeKeepsJournalsOfSeveralSteps,
-		"Resume_RefusesWhatDidNotFail":       resumeRefusesWhatDidNotFail,
-		"Resume_RefusesWhenTheSessionWentOn": resumeRefusesWhenTheSessionWentOn,
-		"Resume_RefusesPartsThatDoNotFit":    resumeRefusesPartsThatDoNotFit,
+		"Resume_TakesThePlaceOfTheTurn":          resumeTakesThePlaceOfTheTurn,
+		"Resume_AgainIsTheSameTurn":              resumeAgainIsTheSameTurn,
+		"Resume_IsTakenOver":                     resumeIsTakenOver,
+		"Resume_FailsAndIsResumedAgain":          resumeFailsAndIsResumedAgain,
+		"Resume_KeepsJournalsOfSeveralSteps":     resumeKeepsJournalsOfSeveralSteps,
+		"Resume_RefusesATurnThatDidNotFail":      resumeRefusesATurnThatDidNotFail,
+		"Resume_RefusesWhenTheSessionHasChanged": resumeRefusesWhenTheSessionHasChanged,
+		"Resume_RefusesPartsThatDoNotFit":        resumeRefusesPartsThatDoNotFit,
 	}
 }
 
-// broken is a session whose last turn, t1, failed in its second step, which had done two rounds.
+// broken returns a session whose last turn, t1, failed in its second step, after two rounds.
 func broken(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -47,9 +47,8 @@ func inherited(results ...execution.Result) []execution.Result {
 	return results
 }
 
-// resumeTakesThePlaceOfTheTurn goes on where it failed: with its window, the results of its steps
-// and the journal of the one that failed, and without a message.
-//
+// resumeTakesThePlaceOfTheTurn resumes the turn with its window, the results of its steps and the journal of
+// the failed step, and without a message.
 // Req: OC-27
 func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	ref, from := broken(t, store)
@@ -93,8 +92,8 @@ func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	ask := fixture.NewResumption(ref, from, "t2")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	for _, knownOnly := range []bool{false, true} {
-		ask.LookupOnly = knownOnly
+	for _, lookupOnly := range []bool{false, true} {
+		ask.LookupOnly = lookupOnly
 		again, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
@@ -118,7 +117,7 @@ func resumeIsTakenOver(t *testing.T, store memory.Store) {
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.Release(t, store, ref, first.Turn)
-	ask = fixture.NewBegin(ref, "t2", "") // who takes it over knows nothing of what it was begun with
+	ask = fixture.NewBegin(ref, "t2", "") // the caller that takes over knows nothing of the original request
 	ask.Message = conversation.Message{}
 	for attempt := 3; attempt < 5; attempt++ {
 		next, err := store.BeginTurn(t.Context(), ask)
@@ -132,7 +131,7 @@ func resumeIsTakenOver(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, first.Turn)
 }
 
-// resumeFailsAndIsResumedAgain keeps what was done first, and under which name.
+// resumeFailsAndIsResumedAgain keeps the first results, and the origin of the first turn.
 func resumeFailsAndIsResumedAgain(t *testing.T, store memory.Store) {
 	ref, from := broken(t, store)
 	for i, id := range []string{"t2", "t3", "t4"} {
@@ -153,8 +152,8 @@ func resumeFailsAndIsResumedAgain(t *testing.T, store memory.Store) {
 	}
 }
 
-// resumeKeepsJournalsOfSeveralSteps is a round of steps beside each other: one is done, one failed
-// in a way that the turn survived, and two are to be done again.
+// resumeKeepsJournalsOfSeveralSteps resumes a round of concurrent steps: one is done, one failed in a way that
+// the turn survived, and two must run again.
 func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -188,7 +187,7 @@ func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	}
 }
 
-func resumeRefusesWhatDidNotFail(t *testing.T, store memory.Store) {
+func resumeRefusesATurnThatDidNotFail(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i, end := range []session.Outcome{session.OutcomeCompleted, session.OutcomeCancelled, session.OutcomeInputRequired} {
 		turn := fixture.BeginTurn(t, store, ref, fmt.Sprintf("t%d", i), "hello")
@@ -209,8 +208,8 @@ func resumeRefusesWhatDidNotFail(t *testing.T, store memory.Store) {
 	}
 }
 
-func resumeRefusesWhenTheSessionWentOn(t *testing.T, store memory.Store) {
-	for name, goOn := range map[string]func(ref session.Ref){
+func resumeRefusesWhenTheSessionHasChanged(t *testing.T, store memory.Store) {
+	for name, change := range map[string]func(ref session.Ref){
 		"a turn":                            func(ref session.Ref) { fixture.RunTurn(t, store, ref, "t5", "and now?", "well") },
 		"cleared":                           func(ref session.Ref) { require.NoError(t, store.ClearSession(t.Context(), ref)) },
 		"compacted":                         func(ref session.Ref) { compacted(t, store, ref) },
@@ -218,7 +217,7 @@ func resumeRefusesWhenTheSessionWentOn(t *testing.T, store memory.Store) {
 		"one that is open, without a lease": func(ref session.Ref) { fixture.Release(t, store, ref, fixture.BeginTurn(t, store, ref, "t5", "wait")) },
 	} {
 		ref, from := broken(t, store)
-		goOn(ref)
+		change(ref)
 		before := fixture.View(t, store, ref)
 		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t9"))
 		require.ErrorContains(t, err, "t1", name)
@@ -226,7 +225,7 @@ func resumeRefusesWhenTheSessionWentOn(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
 	}
 
-	// What does not add to the session is no reason.
+	// Changes that add nothing to the session do not prevent it.
 	ref, from := broken(t, store)
 	for _, verb := range []session.Verb{session.Pause, session.Resume, session.Close} {
 		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb})
@@ -244,7 +243,7 @@ func resumeRefusesWhenTheSessionWentOn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 }
 
-// compacted puts a summary in the place of all messages but the last.
+// compacted replaces all messages but the last by a summary.
 func compacted(t *testing.T, store memory.Store, ref session.Ref) {
 	t.Helper()
 	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 1, Summary: "they talked"})

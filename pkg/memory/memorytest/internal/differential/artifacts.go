@@ -12,7 +12,7 @@ import (
 // texts are the contents of artifacts. The last one has two pieces.
 var texts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
 
-// content is one of the short ones, and rarely one whose digest is wrong.
+// content returns a short content, and rarely one with a wrong digest.
 func content(d *differ) (memory.Content, string) {
 	text := texts[d.rand.IntN(len(texts)-1)]
 	c := fixture.ContentOf(text)
@@ -37,7 +37,7 @@ func appendArtifact(d *differ, s *subject) call {
 	c, text := content(d)
 	offset := int64(0)
 	if d.once(12) {
-		offset = 1 // wrong for its length
+		offset = 1 // does not fit the length
 	}
 	return appendCall(h, c, offset, text)
 }
@@ -106,7 +106,7 @@ func deleteArtifact(d *differ, s *subject) call {
 	})
 }
 
-// files are one or two beside a message; now and then of one name, or empty.
+// files returns one or two files; now and then they have the same name, or are empty.
 func (d *differ) files() []conversation.Attachment {
 	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
 	for i := range files {

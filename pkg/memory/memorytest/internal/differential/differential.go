@@ -1,4 +1,4 @@
-// Package differential compares two stores: it makes the same random calls of both.
+// Package differential compares two stores: it makes the same random calls to both.
 package differential
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Run makes the calls that the seed decides of both stores and returns the first difference as an
-// error (nil if there is none).
+// Run makes the calls that the seed determines to both stores, and returns the first difference as an error
+// (nil if there is none).
 func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) (Replies, error) {
 	d := &differ{
 		oracle: oracle, other: other, seed: seed, replies: Replies{},
@@ -45,7 +45,7 @@ func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) 
 	return d.replies, nil
 }
 
-// draw is the session of the next call, and the calls from which it is picked.
+// draw returns the session of the next call, and the calls to pick from.
 func (d *differ) draw(few int) (*subject, []maker) {
 	if d.once(30) {
 		return &subject{ref: session.Ref{Tenant: d.pool[0].ref.Tenant, Session: "nobody"}}, strangers
@@ -69,8 +69,8 @@ func (d *differ) draw(few int) (*subject, []maker) {
 
 const (
 	subjects = 6  // sessions at a time
-	epilogue = 20 // calls of a session that was deleted
-	rareEach = 60 // how many of the calls are rare ones
+	epilogue = 20 // calls after a session was deleted
+	rareEach = 60 // one in so many calls is a rare one
 )
 
 // Replies counts replies by "Method found", where found is what BeginTurn found, continued for
@@ -78,8 +78,8 @@ const (
 // wait, or ok.
 type Replies map[string]int
 
-// Missing are the replies of the contract that were not seen. Limits that take hundreds of
-// megabytes to reach are left out.
+// Missing returns the replies of the contract that were not seen. It ignores limits that take hundreds of
+// megabytes to reach.
 func (r Replies) Missing() []string {
 	var missing []string
 	for method, replies := range repertoire {
@@ -93,7 +93,7 @@ func (r Replies) Missing() []string {
 	return missing
 }
 
-// repertoire is what each method can reply.
+// repertoire maps each method to its possible replies.
 var repertoire = map[string]string{
 	"BeginTurn": "begun continued resumed open closed not_found key_reused session_busy session_closed session_full turn_not_open " +
 		"user_invalid_input session_deleted",
@@ -132,14 +132,14 @@ type differ struct {
 	replies       Replies
 }
 
-// subject is a session of the run, and what helps to make calls that are not all refused.
+// subject is a session of the run, with the state that helps to make calls that are not all rejected.
 type subject struct {
 	ref     session.Ref
 	user    string
-	open    memory.Begin // the call that got the turn that was begun last
-	turn    session.Turn // as it was then
-	base    int64        // the last message
-	next    int          // step
+	open    memory.Begin // the request of the latest turn
+	turn    session.Turn // the turn as it began
+	base    int64        // sequence of the last message
+	next    int          // number of the next step
 	waiting string       // the turn whose calls wait, as far as this run knows
 	failed  session.Turn // the last turn, if it failed, as far as this run knows
 	commits []memory.Commit
@@ -153,7 +153,7 @@ type subject struct {
 // call is a call of a method, the same for both stores.
 type call struct {
 	method string
-	input  any // for those who read a failure
+	input  any // for the report of a failure
 	make   func(context.Context, memory.Store) (any, error)
 	after  func(reply any) // learns from the reply of the oracle; may be nil
 }
@@ -170,7 +170,7 @@ func (d *differ) subject() *subject {
 
 var errNone = errors.New("none")
 
-// do makes the call of both stores and compares what they say.
+// do makes the call to both stores and compares the replies.
 func (d *differ) do(ctx context.Context, s *subject, c call) error {
 	d.n++
 	s.calls = append(s.calls, c)
@@ -191,7 +191,7 @@ func (d *differ) do(ctx context.Context, s *subject, c call) error {
 	return nil
 }
 
-// survey compares all that can be seen of a session.
+// survey compares everything that can be read of a session.
 func (d *differ) survey(ctx context.Context, s *subject) error {
 	calls := []call{getSession(d, s), listSessions(d, s), loadHistory(d, s), getState(d, s), listArtifacts(d, s)}
 	for i := range turnIDs {
@@ -213,7 +213,7 @@ func (d *differ) survey(ctx context.Context, s *subject) error {
 
 func (c call) String() string { return fmt.Sprintf("%s %+v", c.method, c.input) }
 
-// story is what a session went through, the last call first.
+// story returns the calls of a session, the latest first.
 func (s *subject) story() string {
 	var b strings.Builder
 	for i, c := range slices.Backward(s.calls) {
@@ -226,7 +226,7 @@ func (s *subject) story() string {
 	return b.String()
 }
 
-// alike is what equal replies are.
+// alike configures when replies are equal.
 var alike = []gocmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
@@ -237,10 +237,10 @@ var alike = []gocmp.Option{
 	cmpopts.IgnoreMapEntries(func(_ memory.Scope, revision int64) bool { return revision == 0 }),
 }
 
-// facts are those on which a caller may rely.
+// facts are the facts of errors that are compared.
 var facts = []string{"turn_id", "trace_id", "last_sequence", "revision", "offset", "current_epoch", "key", "owner"}
 
-// verdict is what equal errors have in common.
+// verdict is the part of an error that is compared.
 func verdict(err error) map[string]string {
 	if err == nil {
 		return nil
@@ -281,7 +281,7 @@ type maker struct {
 	make   func(*differ, *subject) call
 }
 
-// pick draws a maker by weight.
+// pick picks a maker at random, by weight.
 func pick(d *differ, makers []maker) func(*differ, *subject) call {
 	all := 0
 	for _, m := range makers {

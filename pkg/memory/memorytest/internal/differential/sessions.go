@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// common are the calls, by how often they are made.
+// common are the usual calls, with their weights.
 var common = []maker{
 	{24, beginTurn},
 	{4, renewTurn},
@@ -42,10 +42,10 @@ var common = []maker{
 	{3, deleteArtifact},
 }
 
-// openers are those of a session without an open turn, in which most others are refused.
+// openers are the calls for a session without an open turn, where most others are rejected.
 var openers = []maker{{1, beginTurn}}
 
-// strangers are calls of a session that is not there, beside those that would make it.
+// strangers are calls of a session that does not exist, except for those that would create it.
 var strangers = []maker{
 	{1, getSession},
 	{1, loadHistory},
@@ -146,7 +146,7 @@ func deleteSession(d *differ, s *subject) call {
 	}, func(any) { s.gone = true }}
 }
 
-// searchMemory compares hits without the order of those that are equally good.
+// searchMemory compares hits without the order of equally good ones.
 func searchMemory(d *differ, s *subject) call {
 	q := memory.Search{Tenant: s.ref.Tenant, User: oneOf(d, "alice", "bob"), Query: text(d), Limit: memory.MaxHits}
 	return call{"SearchMemory", q, func(ctx context.Context, store memory.Store) (any, error) {
@@ -154,7 +154,7 @@ func searchMemory(d *differ, s *subject) call {
 		slices.SortFunc(hits, func(a, b memory.Hit) int {
 			return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Session, b.Session), cmp.Compare(b.Message.Sequence, a.Message.Sequence))
 		})
-		if len(hits) == q.Limit { // which of the worst there are depends on the order
+		if len(hits) == q.Limit { // which of the worst hits are returned depends on the order
 			hits = slices.DeleteFunc(hits, func(h memory.Hit) bool { return h.Score == hits[q.Limit-1].Score })
 		}
 		return hits, err
@@ -167,7 +167,7 @@ func getState(_ *differ, s *subject) call {
 	}, nil}
 }
 
-// randomDelta changes keys of the scopes.
+// randomDelta changes keys of all scopes.
 func randomDelta(d *differ, scopes ...string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for range 1 + d.rand.IntN(3) {
@@ -204,7 +204,7 @@ func updateState(d *differ, s *subject) call {
 	}}
 }
 
-// tooMuch is more state than a scope may hold.
+// tooMuch returns more state than a scope may hold.
 func tooMuch(scope string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for i := range memory.MaxStateBytes/memory.MaxStateValue + 1 {
@@ -220,7 +220,7 @@ func bigState(d *differ, s *subject) call {
 	}, nil}
 }
 
-// commitOnly is a commit that changes nothing but state.
+// commitOnly commits a step that changes only state.
 func commitOnly(s *subject, what string, state map[string]json.RawMessage) call {
 	c := memory.Commit{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch, Base: s.base, State: state}
 	c.Result.Step, c.Result.Agent = max(s.next, 1), "echo"

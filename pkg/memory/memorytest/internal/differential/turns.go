@@ -25,7 +25,7 @@ func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
 
 func fingerprint(turnID string) string { return "of-" + turnID }
 
-// text is a few words of a small vocabulary.
+// text returns a few words of a small vocabulary.
 func text(d *differ) string {
 	words := make([]string, 1+d.rand.IntN(4))
 	for i := range words {
@@ -34,7 +34,7 @@ func text(d *differ) string {
 	return strings.Join(words, " ")
 }
 
-// source is mostly none.
+// source returns an untrusted source, mostly none.
 func source(d *differ) string {
 	if !d.once(12) {
 		return ""
@@ -43,7 +43,7 @@ func source(d *differ) string {
 }
 
 func beginTurn(d *differ, s *subject) call {
-	i := s.turn.Number // the next one
+	i := s.turn.Number // the next turn
 	if d.once(4) {
 		i = d.rand.IntN(turnIDs)
 	}
@@ -52,12 +52,12 @@ func beginTurn(d *differ, s *subject) call {
 		Message: conversation.User(text(d)), LeaseTTL: memory.MaxLeaseTTL,
 		Window: 1 + d.rand.IntN(12), LookupOnly: d.once(8),
 	}
-	if s.open.TurnID != "" && d.once(3) { // the holder again
+	if s.open.TurnID != "" && d.once(3) { // a repeat by the holder
 		b.TurnID, b.TraceID = s.open.TurnID, s.open.TraceID
 		b.LostEpoch = oneOf(d, 0, s.turn.Epoch, s.turn.Epoch-1)
 	}
 	if d.once(8) {
-		b.Message = conversation.Message{} // it goes on
+		b.Message = conversation.Message{} // the turn has no message
 	}
 	if b.Message.Role != "" {
 		b.Message.Untrusted = source(d)
@@ -80,7 +80,7 @@ func beginTurn(d *differ, s *subject) call {
 	return beginCall(s, b)
 }
 
-// goesOn mostly continues what waits, if something does; and now and then what does not, or
+// goesOn usually continues a waiting turn if there is one. Now and then it continues one that does not wait, or
 // with parts that do not fit together.
 func (d *differ) goesOn(s *subject, b *memory.Begin) {
 	if s.waiting != "" && !d.once(4) {
@@ -101,8 +101,8 @@ func (d *differ) goesOn(s *subject, b *memory.Begin) {
 	}
 }
 
-// goesOnFrom mostly takes the place of a turn that failed, if one did; and now and then of one that
-// did not, or it brings what a session begins with.
+// goesOnFrom usually resumes a failed turn if there is one. Now and then it resumes one that did not fail, or
+// begins with a copy.
 func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
 	switch {
 	case b.Continues != "":
@@ -151,7 +151,7 @@ func (d *differ) hold(s *subject) memory.Lease {
 	return h
 }
 
-// held is a call of a turn's holder.
+// held makes a call of the holder of a turn.
 func held(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
 	return call{method, []any{h, input}, of, nil}
 }
@@ -209,7 +209,7 @@ func commitStep(d *differ, s *subject) call {
 		c.Base += int64(d.rand.IntN(3) - 1)
 	case d.once(20):
 		c.Result.Step = 1 + d.rand.IntN(5)
-	case d.once(4) && len(s.commits) > 0: // what was committed before
+	case d.once(4) && len(s.commits) > 0: // a repeated commit
 		c = oneOf(d, s.commits...)
 		c.Epoch = oneOf(d, c.Epoch, h.Epoch)
 	case d.once(8):
@@ -272,7 +272,7 @@ func recordEntries(d *differ, s *subject) call {
 	})
 }
 
-// recordTooMuch fills a journal that nobody reads.
+// recordTooMuch fills a journal that no call reads.
 func recordTooMuch(d *differ, s *subject) call {
 	h := d.hold(s)
 	const step = 50

@@ -19,16 +19,16 @@ func Tests() fixture.Tests {
 
 func deleteTests() fixture.Tests {
 	return fixture.Tests{
-		"Delete_LeavesNothing":          deleteLeavesNothing,
-		"Delete_KeepsLateWritersOut":    deleteKeepsLateWritersOut,
-		"Delete_RefusesUnknownSession":  deleteRefusesUnknownSession,
-		"Delete_LeavesWhatOthersShare":  deleteLeavesWhatOthersShare,
-		"Delete_TwiceChangesNothing":    deleteTwiceChangesNothing,
-		"Delete_OfAClosedSession":       deleteOfAClosedSession,
-		"Delete_NothingIsFoundAnyMore":  deleteNothingIsFoundAnyMore,
-		"Delete_ASessionWithoutATurn":   deleteASessionWithoutATurn,
-		"Delete_OtherSessionsGoOn":      deleteOtherSessionsGoOn,
-		"Delete_KnownTurnsAreForgotten": deleteKnownTurnsAreForgotten,
+		"Delete_LeavesNothing":            deleteLeavesNothing,
+		"Delete_KeepsLateWritersOut":      deleteKeepsLateWritersOut,
+		"Delete_RefusesUnknownSession":    deleteRefusesUnknownSession,
+		"Delete_KeepsSharedData":          deleteKeepsSharedData,
+		"Delete_TwiceChangesNothing":      deleteTwiceChangesNothing,
+		"Delete_OfAClosedSession":         deleteOfAClosedSession,
+		"Delete_NothingIsFoundAfterwards": deleteNothingIsFoundAfterwards,
+		"Delete_ASessionWithoutATurn":     deleteASessionWithoutATurn,
+		"Delete_OtherSessionsContinue":    deleteOtherSessionsContinue,
+		"Delete_KnownTurnsAreForgotten":   deleteKnownTurnsAreForgotten,
 	}
 }
 
@@ -40,15 +40,15 @@ func deleteLeavesNothing(t *testing.T, store memory.Store) {
 		fixture.RequireMode(t, call(t), failure.SessionDeleted)
 		require.Error(t, call(t), name)
 	}
-	for _, knownOnly := range []bool{false, true} {
+	for _, lookupOnly := range []bool{false, true} {
 		ask := fixture.NewBegin(ref, "new", "hello?")
-		ask.LookupOnly = knownOnly
+		ask.LookupOnly = lookupOnly
 		_, err := store.BeginTurn(t.Context(), ask)
 		fixture.RequireMode(t, err, failure.SessionDeleted)
 	}
 }
 
-// deleteKeepsLateWritersOut deletes under a running turn.
+// deleteKeepsLateWritersOut deletes the session of a running turn.
 func deleteKeepsLateWritersOut(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -71,7 +71,7 @@ func deleteKnownTurnsAreForgotten(t *testing.T, store memory.Store) {
 	fixture.DeleteSession(t, store, ref)
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
-	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted)) // that was made
+	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted)) // the commit that was made before
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
@@ -108,7 +108,7 @@ func deleteASessionWithoutATurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-func deleteLeavesWhatOthersShare(t *testing.T, store memory.Store) {
+func deleteKeepsSharedData(t *testing.T, store memory.Store) {
 	user, key := fixture.UniqueName("alice"), "app:"+fixture.UniqueName("theme")
 	one, two := fixture.NewRef(), fixture.NewRef()
 	for _, ref := range []session.Ref{one, two} {
@@ -122,7 +122,7 @@ func deleteLeavesWhatOthersShare(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"dark"`, string(left[key]))
 }
 
-func deleteNothingIsFoundAnyMore(t *testing.T, store memory.Store) {
+func deleteNothingIsFoundAfterwards(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
@@ -135,7 +135,7 @@ func deleteNothingIsFoundAnyMore(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListSessions(t, store, user))
 }
 
-func deleteOtherSessionsGoOn(t *testing.T, store memory.Store) {
+func deleteOtherSessionsContinue(t *testing.T, store memory.Store) {
 	one, two := fixture.NewRef(), fixture.NewRef()
 	fixture.RunTurns(t, store, one, 2)
 	turn := fixture.BeginTurn(t, store, two, "t0", "hello")

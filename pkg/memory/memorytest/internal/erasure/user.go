@@ -13,16 +13,16 @@ import (
 
 func eraseTests() fixture.Tests {
 	return fixture.Tests{
-		"Delete_SaysWhatItRemoved":                eraseSaysWhatItRemoved,
+		"Delete_ReportsWhatItRemoved":             deleteReportsWhatItRemoved,
 		"EraseUser_LeavesNothing":                 eraseUserLeavesNothing,
 		"EraseUser_RefusesNewSessionsUntilItEnds": eraseUserRefusesNewSessions,
 		"EraseUser_KeepsLateWritersOut":           eraseUserKeepsLateWritersOut,
-		"EraseUser_LeavesOthers":                  eraseUserLeavesOthers,
-		"EraseUser_OfNobodyKnown":                 eraseUserOfNobodyKnown,
+		"EraseUser_KeepsOtherUsers":               eraseUserKeepsOtherUsers,
+		"EraseUser_OfAnUnknownUser":               eraseUserOfAnUnknownUser,
 	}
 }
 
-// eraseUser deletes sessions for as long as there are some.
+// eraseUser deletes sessions until none is left.
 func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
 	t.Helper()
 	for {
@@ -37,7 +37,7 @@ func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
 	}
 }
 
-func eraseSaysWhatItRemoved(t *testing.T, store memory.Store) {
+func deleteReportsWhatItRemoved(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice"))
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(h.Ref, "mood", `"calm"`))
 	fixture.PutArtifact(t, store, h, "report", "so it is")
@@ -110,7 +110,7 @@ func eraseUserKeepsLateWritersOut(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListArtifacts(t, store, next.Ref))
 }
 
-func eraseUserLeavesOthers(t *testing.T, store memory.Store) {
+func eraseUserKeepsOtherUsers(t *testing.T, store memory.Store) {
 	alice, bob := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice")), fixture.OpenTurnOf(t, store, fixture.UniqueName("bob"))
 	key := "app:" + fixture.UniqueName("theme")
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(alice.Ref, key, `"dark"`))
@@ -122,7 +122,7 @@ func eraseUserLeavesOthers(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"dark"`, string(fixture.GetState(t, store, bob.Ref).Values[key]), "it is the tenant's")
 }
 
-func eraseUserOfNobodyKnown(t *testing.T, store memory.Store) {
+func eraseUserOfAnUnknownUser(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("nobody")
 	for range 2 {
 		require.Empty(t, eraseUser(t, store, user).Removed)

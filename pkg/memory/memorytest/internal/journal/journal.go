@@ -22,7 +22,7 @@ func Tests() fixture.Tests {
 func journalTests() fixture.Tests {
 	return fixture.Tests{
 		"Journal_IsReadBack":                journalIsReadBack,
-		"Journal_TwiceIsOnce":               journalTwiceIsOnce,
+		"Journal_IsIdempotent":              journalIsIdempotent,
 		"Journal_RefusesAnotherEntry":       journalRefusesAnotherEntry,
 		"Journal_StoresAllOrNone":           journalStoresAllOrNone,
 		"Journal_IsForTheSuccessor":         journalIsForTheSuccessor,
@@ -30,7 +30,7 @@ func journalTests() fixture.Tests {
 		"Journal_IsForgottenWithTheCommit":  journalIsForgottenWithTheCommit,
 		"Journal_Pages":                     journalPages,
 		"Journal_RefusesTooMuch":            journalRefusesTooMuch,
-		"Journal_OfNothingIsEmpty":          journalOfNothingIsEmpty,
+		"Journal_OfAnUnrecordedStepIsEmpty": journalOfAnUnrecordedStepIsEmpty,
 		"Journal_EndsWithTheTurn":           journalEndsWithTheTurn,
 		"Journal_DuplicatesInOneCallAreOne": journalDuplicatesInOneCallAreOne,
 	}
@@ -39,7 +39,7 @@ func journalTests() fixture.Tests {
 func journalIsReadBack(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
-	all := fixture.ModelRounds(12) // more than 9, for numbers are not sorted as texts
+	all := fixture.ModelRounds(12) // more than 9, to test that numbers are not sorted as texts
 	for _, e := range all {
 		fixture.Record(t, store, h, 1, e)
 	}
@@ -49,7 +49,7 @@ func journalIsReadBack(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, all[31:], page)
 }
 
-func journalTwiceIsOnce(t *testing.T, store memory.Store) {
+func journalIsIdempotent(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	all := fixture.ModelRounds(2)
@@ -133,7 +133,7 @@ func journalIsForgottenWithTheCommit(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.LoadJournal(t, store, h, 1))
 }
 
-func journalOfNothingIsEmpty(t *testing.T, store memory.Store) {
+func journalOfAnUnrecordedStepIsEmpty(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello")), 1))
 }
@@ -187,7 +187,7 @@ func journalRefusesTooMuch(t *testing.T, store memory.Store) {
 		fixture.Record(t, store, h, 1, all[n:n+10]...)
 	}
 	fixture.RequireMode(t, store.Record(t.Context(), h, 1, all[60:]), failure.ResourceQuota)
-	fixture.Record(t, store, h, 1, all[:2]...) // what is stored may be repeated
+	fixture.Record(t, store, h, 1, all[:2]...) // stored entries may be repeated
 	fixture.Record(t, store, h, 2, all[60:]...)
 	require.Len(t, fixture.LoadJournal(t, store, h, 1), 60)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "done", session.OutcomeCompleted))

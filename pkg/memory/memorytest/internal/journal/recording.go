@@ -15,19 +15,19 @@ import (
 // RecordingTests are the tests of stores that keep journals.
 func RecordingTests() fixture.Tests {
 	return fixture.Tests{
-		"Recording_OutlivesTheCommit":          recordingOutlivesTheCommit,
-		"Recording_IsWholeWithTheCommit":       recordingIsWholeWithTheCommit,
-		"Recording_IsNoPartOfTheCommit":        recordingIsNoPartOfTheCommit,
-		"Recording_OutlivesAFailure":           recordingOutlivesAFailure,
-		"Recording_HasWhatWasGivenLast":        recordingHasWhatWasGivenLast,
-		"Recording_IsNotForASuccessor":         recordingIsNotForASuccessor,
-		"Recording_OfARunningStepIsEmpty":      recordingOfARunningStepIsEmpty,
-		"Recording_GoesOnWithTheCallsThatWait": recordingGoesOnWithTheCallsThatWait,
-		"Recording_Pages":                      recordingPages,
-		"Recording_EndsWithTheSession":         recordingEndsWithTheSession,
-		"Recording_EndsWithItsMessages":        recordingEndsWithItsMessages,
-		"Recording_EndsWithClear":              recordingEndsWithClear,
-		"Recording_OfNobodyIsNotFound":         recordingOfNobodyIsNotFound,
+		"Recording_OutlivesTheCommit":         recordingOutlivesTheCommit,
+		"Recording_IsCompleteAfterTheCommit":  recordingIsCompleteAfterTheCommit,
+		"Recording_DoesNotChangeTheCommit":    recordingDoesNotChangeTheCommit,
+		"Recording_OutlivesAFailure":          recordingOutlivesAFailure,
+		"Recording_HasTheLatestInput":         recordingHasTheLatestInput,
+		"Recording_IsNotForASuccessor":        recordingIsNotForASuccessor,
+		"Recording_OfARunningStepIsEmpty":     recordingOfARunningStepIsEmpty,
+		"Recording_ContinuesWithWaitingCalls": recordingContinuesWithWaitingCalls,
+		"Recording_Pages":                     recordingPages,
+		"Recording_EndsWithTheSession":        recordingEndsWithTheSession,
+		"Recording_EndsWithItsMessages":       recordingEndsWithItsMessages,
+		"Recording_EndsWithClear":             recordingEndsWithClear,
+		"Recording_OfAnUnknownTurnIsNotFound": recordingOfAnUnknownTurnIsNotFound,
 	}
 }
 
@@ -36,7 +36,7 @@ func given(what string) execution.Entry {
 	return execution.Entry{Phase: execution.Intent, Given: []byte(what)}
 }
 
-// recording reads all pages of a step that is over.
+// recording reads all pages of a finished step.
 func recording(t *testing.T, store memory.Store, ref session.Ref, turnID string, step int) []execution.Entry {
 	t.Helper()
 	var all []execution.Entry
@@ -74,7 +74,7 @@ func recordingOutlivesTheCommit(t *testing.T, store memory.Store) {
 	require.Empty(t, recording(t, store, ref, "t1", 3))
 }
 
-func recordingIsWholeWithTheCommit(t *testing.T, store memory.Store) {
+func recordingIsCompleteAfterTheCommit(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := beginRecorded(t, store, ref, "t1")
 	all := append([]execution.Entry{given("this")}, fixture.ModelRounds(3)...)
@@ -86,7 +86,7 @@ func recordingIsWholeWithTheCommit(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, all, recording(t, store, ref, "t1", 1))
 }
 
-func recordingIsNoPartOfTheCommit(t *testing.T, store memory.Store) {
+func recordingDoesNotChangeTheCommit(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := beginRecorded(t, store, ref, "t1")
 	c := fixture.NewCommit(ref, turn, "one", session.OutcomeCompleted)
@@ -106,7 +106,7 @@ func recordingOutlivesAFailure(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(2), recording(t, store, ref, "t1", 1))
 }
 
-func recordingHasWhatWasGivenLast(t *testing.T, store memory.Store) {
+func recordingHasTheLatestInput(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := beginRecorded(t, store, ref, "t1")
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, given("this"), fixture.ModelRounds(1)[0])
@@ -134,7 +134,7 @@ func recordingOfARunningStepIsEmpty(t *testing.T, store memory.Store) {
 }
 
 // The journal of a step with waiting calls belongs to the step that continues with the answers.
-func recordingGoesOnWithTheCallsThatWait(t *testing.T, store memory.Store) {
+func recordingContinuesWithWaitingCalls(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := beginRecorded(t, store, ref, "t1")
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, append([]execution.Entry{given("this")}, fixture.ModelRounds(1)...)...)
@@ -209,7 +209,7 @@ func recordingEndsWithItsMessages(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), recording(t, store, ref, "t2", 1))
 }
 
-func recordingOfNobodyIsNotFound(t *testing.T, store memory.Store) {
+func recordingOfAnUnknownTurnIsNotFound(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.Recording(t.Context(), ref, "t1", 1, 0)
 	fixture.RequireMode(t, err, failure.NotFound)

@@ -25,7 +25,7 @@ func compactTests() fixture.Tests {
 		"Compact_RefusesUnknownSession":     compactRefusesUnknownSession,
 		"Compact_CutsTheSummary":            compactCutsTheSummary,
 		"Clear_EmptiesTheSession":           clearEmptiesTheSession,
-		"Clear_WhatWasAnsweredStaysSo":      clearWhatWasAnsweredStaysSo,
+		"Clear_AnsweredTurnsStayAnswered":   clearAnsweredTurnsStayAnswered,
 		"Clear_RefusesBusySession":          clearRefusesBusySession,
 		"Clear_RefusesUnknownSession":       clearRefusesUnknownSession,
 	}
@@ -44,7 +44,7 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 	require.Less(t, after.Bytes, before.Bytes)
 	require.EqualValues(t, 10, after.Sequence)
 
-	// It goes on behind the messages that are left, and pages go through the summary.
+	// It continues after the remaining messages, and pages continue across the summary.
 	fixture.RunTurn(t, store, ref, "next", "and now?", "more")
 	var sequences []int64
 	for at := int64(0); ; {
@@ -119,7 +119,7 @@ func compactKeepsToolRoundsWhole(t *testing.T, store memory.Store) {
 	}
 }
 
-// compactMakesRoom is what the limit of a session tells its user to do.
+// compactMakesRoom does what the error of a full session recommends.
 func compactMakesRoom(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, fixture.MaxMessages/2)
@@ -146,7 +146,7 @@ func compactRefusesBusySession(t *testing.T, store memory.Store) {
 	for range 2 {
 		_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
 		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "open", "trace_id", turn.Trace)
-		fixture.Release(t, store, ref, turn) // a turn without a lease is open, too
+		fixture.Release(t, store, ref, turn) // a turn without a lease is open as well
 	}
 	require.Len(t, fixture.History(t, store, ref), 5)
 }
@@ -200,7 +200,7 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, fixture.PutArtifact(t, store, fixture.LeaseOf(ref, again.Turn), "picture", "another").Version)
 }
 
-func clearWhatWasAnsweredStaysSo(t *testing.T, store memory.Store) {
+func clearAnsweredTurnsStayAnswered(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	u := fixture.NewStateUpdate(ref, "mood", `"good"`)
@@ -211,7 +211,7 @@ func clearWhatWasAnsweredStaysSo(t *testing.T, store memory.Store) {
 	require.NotContains(t, fixture.GetState(t, store, ref).Values, "mood")
 	require.Equal(t, revision+1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])
 
-	// Who read the state before does not overwrite what came since.
+	// A caller that read the state before does not overwrite newer changes.
 	stale := fixture.NewStateUpdate(ref, "mood", `"bad"`)
 	stale.IfRevision = &revision
 	_, err := store.UpdateState(t.Context(), stale)

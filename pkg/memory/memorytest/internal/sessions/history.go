@@ -18,7 +18,7 @@ func historyTests() fixture.Tests {
 		"LoadHistory_Pages":                 loadHistoryPages,
 		"LoadHistory_RefusesUnknownSession": loadHistoryRefusesUnknownSession,
 		"GetSession_RefusesUnknownSession":  getSessionRefusesUnknownSession,
-		"Sessions_AreApart":                 sessionsAreApart,
+		"Sessions_AreIsolated":              sessionsAreIsolated,
 	}
 }
 
@@ -58,9 +58,9 @@ func getSessionRefusesUnknownSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 }
 
-// sessionsAreApart uses the same turn id in two sessions.
+// sessionsAreIsolated uses the same turn id in two sessions.
 // Req: RA-23
-func sessionsAreApart(t *testing.T, store memory.Store) {
+func sessionsAreIsolated(t *testing.T, store memory.Store) {
 	one, two := fixture.NewRef(), fixture.NewRef()
 	fixture.RunTurn(t, store, one, "t1", "I am one", "hello one")
 	turn := fixture.BeginTurn(t, store, two, "t1", "I am two")

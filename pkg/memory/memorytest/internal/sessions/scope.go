@@ -18,7 +18,7 @@ func scopeTests() fixture.Tests {
 	return fixture.Tests{"Scope_NothingIsReadAcross": scopeNothingIsReadAcross}
 }
 
-// filled is a session of a user in which all that memory keeps holds the user's own word.
+// filled returns a session of a user in which every kind of data holds a word of the user.
 func filled(t *testing.T, store memory.Store, user, word string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -35,9 +35,8 @@ func filled(t *testing.T, store memory.Store, user, word string) session.Ref {
 	return ref
 }
 
-// What a user, or a session, which is a conversation, keeps is read in that scope and in no other:
-// user:alice, user:bob, no user; session:one, session:two.
-//
+// Data of a user or a session is read only in its own scope: user:alice, user:bob, no user; session:one,
+// session:two.
 // Req: OC-11
 func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")

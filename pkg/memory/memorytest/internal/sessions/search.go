@@ -14,17 +14,17 @@ import (
 
 func searchTests() fixture.Tests {
 	return fixture.Tests{
-		"Search_BestFirst":                searchBestFirst,
-		"Search_LatestFirstAmongEqual":    searchLatestFirstAmongEqual,
-		"Search_OnlyThoseOfTheUser":       searchOnlyThoseOfTheUser,
-		"Search_Limit":                    searchLimit,
-		"Search_WithoutWordsFindsNothing": searchWithoutWordsFindsNothing,
-		"Search_WhatWasRemovedIsNotFound": searchWhatWasRemovedIsNotFound,
-		"Search_ReadsAllSessions":         searchReadsAllSessions,
+		"Search_BestFirst":                  searchBestFirst,
+		"Search_LatestFirstAmongEqual":      searchLatestFirstAmongEqual,
+		"Search_FindsOnlySessionsOfTheUser": searchFindsOnlySessionsOfTheUser,
+		"Search_Limit":                      searchLimit,
+		"Search_WithoutWordsFindsNothing":   searchWithoutWordsFindsNothing,
+		"Search_IgnoresRemovedMessages":     searchIgnoresRemovedMessages,
+		"Search_ReadsAllSessions":           searchReadsAllSessions,
 	}
 }
 
-// saying makes a session of the user in which the texts are said, each in a turn.
+// saying creates a session of the user with the texts as messages, each in a turn.
 func saying(t *testing.T, store memory.Store, user string, texts ...string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -64,7 +64,7 @@ func searchLatestFirstAmongEqual(t *testing.T, store memory.Store) {
 	require.Equal(t, []int64{7, 5, 1}, found)
 }
 
-func searchOnlyThoseOfTheUser(t *testing.T, store memory.Store) {
+func searchFindsOnlySessionsOfTheUser(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")
 	saying(t, store, alice, "the sea")
 	saying(t, store, bob, "the sea", "the sea again")
@@ -90,7 +90,7 @@ func searchWithoutWordsFindsNothing(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.Search(t, store, user, "whatever"))
 }
 
-func searchWhatWasRemovedIsNotFound(t *testing.T, store memory.Store) {
+func searchIgnoresRemovedMessages(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	ref := saying(t, store, user, "sea", "lake", "sea")
 	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 3, Summary: "of the sea"})

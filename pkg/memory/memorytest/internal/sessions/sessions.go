@@ -24,7 +24,7 @@ func sessionTests() fixture.Tests {
 	return fixture.Tests{
 		"Update_CreatesASession":               updateCreatesASession,
 		"Update_VerbsFollowTheStateMachine":    updateVerbsFollowTheStateMachine,
-		"Update_BusySessionIsNotSetAside":      updateBusySessionIsNotSetAside,
+		"Update_BusySessionIsNotPaused":        updateBusySessionIsNotPaused,
 		"Update_ClosedSessionTakesNoTurn":      updateClosedSessionTakesNoTurn,
 		"Update_PausedSessionIsResumedByATurn": updatePausedSessionIsResumedByATurn,
 		"Update_MetadataIsMerged":              updateMetadataIsMerged,
@@ -33,12 +33,12 @@ func sessionTests() fixture.Tests {
 		"Update_RefusesTooLongLabels":          updateRefusesTooLongLabels,
 		"Update_RefusesUnknownSession":         updateRefusesUnknownSession,
 		"Update_RefusesAnotherUser":            updateRefusesAnotherUser,
-		"Update_WhatIsRefusedMakesNoSession":   updateWhatIsRefusedMakesNoSession,
+		"Update_ARejectedCallCreatesNoSession": updateARejectedCallCreatesNoSession,
 		"List_ReturnsTheSessionsOfAUser":       listReturnsTheSessionsOfAUser,
 		"List_Pages":                           listPages,
 		"List_LeavesOutDeletedSessions":        listLeavesOutDeletedSessions,
 		"List_ReturnsAllSessionsOfTheTenant":   listReturnsAllSessionsOfTheTenant,
-		"List_OfNobodyKnownIsEmpty":            listOfNobodyKnownIsEmpty,
+		"List_OfAnUnknownUserIsEmpty":          listOfAnUnknownUserIsEmpty,
 	}
 }
 
@@ -63,8 +63,8 @@ func updateCreatesASession(t *testing.T, store memory.Store) {
 	require.Equal(t, u.Metadata, s.Metadata)
 }
 
-// updateVerbsFollowTheStateMachine does every verb in every state. What pause sets aside is
-// there again in full, for the next caller.
+// updateVerbsFollowTheStateMachine applies every verb in every state. A paused session keeps everything for the
+// next caller.
 // Req: C-1
 func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 	for _, state := range []session.State{
@@ -86,7 +86,7 @@ func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 	}
 }
 
-func updateBusySessionIsNotSetAside(t *testing.T, store memory.Store) {
+func updateBusySessionIsNotPaused(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Busy)
 	before := fixture.GetSession(t, store, ref)
 	for _, verb := range []session.Verb{session.Pause, session.Close} {
@@ -191,10 +191,10 @@ func updateRefusesAnotherUser(t *testing.T, store memory.Store) {
 		fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 	}
 	require.Equal(t, session.Created, fixture.GetSession(t, store, ref).State)
-	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close}) // an operator, who names nobody
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close}) // an operator, who names no user
 }
 
-func updateWhatIsRefusedMakesNoSession(t *testing.T, store memory.Store) {
+func updateARejectedCallCreatesNoSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, IfRevision: 3})
 	fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "0")
@@ -283,6 +283,6 @@ func listReturnsAllSessionsOfTheTenant(t *testing.T, store memory.Store) {
 	require.True(t, found)
 }
 
-func listOfNobodyKnownIsEmpty(t *testing.T, store memory.Store) {
+func listOfAnUnknownUserIsEmpty(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListSessions(t, store, fixture.UniqueName("nobody")))
 }

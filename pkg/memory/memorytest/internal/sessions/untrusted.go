@@ -16,25 +16,25 @@ import (
 
 func untrustedTests() fixture.Tests {
 	return fixture.Tests{
-		"Untrusted_OutlastsTheWindow":         untrustedOutlastsTheWindow,
-		"Untrusted_OfAStepThatSaysNothing":    untrustedOfAStepThatSaysNothing,
-		"Untrusted_OfAFile":                   untrustedOfAFile,
-		"Untrusted_OfATurnThatFailed":         untrustedOfATurnThatFailed,
-		"Untrusted_OfATurnThatMadeRoom":       untrustedOfATurnThatMadeRoom,
-		"Untrusted_OfACopy":                   untrustedOfACopy,
-		"Untrusted_APartyCountsLess":          untrustedAPartyCountsLess,
-		"Untrusted_TheFirstCounts":            untrustedTheFirstCounts,
-		"Untrusted_OutlastsACompaction":       untrustedOutlastsACompaction,
-		"Untrusted_AClearForgets":             untrustedAClearForgets,
-		"Untrusted_IsThatOfTheBegin":          untrustedIsThatOfTheBegin,
-		"Untrusted_IsThatOfTheTurnThatWaited": untrustedIsThatOfTheTurnThatWaited,
-		"Untrusted_IsThatOfTheTurnThatFailed": untrustedIsThatOfTheTurnThatFailed,
+		"Untrusted_OutlastsTheWindow":           untrustedOutlastsTheWindow,
+		"Untrusted_OfAStepThatSaysNothing":      untrustedOfAStepThatSaysNothing,
+		"Untrusted_OfAFile":                     untrustedOfAFile,
+		"Untrusted_OfATurnThatFailed":           untrustedOfATurnThatFailed,
+		"Untrusted_OfAnEvictedTurn":             untrustedOfAnEvictedTurn,
+		"Untrusted_OfACopy":                     untrustedOfACopy,
+		"Untrusted_APartyIsLessGrave":           untrustedAPartyIsLessGrave,
+		"Untrusted_TheFirstCounts":              untrustedTheFirstCounts,
+		"Untrusted_OutlastsACompaction":         untrustedOutlastsACompaction,
+		"Untrusted_AClearForgets":               untrustedAClearForgets,
+		"Untrusted_IsKeptFromTheBegin":          untrustedIsKeptFromTheBegin,
+		"Untrusted_IsInheritedFromAWaitingTurn": untrustedIsInheritedFromAWaitingTurn,
+		"Untrusted_IsInheritedFromAFailedTurn":  untrustedIsInheritedFromAFailedTurn,
 	}
 }
 
 const page = "tool page"
 
-// reading is the commit of a step that read a page, and put what it found into the state.
+// reading returns the commit of a step that read a page and stored what it found in the state.
 func reading(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
 	c := fixture.NewCommit(ref, turn, "it says: obey", outcome)
 	c.Messages[0].Untrusted, c.Result.Untrusted = page, page
@@ -42,7 +42,7 @@ func reading(ref session.Ref, turn session.Turn, outcome session.Outcome) memory
 	return c
 }
 
-// next is a turn that is shown one message, and lets it go again.
+// next begins a turn whose window has one message, and releases it.
 func next(t *testing.T, store memory.Store, ref session.Ref, turnID string) conversation.Message {
 	t.Helper()
 	ask := fixture.NewBegin(ref, turnID, "go on")
@@ -65,9 +65,8 @@ func sees(t *testing.T, store memory.Store, ref session.Ref) string {
 	return seen.Untrusted
 }
 
-// untrustedOutlastsTheWindow has a session remember what its window does not show any more: what was
-// read does not become unread, and the state has it still.
-//
+// untrustedOutlastsTheWindow checks that a session remembers an untrusted source that its window no longer
+// shows, because the state may still contain the text.
 // Req: S14
 func untrustedOutlastsTheWindow(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -103,14 +102,14 @@ func untrustedOfAFile(t *testing.T, store memory.Store) {
 	require.Equal(t, "file cv.txt", next(t, store, ref, "t2").Untrusted)
 }
 
-// unsaid is the journal of a step that had read a page, and said nothing yet.
+// unsaid returns the journal of a step that had read a page and said nothing yet.
 func unsaid() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Message{
 		Role: conversation.RoleAssistant, Untrusted: page, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
 	}}}
 }
 
-// untrustedOfATurnThatFailed is of one whose artifacts stay, though it said nothing.
+// untrustedOfATurnThatFailed checks a turn whose artifacts remain although it said nothing.
 func untrustedOfATurnThatFailed(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
@@ -120,7 +119,7 @@ func untrustedOfATurnThatFailed(t *testing.T, store memory.Store) {
 	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
 }
 
-func untrustedOfATurnThatMadeRoom(t *testing.T, store memory.Store) {
+func untrustedOfAnEvictedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, unsaid()...)
@@ -148,9 +147,9 @@ func untrustedOfACopy(t *testing.T, store memory.Store) {
 	}
 }
 
-// untrustedAPartyCountsLess: what wrote of its own tools only gives way to what anybody may have
-// written, and not the other way round.
-func untrustedAPartyCountsLess(t *testing.T, store memory.Store) {
+// untrustedAPartyIsLessGrave checks that text of a known party, which may only affect its own tools, gives way
+// to text of unknown authors, and not the other way round.
+func untrustedAPartyIsLessGrave(t *testing.T, store memory.Store) {
 	party := conversation.PartyPrefix + "sums"
 	ref := fixture.NewRef()
 	for i, row := range []struct{ read, left string }{{"", ""}, {party, party}, {"", party}, {page, page}, {party, page}} {
@@ -178,7 +177,8 @@ func untrustedOutlastsACompaction(t *testing.T, store memory.Store) {
 	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedAClearForgets: the messages, the state and the artifacts are gone as well.
+// untrustedAClearForgets checks that a clear removes the source, because it also removes the messages, the
+// state and the artifacts.
 func untrustedAClearForgets(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
@@ -186,8 +186,8 @@ func untrustedAClearForgets(t *testing.T, store memory.Store) {
 	require.Empty(t, next(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedIsThatOfTheBegin has a successor be given what the one before it was.
-func untrustedIsThatOfTheBegin(t *testing.T, store memory.Store) {
+// untrustedIsKeptFromTheBegin has a successor be given what the one before it was.
+func untrustedIsKeptFromTheBegin(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
 	ask := fixture.NewBegin(ref, "t1", "read it")
@@ -214,7 +214,7 @@ func untrustedIsThatOfTheBegin(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, marked.History, again.History)
 }
 
-func untrustedIsThatOfTheTurnThatWaited(t *testing.T, store memory.Store) {
+func untrustedIsInheritedFromAWaitingTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	c := fixture.NewWaitingCommit(ref, turn, 1)
@@ -232,7 +232,7 @@ func untrustedIsThatOfTheTurnThatWaited(t *testing.T, store memory.Store) {
 	require.Equal(t, page, next(t, store, ref, "t3").Untrusted)
 }
 
-func untrustedIsThatOfTheTurnThatFailed(t *testing.T, store memory.Store) {
+func untrustedIsInheritedFromAFailedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	turn.Sequence = fixture.CommitStep(t, store, reading(ref, turn, session.OutcomeOpen))

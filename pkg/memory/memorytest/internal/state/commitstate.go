@@ -16,12 +16,12 @@ import (
 
 func commitStateTests() fixture.Tests {
 	return fixture.Tests{
-		"Commit_AppliesStateOfAllScopes":      commitAppliesStateOfAllScopes,
-		"Commit_OuterScopesOnce":              commitOuterScopesOnce,
-		"Commit_RefusedChangesNoState":        commitRefusedChangesNoState,
-		"Commit_OtherStateIsAnotherCommit":    commitOtherStateIsAnotherCommit,
-		"Commit_RefusesStateThatCannotBeKept": commitRefusesStateThatCannotBeKept,
-		"Commit_RefusesTooMuchSharedState":    commitRefusesTooMuchSharedState,
+		"Commit_AppliesStateOfAllScopes":   commitAppliesStateOfAllScopes,
+		"Commit_SharedScopesChangeOnce":    commitSharedScopesChangeOnce,
+		"Commit_RefusedChangesNoState":     commitRefusedChangesNoState,
+		"Commit_OtherStateIsAnotherCommit": commitOtherStateIsAnotherCommit,
+		"Commit_RefusesInvalidState":       commitRefusesInvalidState,
+		"Commit_RefusesTooMuchSharedState": commitRefusesTooMuchSharedState,
 	}
 }
 
@@ -37,7 +37,7 @@ func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
 	c.State = fixture.Delta("mood", "1", "user:name", "2", app, "3")
 	fixture.CommitStep(t, store, c)
 
-	// The next step sees it, and so do other sessions.
+	// The next step and other sessions see it.
 	s := fixture.GetState(t, store, ref)
 	for key, value := range c.State {
 		require.JSONEq(t, string(value), string(s.Values[key]), key)
@@ -60,8 +60,8 @@ func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, s.Revisions[memory.ScopeUser])
 }
 
-// commitOuterScopesOnce repeats a commit after others changed what it had set.
-func commitOuterScopesOnce(t *testing.T, store memory.Store) {
+// commitSharedScopesChangeOnce repeats a commit after others changed what it had set.
+func commitSharedScopesChangeOnce(t *testing.T, store memory.Store) {
 	user, app := fixture.UniqueName("alice"), "app:"+fixture.UniqueName("theme")
 	ref := ofUser(t, store, user)
 	ask := fixture.NewBegin(ref, "t1", "hello")
@@ -118,7 +118,7 @@ func commitOtherStateIsAnotherCommit(t *testing.T, store memory.Store) {
 	}
 }
 
-func commitRefusesStateThatCannotBeKept(t *testing.T, store memory.Store) {
+func commitRefusesInvalidState(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "one", session.OutcomeCompleted)
@@ -128,7 +128,7 @@ func commitRefusesStateThatCannotBeKept(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 1)
 }
 
-// commitRefusesTooMuchSharedState fills the scopes that sessions share, in a tenant of its own.
+// commitRefusesTooMuchSharedState fills shared scopes, in a tenant of its own.
 func commitRefusesTooMuchSharedState(t *testing.T, store memory.Store) {
 	ref, user := fixture.NewRef(), fixture.UniqueName("alice")
 	ref.Tenant = fixture.UniqueName("tenant")
@@ -158,7 +158,7 @@ func commitRefusesTooMuchSharedState(t *testing.T, store memory.Store) {
 		more.Epoch++
 		_, err = store.CommitStep(t.Context(), more)
 		fixture.RequireMode(t, err, failure.Fenced)
-		fixture.CommitStep(t, store, first) // it was made
+		fixture.CommitStep(t, store, first) // it was applied
 
 		step, base = step+1, fixture.CommitStep(t, store, next(fixture.Delta(scope+"0", "", scope+"more", big)))
 		left := fixture.GetState(t, store, ref).Values

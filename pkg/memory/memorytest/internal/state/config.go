@@ -20,27 +20,27 @@ import (
 
 func configTests() fixture.Tests {
 	return fixture.Tests{
-		"Config_IsReadAndVersioned":                 configIsReadAndVersioned,
-		"Config_RejectRefusesWhatMetAnother":        configRejectRefusesWhatMetAnother,
-		"Config_MergeTakesWhatNobodyElseChanged":    configMergeTakesWhatNobodyElseChanged,
-		"Config_BothMustSayMerge":                   configBothMustSayMerge,
-		"Config_MayBeRepeated":                      configMayBeRepeated,
-		"Config_OfManyAtOnceNoneIsLost":             configOfManyAtOnceNoneIsLost,
-		"Config_IsBounded":                          configIsBounded,
-		"Config_RefusesWhatCannotBeStored":          configRefusesWhatCannotBeStored,
-		"Config_ABaseThatNeverWasIsRefused":         configABaseThatNeverWasIsRefused,
-		"Config_AKeyThatWasRemovedWasChangedByThat": configAKeyThatWasRemovedWasChangedByThat,
+		"Config_IsReadAndVersioned":          configIsReadAndVersioned,
+		"Config_RejectRefusesAConflict":      configRejectRefusesAConflict,
+		"Config_MergeTakesUnchangedKeys":     configMergeTakesUnchangedKeys,
+		"Config_BothWritersMustMerge":        configBothWritersMustMerge,
+		"Config_IsIdempotent":                configIsIdempotent,
+		"Config_ConcurrentMergesLoseNothing": configConcurrentMergesLoseNothing,
+		"Config_IsBounded":                   configIsBounded,
+		"Config_RefusesInvalidValues":        configRefusesInvalidValues,
+		"Config_RefusesAnUnknownBase":        configRefusesAnUnknownBase,
+		"Config_ARemovedKeyCountsAsChanged":  configARemovedKeyCountsAsChanged,
 	}
 }
 
-// configuring is a change of the agent's configuration; pairs are keys and values in turn.
+// configuring returns a change of the agent's configuration; pairs are alternating keys and values.
 func configuring(agent string, base int64, p ownership.Protocol, pairs ...string) memory.ConfigChange {
 	return memory.ConfigChange{Agent: agent, Base: base, Protocol: p, Delta: fixture.Delta(pairs...)}
 }
 
 func agentName() string { return "a-" + strings.ToLower(fixture.UniqueName("x")[2:]) }
 
-// configure makes a change that must be possible.
+// configure makes a change that must succeed.
 func configure(t *testing.T, store memory.Store, c memory.ConfigChange) memory.Configuration {
 	t.Helper()
 	got, err := store.PutConfig(t.Context(), c)
@@ -48,7 +48,7 @@ func configure(t *testing.T, store memory.Store, c memory.ConfigChange) memory.C
 	return got
 }
 
-// configured is what is stored.
+// configured returns the stored configuration.
 func configured(t *testing.T, store memory.Store, agent string) memory.Configuration {
 	t.Helper()
 	got, err := store.GetConfig(t.Context(), agent)
@@ -56,7 +56,7 @@ func configured(t *testing.T, store memory.Store, agent string) memory.Configura
 	return got
 }
 
-// met asks for a change to be refused because another came before it, and nothing to change.
+// met checks that a change is rejected because of an earlier one, and changes nothing.
 func met(t *testing.T, store memory.Store, c memory.ConfigChange, key string) {
 	t.Helper()
 	before := configured(t, store, c.Agent)
@@ -85,7 +85,7 @@ func configIsReadAndVersioned(t *testing.T, store memory.Store) {
 }
 
 // Req: SO-11
-func configRejectRefusesWhatMetAnother(t *testing.T, store memory.Store) {
+func configRejectRefusesAConflict(t *testing.T, store memory.Store) {
 	agent := agentName()
 	base := configure(t, store, configuring(agent, 0, ownership.Reject, "a", "1", "b", "1"))
 	configure(t, store, configuring(agent, base.Version, ownership.Reject, "a", "2"))
@@ -94,7 +94,7 @@ func configRejectRefusesWhatMetAnother(t *testing.T, store memory.Store) {
 }
 
 // Req: SO-11
-func configMergeTakesWhatNobodyElseChanged(t *testing.T, store memory.Store) {
+func configMergeTakesUnchangedKeys(t *testing.T, store memory.Store) {
 	agent := agentName()
 	base := configure(t, store, configuring(agent, 0, ownership.Merge, "a", "1", "b", "1", "c", "1"))
 	configure(t, store, configuring(agent, base.Version, ownership.Merge, "a", "2"))
@@ -105,7 +105,7 @@ func configMergeTakesWhatNobodyElseChanged(t *testing.T, store memory.Store) {
 	require.Equal(t, fixture.Delta("a", "2", "b", "2", "new", "1"), configure(t, store, configuring(agent, base.Version, ownership.Merge, "c", "")).Values)
 }
 
-func configBothMustSayMerge(t *testing.T, store memory.Store) {
+func configBothWritersMustMerge(t *testing.T, store memory.Store) {
 	agent := agentName()
 	base := configure(t, store, configuring(agent, 0, ownership.Merge, "a", "1"))
 	last := configure(t, store, configuring(agent, base.Version, ownership.Reject, "b", "1"))
@@ -116,7 +116,7 @@ func configBothMustSayMerge(t *testing.T, store memory.Store) {
 	require.Equal(t, ownership.Merge, again.Protocol)
 }
 
-func configMayBeRepeated(t *testing.T, store memory.Store) {
+func configIsIdempotent(t *testing.T, store memory.Store) {
 	agent := agentName()
 	change := configuring(agent, 0, ownership.Reject, "a", "1", "gone", "")
 	first := configure(t, store, change)
@@ -125,7 +125,7 @@ func configMayBeRepeated(t *testing.T, store memory.Store) {
 }
 
 // Req: SO-11
-func configOfManyAtOnceNoneIsLost(t *testing.T, store memory.Store) {
+func configConcurrentMergesLoseNothing(t *testing.T, store memory.Store) {
 	agent := agentName()
 	base := configure(t, store, configuring(agent, 0, ownership.Merge, "start", "1"))
 	const writers = 8
@@ -166,7 +166,7 @@ func configIsBounded(t *testing.T, store memory.Store) {
 	configure(t, store, configuring(many.Agent, full.Version, ownership.Reject, "one more", "1", "0", ""))
 }
 
-func configRefusesWhatCannotBeStored(t *testing.T, store memory.Store) {
+func configRefusesInvalidValues(t *testing.T, store memory.Store) {
 	agent := agentName()
 	for _, c := range []memory.ConfigChange{
 		configuring(agent, 0, ownership.Reject), configuring(agent, 0, "", "a", "1"), configuring(agent, 0, "last", "a", "1"),
@@ -179,14 +179,14 @@ func configRefusesWhatCannotBeStored(t *testing.T, store memory.Store) {
 	require.Zero(t, configured(t, store, agent).Version)
 }
 
-func configABaseThatNeverWasIsRefused(t *testing.T, store memory.Store) {
+func configRefusesAnUnknownBase(t *testing.T, store memory.Store) {
 	agent := agentName()
 	met(t, store, configuring(agent, 7, ownership.Merge, "a", "1"), "")
 	last := configure(t, store, configuring(agent, 0, ownership.Merge, "a", "1"))
 	met(t, store, configuring(agent, last.Version+1, ownership.Merge, "b", "1"), "")
 }
 
-func configAKeyThatWasRemovedWasChangedByThat(t *testing.T, store memory.Store) {
+func configARemovedKeyCountsAsChanged(t *testing.T, store memory.Store) {
 	agent := agentName()
 	base := configure(t, store, configuring(agent, 0, ownership.Merge, "a", "1", "b", "1"))
 	gone := configure(t, store, configuring(agent, base.Version, ownership.Merge, "a", ""))

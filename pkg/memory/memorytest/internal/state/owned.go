@@ -18,9 +18,8 @@ func ownedTests() fixture.Tests {
 	return fixture.Tests{"Owned_OnlyKeysOfTheTier": ownedOnlyKeysOfTheTier}
 }
 
-// Of many keys the store takes those that are of the MEMORY tier or that no rule names, and no
-// other; a refused one changes nothing, beside whatever it stands.
-//
+// The store accepts keys of the MEMORY tier and keys without a rule, and no others. A rejected key rejects the
+// whole change.
 // Req: SO-1
 func ownedOnlyKeysOfTheTier(t *testing.T, store memory.Store) {
 	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same keys in every run

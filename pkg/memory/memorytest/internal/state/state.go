@@ -22,25 +22,25 @@ func Tests() fixture.Tests {
 
 func stateTests() fixture.Tests {
 	return fixture.Tests{
-		"State_ScopesAreShared":            stateScopesAreShared,
-		"State_EmptyValueRemoves":          stateEmptyValueRemoves,
-		"State_RevisionIsCompared":         stateRevisionIsCompared,
-		"State_RequestIsMadeOnce":          stateRequestIsMadeOnce,
-		"State_RequestsOfSessionsAreApart": stateRequestsOfSessionsAreApart,
-		"State_LatestRequestsAreKnown":     stateLatestRequestsAreKnown,
-		"State_InTheNameOfATurn":           stateInTheNameOfATurn,
-		"State_RefusesKeysOfOtherTiers":    stateRefusesKeysOfOtherTiers,
-		"State_RefusesSeveralScopes":       stateRefusesSeveralScopes,
-		"State_RefusesUserKeysOfNobody":    stateRefusesUserKeysOfNobody,
-		"State_RefusesWhatIsNotJSON":       stateRefusesWhatIsNotJSON,
-		"State_RefusesTooManyKeys":         stateRefusesTooManyKeys,
-		"State_RefusesTooManyBytes":        stateRefusesTooManyBytes,
-		"State_RefusesUnknownSession":      stateRefusesUnknownSession,
-		"State_KeysMayHoldAnything":        stateKeysMayHoldAnything,
+		"State_ScopesAreShared":              stateScopesAreShared,
+		"State_EmptyValueRemoves":            stateEmptyValueRemoves,
+		"State_RevisionIsCompared":           stateRevisionIsCompared,
+		"State_RequestIsIdempotent":          stateRequestIsIdempotent,
+		"State_RequestIDsBelongToOneSession": stateRequestIDsBelongToOneSession,
+		"State_RemembersTheLatestRequests":   stateRemembersTheLatestRequests,
+		"State_OnBehalfOfATurn":              stateOnBehalfOfATurn,
+		"State_RefusesKeysOfOtherTiers":      stateRefusesKeysOfOtherTiers,
+		"State_RefusesSeveralScopes":         stateRefusesSeveralScopes,
+		"State_RefusesUserKeysWithoutAUser":  stateRefusesUserKeysWithoutAUser,
+		"State_RefusesInvalidJSON":           stateRefusesInvalidJSON,
+		"State_RefusesTooManyKeys":           stateRefusesTooManyKeys,
+		"State_RefusesTooManyBytes":          stateRefusesTooManyBytes,
+		"State_RefusesUnknownSession":        stateRefusesUnknownSession,
+		"State_KeysMayHoldAnything":          stateKeysMayHoldAnything,
 	}
 }
 
-// ofUser makes a session of the user, without a turn.
+// ofUser creates a session of the user, without a turn.
 func ofUser(t *testing.T, store memory.Store, user string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -107,7 +107,7 @@ func stateRevisionIsCompared(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, fixture.UpdateState(t, store, right))
 }
 
-func stateRequestIsMadeOnce(t *testing.T, store memory.Store) {
+func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 	ref := ofUser(t, store, fixture.UniqueName("alice"))
 	for _, key := range []string{"n", "user:n"} {
 		first := fixture.NewStateUpdate(ref, key, "1")
@@ -116,7 +116,7 @@ func stateRequestIsMadeOnce(t *testing.T, store memory.Store) {
 		require.EqualValues(t, 1, fixture.UpdateState(t, store, first), "answered as before")
 		require.JSONEq(t, "2", string(fixture.GetState(t, store, ref).Values[key]))
 	}
-	// What was refused was not made.
+	// The rejected change was not made.
 	u := fixture.NewStateUpdate(ref, "n", "3")
 	u.IfRevision = new(int64(7))
 	_, err := store.UpdateState(t.Context(), u)
@@ -125,8 +125,8 @@ func stateRequestIsMadeOnce(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, fixture.UpdateState(t, store, u))
 }
 
-// Two clients may count their requests alike.
-func stateRequestsOfSessionsAreApart(t *testing.T, store memory.Store) {
+// Two clients may use the same request ids.
+func stateRequestIDsBelongToOneSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	for i := range 2 {
 		u := fixture.NewStateUpdate(ofUser(t, store, user), fmt.Sprintf("user:%d", i), "1")
@@ -135,7 +135,7 @@ func stateRequestsOfSessionsAreApart(t *testing.T, store memory.Store) {
 	}
 }
 
-func stateLatestRequestsAreKnown(t *testing.T, store memory.Store) {
+func stateRemembersTheLatestRequests(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	first := fixture.NewStateUpdate(ref, "n", "0")
 	fixture.UpdateState(t, store, first)
@@ -147,7 +147,7 @@ func stateLatestRequestsAreKnown(t *testing.T, store memory.Store) {
 	require.EqualValues(t, memory.MaxRequests+2, fixture.UpdateState(t, store, first), "it is forgotten")
 }
 
-func stateInTheNameOfATurn(t *testing.T, store memory.Store) {
+func stateOnBehalfOfATurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	app := "app:" + fixture.UniqueName("theme")
@@ -157,7 +157,7 @@ func stateInTheNameOfATurn(t *testing.T, store memory.Store) {
 		revision := fixture.UpdateState(t, store, u)
 		require.Equal(t, revision, fixture.UpdateState(t, store, u))
 	}
-	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", "2")) // an operator, beside the turn
+	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", "2")) // an operator, during the turn
 	next := fixture.TakeOver(t, store, ref, turn)
 	for _, key := range []string{"mood", app} {
 		u := fixture.NewStateUpdate(ref, key, "3")
@@ -202,7 +202,7 @@ func stateRefusesSeveralScopes(t *testing.T, store memory.Store) {
 	require.NotContains(t, fixture.GetState(t, store, ref).Values, "a")
 }
 
-func stateRefusesUserKeysOfNobody(t *testing.T, store memory.Store) {
+func stateRefusesUserKeysWithoutAUser(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	_, err := store.UpdateState(t.Context(), fixture.NewStateUpdate(ref, "user:name", `"x"`))
@@ -214,7 +214,7 @@ func stateRefusesUserKeysOfNobody(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 1)
 }
 
-func stateRefusesWhatIsNotJSON(t *testing.T, store memory.Store) {
+func stateRefusesInvalidJSON(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	for _, value := range []string{"good", "{", "1 2", `"` + strings.Repeat("a", memory.MaxStateValue) + `"`} {
 		_, err := store.UpdateState(t.Context(), fixture.NewStateUpdate(ref, "mood", value))

@@ -18,21 +18,21 @@ import (
 
 func commitTests() fixture.Tests {
 	return fixture.Tests{
-		"Commit_ShowsMessagesAndKeepsResult":   commitShowsMessagesAndKeepsResult,
-		"Commit_TwiceIsOnce":                   commitTwiceIsOnce,
-		"Commit_RefusesAnotherResult":          commitRefusesAnotherResult,
-		"Commit_RefusesClosedTurn":             commitRefusesClosedTurn,
-		"Commit_RefusesWrongBase":              commitRefusesWrongBase,
-		"Commit_RefusesUnknownTurn":            commitRefusesUnknownTurn,
-		"Commit_RefusesOtherEpochs":            commitRefusesOtherEpochs,
-		"Commit_InputRequiredClosesTheTurn":    commitInputRequiredClosesTheTurn,
-		"Commit_AuthRequiredClosesTheTurn":     commitAuthRequiredClosesTheTurn,
-		"Commit_SuccessorRepeatsWhatWasLost":   commitSuccessorRepeatsWhatWasLost,
-		"Commit_KeepsToolRounds":               commitKeepsToolRounds,
-		"Commit_StepThatFailedKeepsItsFailure": commitStepThatFailedKeepsItsFailure,
-		"Commit_RefusesTooManyMessages":        commitRefusesTooManyMessages,
-		"Commit_RefusesTooManyBytes":           commitRefusesTooManyBytes,
-		"Commit_ConcurrentStepsOfOneTurn":      commitConcurrentStepsOfOneTurn,
+		"Commit_ShowsMessagesAndKeepsResult": commitShowsMessagesAndKeepsResult,
+		"Commit_IsIdempotent":                commitIsIdempotent,
+		"Commit_RefusesAnotherResult":        commitRefusesAnotherResult,
+		"Commit_RefusesClosedTurn":           commitRefusesClosedTurn,
+		"Commit_RefusesWrongBase":            commitRefusesWrongBase,
+		"Commit_RefusesUnknownTurn":          commitRefusesUnknownTurn,
+		"Commit_RefusesOtherEpochs":          commitRefusesOtherEpochs,
+		"Commit_InputRequiredClosesTheTurn":  commitInputRequiredClosesTheTurn,
+		"Commit_AuthRequiredClosesTheTurn":   commitAuthRequiredClosesTheTurn,
+		"Commit_SuccessorRepeatsALostCommit": commitSuccessorRepeatsALostCommit,
+		"Commit_KeepsToolRounds":             commitKeepsToolRounds,
+		"Commit_FailedStepKeepsItsFailure":   commitFailedStepKeepsItsFailure,
+		"Commit_RefusesTooManyMessages":      commitRefusesTooManyMessages,
+		"Commit_RefusesTooManyBytes":         commitRefusesTooManyBytes,
+		"Commit_ConcurrentStepsOfOneTurn":    commitConcurrentStepsOfOneTurn,
 	}
 }
 
@@ -78,7 +78,7 @@ func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, closed, fixture.FindTurn(t, store, ref))
 }
 
-func commitTwiceIsOnce(t *testing.T, store memory.Store) {
+func commitIsIdempotent(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "step one", session.OutcomeOpen)
@@ -90,7 +90,7 @@ func commitTwiceIsOnce(t *testing.T, store memory.Store) {
 	for range 2 {
 		require.EqualValues(t, 3, fixture.CommitStep(t, store, last))
 	}
-	// Both may be repeated when the turn is closed, and while the next one is open.
+	// Both may be repeated after the turn is closed, and while the next one is open.
 	fixture.BeginTurn(t, store, ref, "t2", "more")
 	require.EqualValues(t, 2, fixture.CommitStep(t, store, c))
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, last))
@@ -103,7 +103,7 @@ func commitRefusesAnotherResult(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "one", session.OutcomeOpen))
 	_, err := store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "two", session.OutcomeOpen))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	// The same messages with an outcome are another commit too.
+	// The same messages with an outcome are another commit.
 	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "one", session.OutcomeCompleted))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
 	require.Len(t, fixture.History(t, store, ref), 2)
@@ -145,7 +145,7 @@ func commitRefusesUnknownTurn(t *testing.T, store memory.Store) {
 func commitRefusesOtherEpochs(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	turn.Epoch++ // one that was never granted is refused like one that is over
+	turn.Epoch++ // an epoch that was never granted is rejected like an old one
 	fixture.RequireFenced(t, store, ref, turn)
 }
 
@@ -164,7 +164,7 @@ func commitInputRequiredClosesTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 }
 
-func commitStepThatFailedKeepsItsFailure(t *testing.T, store memory.Store) {
+func commitFailedStepKeepsItsFailure(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := memory.Commit{Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{
@@ -183,7 +183,7 @@ func commitRefusesTooManyMessages(t *testing.T, store memory.Store) {
 	for range fixture.MaxMessages - 1 {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
 	}
-	_, err := store.CommitStep(t.Context(), c) // one too many
+	_, err := store.CommitStep(t.Context(), c) // one message too many
 	fixture.RequireMode(t, err, failure.SessionFull, "messages", "1", "max_messages", fmt.Sprint(fixture.MaxMessages))
 	require.Len(t, fixture.History(t, store, ref), 1)
 
@@ -209,7 +209,7 @@ func commitRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	require.Less(t, fixture.GetSession(t, store, ref).Bytes, int64(fixture.MaxBytes))
 }
 
-// commitConcurrentStepsOfOneTurn races different results for the same step: one wins.
+// commitConcurrentStepsOfOneTurn commits different results for the same step concurrently: one of them wins.
 func commitConcurrentStepsOfOneTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -247,8 +247,8 @@ func commitAuthRequiredClosesTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 }
 
-// commitSuccessorRepeatsWhatWasLost is a takeover between a commit and its reply.
-func commitSuccessorRepeatsWhatWasLost(t *testing.T, store memory.Store) {
+// commitSuccessorRepeatsALostCommit is a takeover between a commit and its reply.
+func commitSuccessorRepeatsALostCommit(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "one", session.OutcomeOpen)

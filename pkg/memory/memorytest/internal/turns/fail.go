@@ -17,8 +17,8 @@ func failTests() fixture.Tests {
 		"Fail_ClosesTheTurn":               failClosesTheTurn,
 		"Fail_CancelledLeavesSessionReady": failCancelledLeavesSessionReady,
 		"Fail_AfterCommitReturnsTheTurn":   failAfterCommitReturnsTheTurn,
-		"Fail_KeepsWhatWasSaid":            failKeepsWhatWasSaid,
-		"Fail_SaysNothingForTools":         failSaysNothingForTools,
+		"Fail_KeepsThePartialReply":        failKeepsThePartialReply,
+		"Fail_KeepsNoTextOfTools":          failKeepsNoTextOfTools,
 		"Fail_ClosesATurnOfAFullSession":   failClosesATurnOfAFullSession,
 		"Fail_RefusesUnknownTurn":          failRefusesUnknownTurn,
 	}
@@ -38,7 +38,7 @@ func failClosesTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Failed, s.State)
 	require.Empty(t, s.OpenTurn)
 
-	// Failing it again, even for another reason, returns how it ended.
+	// Failing it again, even for another reason, returns the first outcome.
 	again, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	fixture.RequireEqual(t, want, again)
@@ -78,9 +78,9 @@ func failRefusesUnknownTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t1")
 }
 
-// failKeepsWhatWasSaid tells the user what the agent said before it broke off.
+// failKeepsThePartialReply stores what the agent had said before the failure.
 // Req: LP-17
-func failKeepsWhatWasSaid(t *testing.T, store memory.Store) {
+func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	h := fixture.LeaseOf(ref, turn)
@@ -101,7 +101,7 @@ func failKeepsWhatWasSaid(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, s.Sequence)
 	fixture.RequireEqual(t, failed, fixture.FindTurn(t, store, ref))
 
-	// Failing it again says nothing more, and the next turn sees it.
+	// Failing it again adds nothing, and the next turn sees the message.
 	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "go on"))
@@ -110,7 +110,7 @@ func failKeepsWhatWasSaid(t *testing.T, store memory.Store) {
 	require.True(t, begun.History[2].Partial)
 }
 
-func failSaysNothingForTools(t *testing.T, store memory.Store) {
+func failKeepsNoTextOfTools(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)[1:]...)
@@ -120,7 +120,7 @@ func failSaysNothingForTools(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 1)
 }
 
-// failClosesATurnOfAFullSession leaves out what was said rather than keep the turn open.
+// failClosesATurnOfAFullSession omits the partial reply, so that the turn can be closed.
 func failClosesATurnOfAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")

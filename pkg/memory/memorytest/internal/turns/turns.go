@@ -19,22 +19,22 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests())
+	return fixture.Merge(beginTests(), withoutMessageTests(), leaseTests(), lookupTests(), userTests(), windowTests(), commitTests(), failTests())
 }
 
 func beginTests() fixture.Tests {
 	return fixture.Tests{
-		"Begin_OpensATurn":                  beginOpensATurn,
-		"Begin_KnownTurnIsReturned":         beginKnownTurnIsReturned,
-		"Begin_HolderIsAnsweredAsBefore":    beginHolderIsAnsweredAsBefore,
-		"Begin_RefusesAnotherFingerprint":   beginRefusesAnotherFingerprint,
-		"Begin_RefusesAnotherTurnWhileOpen": beginRefusesAnotherTurnWhileOpen,
-		"Begin_KnownOnlyWritesNothing":      beginKnownOnlyWritesNothing,
-		"Begin_ReturnsTheWindow":            beginReturnsTheWindow,
-		"Begin_EpochsGrow":                  beginEpochsGrow,
-		"Begin_ConcurrentCallersGetOneTurn": beginConcurrentCallersGetOneTurn,
-		"Begin_ManySessionsAtOnce":          beginManySessionsAtOnce,
-		"Begin_LeaseThatRanOutMakesRoom":    beginLeaseThatRanOutMakesRoom,
+		"Begin_OpensATurn":                     beginOpensATurn,
+		"Begin_KnownTurnIsReturned":            beginKnownTurnIsReturned,
+		"Begin_RepeatedByTheHolderIsUnchanged": beginRepeatedByTheHolderIsUnchanged,
+		"Begin_RefusesAnotherFingerprint":      beginRefusesAnotherFingerprint,
+		"Begin_RefusesAnotherTurnWhileOpen":    beginRefusesAnotherTurnWhileOpen,
+		"Begin_LookupWritesNothing":            beginLookupWritesNothing,
+		"Begin_ReturnsTheWindow":               beginReturnsTheWindow,
+		"Begin_EpochsGrow":                     beginEpochsGrow,
+		"Begin_ConcurrentCallersGetOneTurn":    beginConcurrentCallersGetOneTurn,
+		"Begin_ManySessionsAtOnce":             beginManySessionsAtOnce,
+		"Begin_EvictsATurnWithAnExpiredLease":  beginEvictsATurnWithAnExpiredLease,
 	}
 }
 
@@ -83,8 +83,8 @@ func beginKnownTurnIsReturned(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 2)
 }
 
-// beginHolderIsAnsweredAsBefore is the call whose answer was lost on the way.
-func beginHolderIsAnsweredAsBefore(t *testing.T, store memory.Store) {
+// beginRepeatedByTheHolderIsUnchanged repeats a call whose answer was lost.
+func beginRepeatedByTheHolderIsUnchanged(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
@@ -114,7 +114,7 @@ func beginRefusesAnotherTurnWhileOpen(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 1)
 }
 
-func beginKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
+func beginLookupWritesNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.LookupOnly = true
@@ -206,10 +206,10 @@ func beginManySessionsAtOnce(t *testing.T, store memory.Store) {
 	}
 }
 
-// beginLeaseThatRanOutMakesRoom is the one slow test: the shortest lease is a second, by
-// the clock of the store.
+// beginEvictsATurnWithAnExpiredLease is the only slow test: the shortest lease is a second, by the clock of the
+// store.
 // Req: C-21
-func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
+func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	same, other := fixture.NewRef(), fixture.NewRef()
 	lost := map[session.Ref]session.Turn{}
 	begins := map[session.Ref]memory.Begin{}
@@ -224,8 +224,7 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 		lost[ref] = begun.Turn
 	}
 
-	// The same turn is taken over, but not by who only asks: its steps stay, its message is
-	// not appended again.
+	// The same turn is taken over, but not by a lookup: its steps stay, and its message is not appended again.
 	look := fixture.NewBegin(same, "t1", "hello")
 	look.LookupOnly = true
 	found := fixture.BeginWithin(t, store, look)
@@ -246,7 +245,7 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 	next.Result.Step = 2
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, next))
 
-	// Another turn fails the one that was left, and goes on behind it.
+	// Another turn fails the abandoned one, and continues after it.
 	begun := fixture.BeginWithin(t, store, fixture.NewBegin(other, "t2", "and me"))
 	require.Greater(t, begun.Turn.Epoch, lost[other].Epoch)
 	require.Equal(t, 1, begun.Turn.Attempt)

@@ -13,10 +13,10 @@ import (
 
 func userTests() fixture.Tests {
 	return fixture.Tests{
-		"User_FirstTurnDecides":                 userFirstTurnDecides,
-		"User_OfACreatedSession":                userOfACreatedSession,
-		"Begin_AnotherUserSeesNothingOfATurn":   beginAnotherUserSeesNothingOfATurn,
-		"Begin_KnownOnlyOfAnotherUserFindsNone": beginKnownOnlyOfAnotherUserFindsNone,
+		"User_FirstTurnDecides":               userFirstTurnDecides,
+		"User_OfACreatedSession":              userOfACreatedSession,
+		"Begin_AnotherUserSeesNothingOfATurn": beginAnotherUserSeesNothingOfATurn,
+		"Begin_LookupByAnotherUserFindsNone":  beginLookupByAnotherUserFindsNone,
 	}
 }
 
@@ -61,7 +61,7 @@ func userOfACreatedSession(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 
-	// One that was made for nobody takes the user of its first turn, paused or not.
+	// A session that was created without a user takes the user of its first turn, paused or not.
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: open, Create: true, Verb: session.Pause})
 	ask.Ref = open
 	_, err = store.BeginTurn(t.Context(), ask)
@@ -81,7 +81,7 @@ func beginAnotherUserSeesNothingOfATurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func beginKnownOnlyOfAnotherUserFindsNone(t *testing.T, store memory.Store) {
+func beginLookupByAnotherUserFindsNone(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 	ask := fixture.NewBegin(ref, "t1", "hello")

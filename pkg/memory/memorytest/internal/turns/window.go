@@ -14,10 +14,10 @@ import (
 
 func windowTests() fixture.Tests {
 	return fixture.Tests{
-		"Window_IsLimitedByTokens":           windowIsLimitedByTokens,
-		"Window_BeginsOutsideToolRounds":     windowBeginsOutsideToolRounds,
-		"Window_BeginsWithTheSummary":        windowBeginsWithTheSummary,
-		"Window_OfATakeoverIsThatOfTheBegin": windowOfATakeoverIsThatOfTheBegin,
+		"Window_IsLimitedByTokens":       windowIsLimitedByTokens,
+		"Window_BeginsOutsideToolRounds": windowBeginsOutsideToolRounds,
+		"Window_BeginsWithTheSummary":    windowBeginsWithTheSummary,
+		"Window_OfATakeoverIsUnchanged":  windowOfATakeoverIsUnchanged,
 	}
 }
 
@@ -78,7 +78,7 @@ func windowBeginsWithTheSummary(t *testing.T, store memory.Store) {
 	}
 }
 
-func windowOfATakeoverIsThatOfTheBegin(t *testing.T, store memory.Store) {
+func windowOfATakeoverIsUnchanged(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "before", "yes")
 	ask := fixture.NewBegin(ref, "t1", "hello")

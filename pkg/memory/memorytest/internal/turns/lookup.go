@@ -12,14 +12,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-func knownTests() fixture.Tests {
+func lookupTests() fixture.Tests {
 	return fixture.Tests{
-		"Begin_EvictsOnlyWhenThereIsRoom":      beginEvictsOnlyWhenThereIsRoom,
-		"Begin_RefusesMoreThanASessionMayHold": beginRefusesMoreThanASessionMayHold,
-		"Begin_ClosedSessionAnswersKnownTurns": beginClosedSessionAnswersKnownTurns,
-		"Begin_KnownOnlyOfTheHolderIsAsBefore": beginKnownOnlyOfTheHolderIsAsBefore,
-		"Begin_KnownOnlyDoesNotTakeOver":       beginKnownOnlyDoesNotTakeOver,
-		"Begin_KnownOnlyDoesNotMakeRoom":       beginKnownOnlyDoesNotMakeRoom,
+		"Begin_EvictsOnlyWhenThereIsRoom":           beginEvictsOnlyWhenThereIsRoom,
+		"Begin_RefusesAMessageThatExceedsTheLimits": beginRefusesAMessageThatExceedsTheLimits,
+		"Begin_ClosedSessionAnswersKnownTurns":      beginClosedSessionAnswersKnownTurns,
+		"Begin_LookupByTheHolderIsUnchanged":        beginLookupByTheHolderIsUnchanged,
+		"Begin_LookupDoesNotTakeOver":               beginLookupDoesNotTakeOver,
+		"Begin_LookupDoesNotEvict":                  beginLookupDoesNotEvict,
 	}
 }
 
@@ -37,7 +37,7 @@ func beginEvictsOnlyWhenThereIsRoom(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, turn, found.Turn)
 }
 
-func beginRefusesMoreThanASessionMayHold(t *testing.T, store memory.Store) {
+func beginRefusesAMessageThatExceedsTheLimits(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", strings.Repeat("a", fixture.MaxBytes+1)))
 	fixture.RequireMode(t, err, failure.SessionFull)
@@ -58,7 +58,7 @@ func beginClosedSessionAnswersKnownTurns(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func beginKnownOnlyOfTheHolderIsAsBefore(t *testing.T, store memory.Store) {
+func beginLookupByTheHolderIsUnchanged(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
@@ -69,7 +69,7 @@ func beginKnownOnlyOfTheHolderIsAsBefore(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, first, again)
 }
 
-func beginKnownOnlyDoesNotTakeOver(t *testing.T, store memory.Store) {
+func beginLookupDoesNotTakeOver(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
@@ -83,7 +83,7 @@ func beginKnownOnlyDoesNotTakeOver(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, first.Turn, found.Turn)
 }
 
-func beginKnownOnlyDoesNotMakeRoom(t *testing.T, store memory.Store) {
+func beginLookupDoesNotEvict(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.Release(t, store, ref, turn)

@@ -13,22 +13,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-func holdTests() fixture.Tests {
+func leaseTests() fixture.Tests {
 	return fixture.Tests{
-		"Renew_LetsTheLeaseRunAnew":         renewLetsTheLeaseRunAnew,
-		"Release_MakesTheTurnFree":          releaseMakesTheTurnFree,
-		"Release_MakesRoomForAnotherTurn":   releaseMakesRoomForAnotherTurn,
-		"Release_LeavesTheTurnToASuccessor": releaseLeavesTheTurnToASuccessor,
-		"Release_FullSessionKeepsNoPartial": releaseFullSessionKeepsNoPartial,
-		"Hold_EndsWithTheTurn":              holdEndsWithTheTurn,
-		"Hold_RefusesUnknownTurns":          holdRefusesUnknownTurns,
-		"LostEpoch_TakesTheTurnOver":        lostEpochTakesTheTurnOver,
-		"LostEpoch_IsForTheHolder":          lostEpochIsForTheHolder,
-		"LostEpoch_KnownOnlyWritesNothing":  lostEpochKnownOnlyWritesNothing,
+		"Renew_ExtendsTheLease":                renewExtendsTheLease,
+		"Release_EndsTheLease":                 releaseEndsTheLease,
+		"Release_MakesRoomForAnotherTurn":      releaseMakesRoomForAnotherTurn,
+		"Release_ReservesTheTurnForASuccessor": releaseReservesTheTurnForASuccessor,
+		"Release_FullSessionKeepsNoPartial":    releaseFullSessionKeepsNoPartial,
+		"Lease_EndsWithTheTurn":                leaseEndsWithTheTurn,
+		"Lease_RefusesUnknownTurns":            leaseRefusesUnknownTurns,
+		"LostEpoch_TakesTheTurnOver":           lostEpochTakesTheTurnOver,
+		"LostEpoch_IsForTheHolder":             lostEpochIsForTheHolder,
+		"LostEpoch_LookupWritesNothing":        lostEpochLookupWritesNothing,
 	}
 }
 
-func renewLetsTheLeaseRunAnew(t *testing.T, store memory.Store) {
+func renewExtendsTheLease(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.LeaseTTL = memory.MinLeaseTTL
@@ -40,7 +40,7 @@ func renewLetsTheLeaseRunAnew(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Greater(t, found.LeaseLeft, memory.MaxLeaseTTL/2)
 
-	// A lease may be made shorter too, and one that ended may run again.
+	// A lease may also be shortened, and one that expired may be renewed.
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLeaseTTL))
 	fixture.Release(t, store, ref, begun.Turn)
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLeaseTTL))
@@ -49,7 +49,7 @@ func renewLetsTheLeaseRunAnew(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusOpen, found.Status)
 }
 
-func releaseMakesTheTurnFree(t *testing.T, store memory.Store) {
+func releaseEndsTheLease(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	for range 2 {
@@ -65,7 +65,7 @@ func releaseMakesTheTurnFree(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 2)
 }
 
-// releaseMakesRoomForAnotherTurn keeps what the turn had said, as if it had been failed.
+// releaseMakesRoomForAnotherTurn keeps the partial reply, as if the turn had failed.
 // Req: LP-17
 func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -89,8 +89,8 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
 }
 
-// releaseLeavesTheTurnToASuccessor keeps another turn waiting that leaves the first one time.
-func releaseLeavesTheTurnToASuccessor(t *testing.T, store memory.Store) {
+// releaseReservesTheTurnForASuccessor rejects another turn while the first one is reserved.
+func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.Release(t, store, ref, turn)
@@ -111,7 +111,7 @@ func releaseLeavesTheTurnToASuccessor(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusBegun, begun.Status)
 }
 
-// releaseFullSessionKeepsNoPartial has room for the next turn's message alone.
+// releaseFullSessionKeepsNoPartial has room only for the message of the next turn.
 func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -130,7 +130,7 @@ func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
 }
 
 // A closed turn has no holder.
-func holdEndsWithTheTurn(t *testing.T, store memory.Store) {
+func leaseEndsWithTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	before := fixture.View(t, store, ref)
@@ -140,7 +140,7 @@ func holdEndsWithTheTurn(t *testing.T, store memory.Store) {
 	}
 }
 
-func holdRefusesUnknownTurns(t *testing.T, store memory.Store) {
+func leaseRefusesUnknownTurns(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for _, call := range fixture.TurnCalls(store, memory.Lease{Ref: ref, TurnID: "t1", Epoch: 1}) {
 		fixture.RequireMode(t, call(t), failure.NotFound, "session_id", ref.Session)
@@ -151,8 +151,8 @@ func holdRefusesUnknownTurns(t *testing.T, store memory.Store) {
 	}
 }
 
-// lostEpochTakesTheTurnOver is what an orchestrator does whose worker is gone. Its call
-// again, after a lost reply, does not fence the worker that it sent meanwhile.
+// lostEpochTakesTheTurnOver is the call of an orchestrator whose worker is lost. Repeating it after a lost
+// reply does not fence the next worker.
 func lostEpochTakesTheTurnOver(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
@@ -194,7 +194,7 @@ func lostEpochIsForTheHolder(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, turn, found.Turn)
 }
 
-func lostEpochKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
+func lostEpochLookupWritesNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)

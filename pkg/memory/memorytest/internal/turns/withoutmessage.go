@@ -13,19 +13,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-func goOnTests() fixture.Tests {
+func withoutMessageTests() fixture.Tests {
 	return fixture.Tests{
-		"GoOn_AppendsNoMessage":             goOnAppendsNoMessage,
-		"GoOn_InASessionWithoutMessages":    goOnInASessionWithoutMessages,
-		"GoOn_IsTakenOverAsItBegan":         goOnIsTakenOverAsItBegan,
-		"GoOn_MakesRoomAndKeepsWhatWasSaid": goOnMakesRoomAndKeepsWhatWasSaid,
-		"GoOn_IsForFullSessionsToo":         goOnIsForFullSessionsToo,
-		"GoOn_KeepsTheRoundItComesBehind":   goOnKeepsTheRoundItComesBehind,
+		"WithoutMessage_AppendsNone":                  withoutMessageAppendsNone,
+		"WithoutMessage_InAnEmptySession":             withoutMessageInAnEmptySession,
+		"WithoutMessage_IsTakenOver":                  withoutMessageIsTakenOver,
+		"WithoutMessage_IsEvictedWithItsPartialReply": withoutMessageIsEvictedWithItsPartialReply,
+		"WithoutMessage_WorksInAFullSession":          withoutMessageWorksInAFullSession,
+		"WithoutMessage_KeepsTheToolRoundBefore":      withoutMessageKeepsTheToolRoundBefore,
 	}
 }
 
 // Req: LP-8
-func goOnAppendsNoMessage(t *testing.T, store memory.Store) {
+func withoutMessageAppendsNone(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	ask := fixture.NewBeginWithoutMessage(ref, "t2")
@@ -51,7 +51,7 @@ func goOnAppendsNoMessage(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, fixture.GetSession(t, store, ref).Turns)
 }
 
-func goOnInASessionWithoutMessages(t *testing.T, store memory.Store) {
+func withoutMessageInAnEmptySession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBeginWithoutMessage(ref, "t1"))
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func goOnInASessionWithoutMessages(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.History(t, store, ref), 1)
 }
 
-func goOnIsTakenOverAsItBegan(t *testing.T, store memory.Store) {
+func withoutMessageIsTakenOver(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	ask := fixture.NewBeginWithoutMessage(ref, "t2")
@@ -77,7 +77,7 @@ func goOnIsTakenOverAsItBegan(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, again.Turn.Sequence)
 }
 
-func goOnMakesRoomAndKeepsWhatWasSaid(t *testing.T, store memory.Store) {
+func withoutMessageIsEvictedWithItsPartialReply(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)...)
@@ -91,8 +91,8 @@ func goOnMakesRoomAndKeepsWhatWasSaid(t *testing.T, store memory.Store) {
 	require.Equal(t, session.OutcomeFailed, fixture.FindTurn(t, store, ref).Outcome)
 }
 
-// goOnIsForFullSessionsToo says nothing that would need room.
-func goOnIsForFullSessionsToo(t *testing.T, store memory.Store) {
+// withoutMessageWorksInAFullSession appends nothing that needs room.
+func withoutMessageWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i := range fixture.MaxMessages / 2 {
 		fixture.RunTurn(t, store, ref, fmt.Sprintf("t%d", i), "q", "a")
@@ -108,8 +108,8 @@ func goOnIsForFullSessionsToo(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, silent)
 }
 
-// goOnKeepsTheRoundItComesBehind begins behind results, which belong to their call.
-func goOnKeepsTheRoundItComesBehind(t *testing.T, store memory.Store) {
+// withoutMessageKeepsTheToolRoundBefore begins after tool results, which belong to their call.
+func withoutMessageKeepsTheToolRoundBefore(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "look it up")
 	c := fixture.NewCommit(ref, turn, "", session.OutcomeCompleted)
