@@ -154,7 +154,7 @@ bench: redis-server ## Measure turns through a mesh in one process.
 	go test -run '^$$' -bench . -benchtime 3s ./test/bench
 
 .PHONY: bench-adk
-bench-adk: ## Compare the loop of an agent with that of ADK-Go, in a module of its own.
+bench-adk: ## Compare the agent loop with the loop of ADK-Go, in a module of its own.
 	cd bench/adk && go test -mod=mod -run '^$$' -bench .
 
 .PHONY: lint

@@ -36,7 +36,7 @@ type echo struct {
 type turn func(ctx context.Context) (string, error)
 
 // BenchmarkLoop reports ns and allocations for each iteration of a turn, which is one call of
-// the model with its tool round, the last call included. Those of Troupe also as parts of
+// the model with its tool round, the last call included. The numbers of Troupe also as parts of
 // what ADK-Go took in the same run.
 func BenchmarkLoop(b *testing.B) {
 	for _, rounds := range []int{1, 10} {
@@ -48,7 +48,7 @@ func BenchmarkLoop(b *testing.B) {
 	}
 }
 
-// cost is that of one iteration.
+// cost is per iteration.
 type cost struct{ time, allocs, bytes float64 }
 
 // measure runs turns and reports what an iteration of them cost; then nil when they did not run.

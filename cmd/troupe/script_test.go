@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"troupe": main})
 }
 
-// Every script has the addresses of two ports at which nobody listens: $GRPC and $HTTP.
+// Every script has the addresses of two ports without listeners: $GRPC and $HTTP.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
@@ -86,7 +86,7 @@ func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			ts.Fatalf("nobody is ready at %s: %v", args[0], err)
+			ts.Fatalf("no server is ready at %s: %v", args[0], err)
 		}
 	}
 }

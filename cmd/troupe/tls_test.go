@@ -45,7 +45,7 @@ func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
 		require.NotContains(t, told.String(), "rpc error")
 		require.NotContains(t, told.String(), `\"`)
 
-		// A turn cannot have begun, and nobody waits for one.
+		// A turn cannot have begun, so the command does not wait for one.
 		began := time.Now()
 		told.Reset()
 		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, console.Terminal{Out: &told, Err: &told}))

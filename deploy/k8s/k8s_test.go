@@ -190,7 +190,7 @@ func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
 	})
 }
 
-// files are those of a projected volume, by path.
+// files returns the files of a projected volume, by path.
 func (m *mesh) files(t *testing.T, v *corev1.ProjectedVolumeSource) map[string]string {
 	t.Helper()
 	all := map[string]string{}

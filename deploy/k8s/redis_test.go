@@ -110,7 +110,7 @@ func (p *pod) ask(service, process identity.Role, agent string, command ...any) 
 	return conn.Do(p.t.Context(), command...).Err()
 }
 
-// It makes users of the passwords, whatever is in these, and lets in nobody without a certificate
+// It makes users of the passwords, whatever is in these, and rejects clients without a certificate
 // of the mesh and a password.
 func TestRedis_StartsWithTheUsers(t *testing.T) {
 	p := newPod(t)

@@ -17,7 +17,7 @@ func (m mesh) workload(t *testing.T, name string) workload {
 	return all[i]
 }
 
-// etcd takes nobody without a certificate, shows one of its name, and root's is in the hands of
+// etcd rejects clients without a certificate, has a certificate with its name, and root's is in the hands of
 // one job alone.
 func TestEtcd_AsksWhoComes(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
@@ -27,7 +27,7 @@ func TestEtcd_AsksWhoComes(t *testing.T) {
 		require.Contains(t, flags, "--enable-grpc-gateway=false")
 		require.Contains(t, flags, "--listen-client-urls=https://0.0.0.0:2379")
 		require.Contains(t, m.certificates["etcd"].Spec.DNSNames, "etcd")
-		require.Empty(t, m.certificates["etcd"].Spec.URIs, "it is nobody inside the mesh")
+		require.Empty(t, m.certificates["etcd"].Spec.URIs, "it is no process of the mesh")
 		require.Equal(t, "root", m.certificates["etcd-root"].Spec.CommonName)
 		for _, w := range slices.Concat(m.workloads, m.jobs) {
 			for _, v := range w.pod.Spec.Volumes {
@@ -46,7 +46,7 @@ func TestEtcd_AsksWhoComes(t *testing.T) {
 	})
 }
 
-// Nothing that Redis is told or says crosses the network in plain text, and it is nobody inside the
+// No traffic of Redis crosses the network in plain text, and its certificate is of no process inside the
 // mesh.
 func TestRedis_SpeaksTLSAlone(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {

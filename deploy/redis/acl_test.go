@@ -53,7 +53,7 @@ func TestUsers_MayRunTheirScripts(t *testing.T) {
 	}
 }
 
-func TestUsers_NobodyHasAPassword(t *testing.T) {
+func TestUsers_HaveNoPassword(t *testing.T) {
 	file, err := os.ReadFile("users.acl")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(file)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Each service may use its own keys and those of no other, on a real Redis, and nobody else
+// Each service may use its own keys and no others, on a real Redis, and no other user
 // may do anything: an agent has no password, whatever its certificate.
 func TestUsers_HaveTheirOwnKeysAlone(t *testing.T) {
 	server := redistest.Guarded(t)
@@ -37,7 +37,7 @@ func TestUsers_HaveTheirOwnKeysAlone(t *testing.T) {
 	}
 }
 
-// Nobody but an administrator has a command that reaches beyond keys.
+// Only an administrator has commands that reach beyond keys.
 func TestUsers_AdministerNothing(t *testing.T) {
 	server := redistest.Guarded(t)
 	for _, user := range []string{"memory", "orchestrator"} {

@@ -24,7 +24,7 @@ func TestUsers_GetPasswords(t *testing.T) {
 }
 
 // Redis reads its log as the user default: what this one may not do is not read, and lost. So it
-// may do all, and is off: nobody is it.
+// may do all, and is off.
 func TestUsers_LoseNothingOverARestart(t *testing.T) {
 	server := redistest.Guarded(t)
 	for user, key := range map[string]string{"memory": "m:x", "orchestrator": "o:x"} {

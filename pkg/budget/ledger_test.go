@@ -142,7 +142,7 @@ func TestLedger_ChildrenShareWhatIsLeft(t *testing.T) {
 		got, r, err := l.Child(3)
 		require.NoError(t, err)
 		require.EqualValues(t, 30_000, got.Tokens)
-		require.EqualValues(t, budget.Unlimited, got.FanOut, "those of the child are its own")
+		require.EqualValues(t, budget.Unlimited, got.FanOut, "the child has its own limit")
 		require.Equal(t, limits.Depth, got.Depth)
 		together += got.Tokens
 		held = append(held, r)

@@ -49,7 +49,7 @@ func TestOwner_IsExactlyOneForEachKey(t *testing.T) {
 			again, _ := state.Owner(key)
 			require.Equal(t, owner, again, "%q", key)
 			if !known {
-				require.Equal(t, Agent, owner, "%q: nobody else claims it", key)
+				require.Equal(t, Agent, owner, "%q: no rule claims it", key)
 			}
 			seen[owner]++
 

@@ -47,7 +47,7 @@ func TestAgentState_TakesWhatIsItsOwnAndWarnsOnceOfWhatNobodyDeclared(t *testing
 	require.Equal(t, Agent, owner, "the agent's own word comes before the rules")
 	require.True(t, declared)
 	owner, _ = NewAgentState("a", map[string]Owner{"_x": Memory}, nil).Owner("_x")
-	require.Equal(t, Agent, owner, "but for those of families")
+	require.Equal(t, Agent, owner, "except for key families")
 
 	require.NoError(t, s.Delete("other"))
 	require.NoError(t, s.Delete("never"))

@@ -86,8 +86,8 @@ type Turn struct {
 	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
 	Answers   []execution.Answer // to those calls
 
-	// Origin is the first of the turns that failed one after the other, and whose place this one
-	// took; empty: it took none.
+	// Origin is the first of the failed turns that this turn resumes, directly or through others (empty if it
+	// resumes none).
 	Origin string
 }
 

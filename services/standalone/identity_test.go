@@ -48,7 +48,7 @@ func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct {
-		who     identity.Role // empty: in plain text
+		who     identity.Role // empty means plain text
 		agent   string
 		address string
 		call    func(*grpc.ClientConn) error

@@ -18,7 +18,7 @@ import (
 )
 
 // A mesh whose agent is quarantined starts again, with a worker of the agent that has a configuration
-// to load: else nobody could release it. The memory service bars the agent, also where the data are
+// to load: otherwise it could not be released. The memory service rejects the agent, also where the data are
 // gone with each run.
 func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
 	parrot(t)

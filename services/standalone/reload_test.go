@@ -167,11 +167,11 @@ func TestWatch_AChangedFileTakesEffectAndRunningTurnsEndAsTheyBegan(t *testing.T
 
 	f.edit("a", "a.yaml", declared("a", "  version: \"3\"\n")+"---\n"+declared("b", ""))
 	require.Equal(t, "two", f.says("a"))
-	f.write("notes.txt", "nobody reads this")
+	f.write("notes.txt", "no agent reads this")
 	f.edit("a", "prompts/a.md", "three")
 	require.Equal(t, "three", f.says("a"))
 	require.Equal(t, other, f.instances("b"), "b is as it was")
-	require.Zero(t, f.logged("many registrations vanished"), "nobody was lost")
+	require.Zero(t, f.logged("many registrations vanished"), "no instance was lost")
 }
 
 // What a tool reads when it starts is part of the agent, as far as it is in the folder.

@@ -279,6 +279,6 @@ func manyConnections(t *testing.T, m *rig.Mesh) {
 			open++
 		}
 	}
-	require.LessOrEqual(t, open, 32) // those of the attacks before may not be gone yet
+	require.LessOrEqual(t, open, 32) // connections of earlier attacks may still be open
 	require.Positive(t, open)
 }

@@ -83,7 +83,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// unlimited is a file by which everybody may call as often as he likes.
+// unlimited writes a file of rates without limits.
 func unlimited(b *testing.B) string {
 	var text strings.Builder
 	for class := range rate.Defaults() {

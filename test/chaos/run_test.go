@@ -38,8 +38,8 @@ var (
 	redisKills  = flag.Int("chaos.redis-kills", 10, "how often to kill Redis")
 	stops       = flag.Int("chaos.stops", 8, "workers to stop for 1 to 10 s")
 	cuts        = flag.Int("chaos.cuts", 40, "replies to lose")
-	seedFlag    = flag.Uint64("chaos.seed", 0, "of the plan; 0: one is made")
-	logs        = flag.String("chaos.logs", "", "folder in which the programs' logs are kept; empty: none")
+	seedFlag    = flag.Uint64("chaos.seed", 0, "of the plan (0 means a random one)")
+	logs        = flag.String("chaos.logs", "", "folder for the programs' logs (empty means that they are removed)")
 	bugsFlag    = flag.String("chaos.bugs", "all", "planted bugs to run, such as B1,B7; all or none")
 )
 
@@ -88,13 +88,13 @@ var clean = sync.OnceValues(func() (string, error) {
 	return built, planted.Build(built, nil, planted.Memory, planted.Orchestrator, planted.Worker)
 })
 
-var built string // a folder; empty: nothing was built
+var built string // a folder (empty until the programs are built)
 
 // run is one mesh with those who use it.
 type run struct {
 	*mesh.Mesh
 	ledger  *ledger.Ledger
-	crowd   *crowd.Crowd // nil: the memory service alone
+	crowd   *crowd.Crowd // nil when only the memory service runs
 	contest *contest.Contest
 	direct  memory.Store // without lost replies
 

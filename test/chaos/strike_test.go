@@ -12,7 +12,7 @@ import (
 
 // Times of strikes.
 const (
-	aimTime     = 2 * time.Second // to get a worker where it shall be hit
+	aimTime     = 2 * time.Second // until a worker is in the call during which it is hit
 	recoverTime = 5 * time.Second // before the next strike comes anyway
 )
 

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 type injection struct {
 	Name    string   `yaml:"name"`
 	Channel string   `yaml:"channel"`
-	Via     string   `yaml:"via"`  // name of the tool that gives the text; empty: read_page
-	Word    string   `yaml:"word"` // what the user says in the second turn; empty: go on
+	Via     string   `yaml:"via"`  // name of the tool that returns the text (empty means read_page)
+	Word    string   `yaml:"word"` // what the user says in the second turn (empty means "go on")
 	Text    string   `yaml:"text"`
 	Tags    bool     `yaml:"tags"` // the text is made of invisible characters
 	Pad     int      `yaml:"pad"`  // characters before the text

@@ -124,7 +124,7 @@ func consult(t *testing.T, c *client.Client, session, text string) (s said) {
 	return s
 }
 
-// The scenarios by which a research assistant is judged: the one of this repository, on a real
+// The scenarios that judge a research assistant: the one of this repository, on a real
 // mesh, with tools of a server and a model that knows what it is asked.
 //
 // Req: RA-27

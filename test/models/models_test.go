@@ -56,7 +56,7 @@ func agents(t *testing.T, spec string) string {
 	return folder
 }
 
-// results are what the model was told of the calls by the time of the request, by their ids.
+// results returns the tool results in a request, by call id.
 func results(asked llmtest.Asked) map[string]string {
 	all := map[string]string{}
 	for _, m := range asked.Messages {

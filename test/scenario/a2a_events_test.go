@@ -32,7 +32,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// What clients of A2A are told of a turn, in the words of LP-29.
+// What clients of A2A learn about a turn, in the words of LP-29.
 
 // narrator writes, thinks, says how far it is, and has the finder work for it.
 func narrator(s *a2aStage) (*agent.Agent, error) {

@@ -150,7 +150,7 @@ func (s *seen) take(t *testing.T, told a2a.Event) (ended bool) {
 	return status.State != a2a.TaskStateWorking && status.State != a2a.TaskStateSubmitted
 }
 
-// kinds are those of what was told, with how often each was.
+// kinds counts the received events by kind.
 func (s *seen) kinds() map[string]int {
 	all := map[string]int{}
 	for _, item := range s.items {

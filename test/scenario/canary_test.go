@@ -214,7 +214,7 @@ func with(places map[string]string, what string) (all []string) {
 	return all
 }
 
-// record is what a client was told.
+// record holds what a client received.
 type record struct {
 	said   []string
 	traces map[string]string // by request id

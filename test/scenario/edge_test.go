@@ -137,7 +137,7 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 	require.Equal(t, "We are closed.", result(ask(t, m, sibling)).GetText())
 	shared, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: sibling.GetSessionId()})
 	require.NoError(t, err)
-	require.Len(t, shared.GetArtifacts(), 2, "those of alice")
+	require.Len(t, shared.GetArtifacts(), 2, "the artifacts of alice")
 
 	others := say("Hello")
 	others.UserId = "bob"

@@ -89,7 +89,7 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	}
 	require.Equal(t, map[string]int{team.Name: 1, "slow": 1}, turns)
 	require.EqualValues(t, 2, used["slow"].GetModelCalls())
-	require.EqualValues(t, 4, used[team.Name].GetModelCalls(), "its own two, and those of the turn to which it attached, once")
+	require.EqualValues(t, 4, used[team.Name].GetModelCalls(), "its own two, and the calls of the attached turn, once")
 	require.EqualValues(t, 1, used[team.Name].GetToolCalls())
 	require.EqualValues(t, 1, used[team.Name].GetFanOut())
 	branches := map[string]bool{}

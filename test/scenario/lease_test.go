@@ -16,7 +16,7 @@ import (
 
 const (
 	leaseTime = 15 * time.Second
-	leaseLag  = 3 * time.Second // by which etcd may be late
+	leaseLag  = 3 * time.Second // how late etcd may be
 )
 
 func TestLease_Binaries(t *testing.T) {

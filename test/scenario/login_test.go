@@ -182,7 +182,7 @@ func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
 
 // A credential comes to a tool, to a worker that is killed with it, and to a session that it is
 // not for. Then it is nowhere: in no file of Redis and etcd, no log, no span, no metric and
-// nothing that a client was told; and clients are not told what was sealed either.
+// nothing that a client received; and clients do not receive the sealed value either.
 //
 // Req: LP-37
 func TestLoginCanary_Binaries(t *testing.T) {

@@ -68,7 +68,7 @@ func startReplicated(t *testing.T) *replicated {
 	return r
 }
 
-var replicaLogs = flag.String("replicas.logs", "", "folder in which the programs' logs are kept; empty: none")
+var replicaLogs = flag.String("replicas.logs", "", "folder for the programs' logs (empty means that they are removed)")
 
 func (r *replicated) await(t *testing.T, within time.Duration, what string, holds func() bool) {
 	t.Helper()
@@ -171,8 +171,8 @@ func (r *replicated) owner(t *testing.T, held *troupev1.Trace) int {
 	return n
 }
 
-// another waits until a trace has another owner, and returns how long that took; 0: it got
-// none in time.
+// another waits until a trace has another owner, and returns how long that took (0 if it got
+// none in time).
 func (r *replicated) another(t *testing.T, held *troupev1.Trace, struck time.Time) time.Duration {
 	for time.Since(struck) < 30*time.Second {
 		if now, err := r.trace(t, held.GetTraceId()); err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch() {

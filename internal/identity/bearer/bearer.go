@@ -37,7 +37,7 @@ func (c Config) configured() bool { return c.Tokens != "" || c.OIDC.Issuer != ""
 // Check names the first setting that cannot be.
 func (c Config) Check() error {
 	if c.Anonymous && c.configured() {
-		return fmt.Errorf("--insecure-anonymous-clients: with --client-tokens or --oidc-issuer nobody is anonymous; leave it out, or them")
+		return fmt.Errorf("--insecure-anonymous-clients: with --client-tokens or --oidc-issuer no caller is anonymous; leave it out, or them")
 	}
 	return c.OIDC.Check()
 }

@@ -175,7 +175,7 @@ func TestConfig_PermitsNoOpenPort(t *testing.T) {
 		require.NoError(t, cfg.Permit("--grpc-addr", all))
 		require.NoError(t, cfg.Check())
 	}
-	require.ErrorContains(t, bearer.Config{Anonymous: true, OIDC: issuer}.Check(), "nobody is anonymous")
+	require.ErrorContains(t, bearer.Config{Anonymous: true, OIDC: issuer}.Check(), "no caller is anonymous")
 	require.ErrorContains(t, bearer.Config{OIDC: oidc.Config{Issuer: "login"}}.Check(), "--oidc-issuer")
 }
 

@@ -161,7 +161,7 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 requires")
 	require.ErrorContains(t, err, "set appendfsync always")
 
-	// Whoever mends it need not restart the service.
+	// The repair needs no restart of the service.
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
@@ -242,7 +242,7 @@ func TestApp_AsksForReplicas(t *testing.T) {
 }
 
 // The generation is one of the flags' things: with etcd it follows Redis, and without it
-// stays, and somebody is told.
+// stays, and the log says so.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.New(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A worker that was taken over holds up nobody else, and no orchestrator.
+// A worker whose turn was taken over delays neither other workers nor orchestrators.
 func TestApp_RefusesWorkersThatCallTooOften(t *testing.T) {
 	s := &secured{dir: t.TempDir()}
 	rates := filepath.Join(t.TempDir(), "rates.yaml")

@@ -22,7 +22,7 @@ import (
 )
 
 // Guarantees S18: the memory service refuses the calls of a worker of a quarantined agent, also
-// while etcd is away, and goes on with those of others. It may read its configuration, as all of the
+// while etcd is away, and serves other agents. It may read its configuration, as all of the
 // mesh may, and ask whether the service serves: else it could not start.
 func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()

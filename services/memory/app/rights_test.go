@@ -33,7 +33,7 @@ func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
 	r.awaits(t, "redis: "+server.Addr+" does not permit the user of the service to use hincrby on keys m:*; grant what users.acl says\n")
 	may("+hincrby")
 	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
-	for _, command := range []string{"xadd", "evalsha_ro", "info"} { // the generation is told by INFO
+	for _, command := range []string{"xadd", "evalsha_ro", "info"} { // the generation depends on INFO
 		may("-" + command)
 		r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
 		may("+" + command)

@@ -202,7 +202,7 @@ func texts(roles []identity.Role) (all []string) {
 }
 
 // A worker that was taken over gets nowhere without the credential of its own turn: not with none,
-// not with another agent's, nor one that has ended, was changed, or that nobody of the mesh has
+// not with another agent's, nor one that has ended, was changed, or that no orchestrator of the mesh has
 // signed, whatever it calls (guarantees S6, 4.2).
 func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 	s := secure(t)
@@ -243,7 +243,7 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 	}
 }
 
-// With the credential of its own turn a worker touches that turn alone: to it the session of somebody
+// With the credential of its own turn a worker touches only that turn: for it, the session of another user
 // else is one that does not exist, whatever it calls, and another turn or epoch of its own is fenced
 // (guarantees S5, S6).
 func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
@@ -321,7 +321,7 @@ func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	}
 }
 
-// writing are the methods by which a worker changes something in its turn, but for the commit itself.
+// writing are the methods with which a worker changes something in its turn, but for the commit itself.
 var writing = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
 // An agent writes in its own step alone, and in its own name: not in that of the agent behind it in the
@@ -371,7 +371,7 @@ func TestApp_NoAgentActsAsAnother(t *testing.T) {
 }
 
 // When the last step has closed the turn its worker reads nothing more, of its session or its user's
-// past, although nobody has begun another turn yet (guarantees S6).
+// history, although no other turn has begun yet (guarantees S6).
 func TestApp_AWorkerReadsNothingBehindItsTurn(t *testing.T) {
 	s := secure(t)
 	ctx, all := s.showing(t, s.turn, time.Time{}), requests(s.turn)

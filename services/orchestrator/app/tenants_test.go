@@ -85,7 +85,7 @@ func said(t *testing.T, c *client.Client, session, request, text string) string 
 	return traceID
 }
 
-// named are the ids by which an object is asked for.
+// named are the ids with which a request names an object.
 type named struct{ session, trace string }
 
 // asked are all calls that name an object, under their methods. Those that read come before
@@ -187,7 +187,7 @@ var ofTheMesh = []string{
 	"QuarantineAgent", "ReleaseAgent",
 }
 
-// bytesOf is everything that a caller is told, with other in the place of the ids.
+// bytesOf returns everything that a caller receives, with the ids replaced by other.
 func bytesOf(t *testing.T, n, other named, m proto.Message, err error) []byte {
 	t.Helper()
 	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
@@ -291,7 +291,7 @@ func TestApp_TenantsShareNoName(t *testing.T) {
 	_, err = all["umbrella"].Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
 
-	// A page token is a place in the caller's own list, whoever it was given to.
+	// A page token is a position in the caller's own list, even if another caller got it.
 	_ = said(t, all["umbrella"], "s2", "r2", "a fish of umbrella")
 	page, err := all["umbrella"].Sessions.ListSessions(t.Context(), &troupev1.ListSessionsRequest{PageSize: 1})
 	require.NoError(t, err)
@@ -314,5 +314,5 @@ func TestApp_KnowsItsClients(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	_, err = parse(t, "--insecure-anonymous-clients", "--client-tokens", "file")
-	require.ErrorContains(t, err, "nobody is anonymous")
+	require.ErrorContains(t, err, "no caller is anonymous")
 }

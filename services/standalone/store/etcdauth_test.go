@@ -27,7 +27,7 @@ func as(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Cli
 	return client
 }
 
-// The data of a mesh that knew nobody are those of one that does, from its next start on.
+// Data of a mesh without users get the users at the next start.
 func TestEtcd_TakesOverDataFromBeforeItHadUsers(t *testing.T) {
 	dir := t.TempDir()
 	before, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})

@@ -89,7 +89,7 @@ func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 	}
 }
 
-// Each user has its own keys, nobody is let in without a password, and only the owner of the
+// Each user has its own keys, no client gets in without a password, and only the owner of the
 // folder can read those.
 func TestRedis_HasUsersOfItsOwn(t *testing.T) {
 	dir := t.TempDir()

@@ -132,7 +132,7 @@ func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) er
 // every acknowledged entry.
 func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	entries := []execution.Entry{
-		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I shall call a tool.")},
+		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I am going to call a tool.")},
 		{Number: 2, Phase: execution.Intent, Tool: "t", Digest: "d", Effect: execution.AtMostOnce},
 		{Number: 2, Phase: execution.Done, Tool: "t", Digest: "d", Effect: execution.AtMostOnce, Status: "success", Text: b.TurnID},
 	}

@@ -47,7 +47,7 @@ func TestApprove_AnswersWhatWaits(t *testing.T) {
 
 	// All that wait for an approval, and the rest of the turn.
 	out, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "--actor", "alice@example.com")
-	require.Contains(t, shown, "call       1-1-2  send_mail", "nobody approves what was not shown")
+	require.Contains(t, shown, "call       1-1-2  send_mail", "the user sees what is approved")
 	require.Contains(t, shown, "call       1-1-3  send_mail")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE ", "1-1-3": "APPROVE "}, d.Verdicts()))
 	req, _ := d.Last()

@@ -59,7 +59,7 @@ func TestChat_AsksForACredential(t *testing.T) {
 	require.Contains(t, out, "deny: not mine")
 }
 
-// On a terminal nobody but unseen reads the credential.
+// On a terminal the credential is read only without echo.
 func TestChat_ReadsACredentialUnseen(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

@@ -46,7 +46,7 @@ func TestA2A_ServesTheMesh(t *testing.T) {
 	require.Equal(t, process.ExitOK, <-left, told.String())
 }
 
-// Nobody at the other end is said at once, as every request would fail.
+// A missing mesh is reported at once, because every request would fail.
 func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

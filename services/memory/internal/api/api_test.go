@@ -84,7 +84,7 @@ func valid() memory.Begin {
 	}
 }
 
-// On a port that asks for no proof the tenant is that of the Ref; without one, the default one.
+// On a port that asks for no proof the tenant comes from the Ref, or is the default one.
 func TestServer_KeepsTenantsApart(t *testing.T) {
 	far, near := serve(t)
 	b := valid()
@@ -237,7 +237,7 @@ func TestServer_RefusesAJournalOutOfBounds(t *testing.T) {
 	}
 }
 
-// An epoch without its turn would be taken for nobody's write, and not be fenced.
+// An epoch without its turn would be taken for a write without a turn, and not be fenced.
 func TestServer_WantsTurnAndEpochTogether(t *testing.T) {
 	_, _, raw := open(t)
 	for _, r := range []*troupev1.UpdateStateRequest{{TurnId: "t1"}, {Epoch: 1}} {

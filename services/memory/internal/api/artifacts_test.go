@@ -151,7 +151,7 @@ func TestServer_GoesOnWithAnUpload(t *testing.T) {
 	require.Equal(t, c, put.Content)
 }
 
-// What the stream is told and tells, item for item.
+// What the stream receives and sends, item for item.
 func TestServer_PutArtifactTellsHowMuchIsStored(t *testing.T) {
 	far, _, raw := open(t)
 	h := holder(t, far)

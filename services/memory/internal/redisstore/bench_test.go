@@ -49,7 +49,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// some is how many turns of one kind are made before those of the other.
+// some is how many turns of one kind are made before the other kind.
 const some = 200
 
 // share lets clients make turns, and returns the time that they took.

@@ -65,7 +65,7 @@ func marked(t *testing.T, s *Store, id, user string) memory.Lease {
 // scan returns every key with the marker in its name or value, of any type.
 func scan(t *testing.T, s *Store) (found []string) {
 	t.Helper()
-	var mu sync.Mutex // masters are asked beside each other
+	var mu sync.Mutex // masters are asked concurrently
 	require.NoError(t, s.db.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
 		if err := c.ConfigSet(ctx, "rdbcompression", "no").Err(); err != nil { // else a dump may be
 			return err

@@ -32,7 +32,7 @@ func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (
 }
 
 // No request of the service slips by: whatever it names, wherever it has it, has to be what the
-// turn is; and one that names nothing is nobody's. That holds for methods that are still to come.
+// turn is; and a request that names nothing is rejected. That also holds for future methods.
 func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7, Step: 2}
 	own := map[protoreflect.Name]any{"session_id": "s", "turn_id": "t", "user_id": "ann", "epoch": int64(7), "step": int32(2), "agent": "a"}
@@ -104,5 +104,5 @@ func TestWithin_AReplayOnlyReads(t *testing.T) {
 	require.True(t, failure.Is(checkRequest(again, "op", other), failure.PolicySecurity), "what another agent did there")
 	turn := turncred.Turn{Agent: "a", Session: "s", ID: "t", Epoch: 7}
 	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}), failure.PolicySecurity))
-	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn of nobody has nobody's past")
+	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn without a user has no history to search")
 }

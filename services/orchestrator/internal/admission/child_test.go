@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Turns that others wait for come in past a full gate, so that nobody waits for who waits for it; but no
+// Child turns are admitted beyond the limit, so that a parent never waits for its own permit; but no
 // more below one than that one may ask for.
 func TestGate_LetsInBelowATurnAsManyAsItMayAskFor(t *testing.T) {
 	g := newGate(t, 1)

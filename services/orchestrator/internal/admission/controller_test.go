@@ -281,7 +281,7 @@ func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
 	})
 }
 
-// Whoever may make up tenants cannot fill the memory of those who count.
+// A caller that makes up tenants cannot exhaust the memory of the metrics backend.
 func TestCount_NamesAFewTenants(t *testing.T) {
 	g := newGate(t, 1)
 	for n := range 2 * maxTenantLabels {

@@ -138,7 +138,7 @@ func TestStreams_TellAnErrorBehindTheEvents(t *testing.T) {
 	stream := watch(t, patience, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
 			numbered(200, 2000)(ctx)(yield)
-			yield(nil, failure.New(failure.TraceOrphaned, "test", "nobody drives it"))
+			yield(nil, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it"))
 		}
 	})
 	last, err := rest(t, stream)
@@ -171,7 +171,7 @@ func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
 // Once there is no more to come, a client that takes nothing is given up however little it
 // has left to take: its call must not stay for ever.
 func TestStreams_EndThatOfASlowClientWithLittleToTake(t *testing.T) {
-	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "nobody drives it")} {
+	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s streams

@@ -190,7 +190,7 @@ func mute(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// Each that does not answer costs time. Nobody waits for more than one of them behind
+// Each that does not answer costs time. No step waits for more than one of them after
 // the time that a step has, or while there is a place elsewhere.
 func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 	const many = 8

@@ -117,7 +117,7 @@ func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testi
 		opened, asked := time.Now(), count()
 		var d selection.Decision
 		handler, told := choosing(t, &d)
-		for range 4 { // in turn, with nobody named
+		for range 4 { // in turn, without a named instance
 			_, err = h.Execute(t.Context(), request(), nil, handler)
 			require.NoError(t, err)
 			require.Equal(t, "2", told.started[0])
@@ -168,7 +168,7 @@ func TestBreaker_TriesOneStepAtATime(t *testing.T) {
 		})
 		var steps sync.WaitGroup
 		errs := make([]error, 4)
-		for i := range errs { // they wait, for nobody else is there
+		for i := range errs { // they wait, because there is no other instance
 			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(heard).handler()) })
 		}
 		time.Sleep(breaker.OpenFor + time.Second)

@@ -33,7 +33,7 @@ func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
 	})
 	_, third := serve(t, answer)
 	lost := instance("0", third, 4)
-	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", nobody(t), 4), instance("3", third, 4))
+	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", unusedAddress(t), 4), instance("3", third, 4))
 	var d selection.Decision
 	handler, h := choosing(t, &d)
 	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, handler)
@@ -91,7 +91,7 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 	require.ErrorContains(t, err, "the workflow names 9, which is not known")
 }
 
-// A named instance is started for its step, and nobody else is.
+// Only the named instance is started for its step.
 func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
 	named, one := asleep(t, "1")
 	other, two := asleep(t, "2")
@@ -106,7 +106,7 @@ func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
 	require.Zero(t, other.starts.Load())
 }
 
-// What an instance registered as able to do decides, and nobody takes a step that cannot.
+// What an instance registered as able to do decides, and no other instance gets the step.
 func TestDispatcher_GivesTheStepToOneThatCan(t *testing.T) {
 	_, address := serve(t, answer)
 	plain, able := instance("0", address, 4), instance("1", address, 4)

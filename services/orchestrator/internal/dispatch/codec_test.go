@@ -34,7 +34,7 @@ func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	return item
 }
 
-// What a worker hides in its events and its result, in fields that nobody here knows, is not kept: no
+// What a worker hides in its events and its result, in unknown fields, is not kept: no
 // rule bounds it.
 func TestDispatcher_DropsWhatItDoesNotKnow(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {

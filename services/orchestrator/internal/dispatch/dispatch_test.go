@@ -92,8 +92,8 @@ func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) er
 	return s, lis.Addr().String()
 }
 
-// nobody is an address at which nobody listens.
-func nobody(t *testing.T) string {
+// unusedAddress returns an address without a listener.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func request() *troupev1.ExecuteStepRequest {
 	}
 }
 
-// heard is what a handler was told. One goroutine uses it.
+// heard records the calls of a handler. One goroutine uses it.
 type heard struct {
 	waiting []string
 	started []string
@@ -172,7 +172,7 @@ func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
 	}
 	t.Run("unreachable", func(t *testing.T) {
 		_, second := serve(t, answer)
-		r := newRig(t, patience, instance("1", nobody(t), 4), instance("2", second, 4))
+		r := newRig(t, patience, instance("1", unusedAddress(t), 4), instance("2", second, 4))
 		var h heard
 		_, err := r.Execute(t.Context(), request(), nil, h.handler())
 		require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestDispatcher_GivesUpWhenNobodyTakesTheStep(t *testing.T) {
 		"none":    {nil, "none is ready", []string{"a"}},
 		"paused":  {[]registry.Instance{paused}, "none is ready", []string{"a"}},
 		"refused": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
-		"away":    {[]registry.Instance{instance("1", nobody(t), 4)}, "all are at capacity", nil},
+		"away":    {[]registry.Instance{instance("1", unusedAddress(t), 4)}, "all are at capacity", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, wait, c.known...)
@@ -269,7 +269,7 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 	require.LessOrEqual(t, most, capacity)
 }
 
-// What breaks off behind the header may have happened: nobody else is asked.
+// A stream that breaks after the header may have had an effect, so no other instance is asked.
 func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -351,7 +351,7 @@ func TestDispatcher_EndsWithItsContext(t *testing.T) {
 
 // A step waits for longer than the patience while an instance works, for then there will be a
 // place; and no longer than that once none does.
-func TestDispatcher_WaitsWhileSomebodyWorks(t *testing.T) {
+func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	const wait = time.Second
 	working, release := make(chan struct{}, 1), make(chan struct{})
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {

@@ -57,7 +57,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.Keep(t)
 	r.telemetry.Audit = log
-	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, nobody(t): failure.SystemNetwork} {
+	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, unusedAddress(t): failure.SystemNetwork} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}
 		_, release, err := r.pool.Get(t.Context(), in)
 		if want == "" {

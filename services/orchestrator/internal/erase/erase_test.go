@@ -223,7 +223,7 @@ func TestEraser_ErasesAUser(t *testing.T) {
 	s.talk(t, "new", "alice", 1000)
 }
 
-// What the memory service deleted because nobody had used it has traces for longer.
+// A session that the memory service deleted because it was unused still has traces.
 func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
 	s := newTiers(t)
 	s.talk(t, "s1", "alice", 1)
@@ -326,7 +326,7 @@ func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
 	}
 }
 
-// One that nobody can end is in no other's way.
+// An erasure that cannot be completed does not block the others.
 func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
 	s := newTiers(t)
 	for n, id := range []string{"s1", "s2", "s3"} {

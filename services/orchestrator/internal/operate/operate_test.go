@@ -80,7 +80,7 @@ func TestOperator_APauseInVainIsTakenBack(t *testing.T) {
 func TestOperator_AWorkerThatIsAwayDoesNotHoldUpTheOthers(t *testing.T) {
 	r := newRig(t)
 	here := r.join(t, "research", "here")
-	r.register(t, nil, "research", "lost", nobody(t))
+	r.register(t, nil, "research", "lost", unusedAddress(t))
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
@@ -194,7 +194,7 @@ func TestOperator_DescribesAnInstance(t *testing.T) {
 	require.EqualValues(t, 1, d.Status.GetInFlight())
 	require.EqualValues(t, 1, d.Metrics.GetTotalRequests())
 
-	r.register(t, nil, "research", "lost", nobody(t))
+	r.register(t, nil, "research", "lost", unusedAddress(t))
 	d, err = r.Describe(t.Context(), "lost", "research")
 	require.NoError(t, err)
 	require.True(t, failure.Is(d.Err, failure.SystemNetwork), "%v", d.Err)
@@ -222,8 +222,8 @@ func TestOperator_SaysWhatThereIs(t *testing.T) {
 	require.ErrorContains(t, err, `instances of several agents are called "a"; name the agent: research, synthesis`)
 }
 
-// nobody is an address at which nobody listens.
-func nobody(t *testing.T) string {
+// unusedAddress returns an address without a listener.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

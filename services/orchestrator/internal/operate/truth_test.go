@@ -88,7 +88,7 @@ func TestOperator_ResumeLeavesADrainAloneThatTheWorkerConfirms(t *testing.T) {
 	go func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), patience, "") }()
 	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
 	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
-	r.register(t, nil, "research", "lost", nobody(t))
+	r.register(t, nil, "research", "lost", unusedAddress(t))
 	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: registry.Key{Agent: "research", ID: "lost"}, Want: registry.Drain}))
 	await(t, "it is known", func() bool { return len(r.routes("research")) == 0 })
 	outcomes, err := r.Resume(t.Context(), "research", "")
@@ -97,7 +97,7 @@ func TestOperator_ResumeLeavesADrainAloneThatTheWorkerConfirms(t *testing.T) {
 		require.True(t, failure.Is(out.Err, failure.InstanceDraining), "%v", out.Err)
 	}
 	require.Equal(t, registry.Drain, r.recorded(t, "research", "a").Want)
-	require.Equal(t, registry.Drain, r.recorded(t, "research", "lost").Want, "nobody says otherwise")
+	require.Equal(t, registry.Drain, r.recorded(t, "research", "lost").Want, "the desired state is unchanged")
 	end(nil)
 }
 
@@ -106,7 +106,7 @@ type nopRegistration struct{ registry.Registration }
 
 func (nopRegistration) Close(context.Context) error { return nil }
 
-// When the answer of the registry is lost, nobody knows what was recorded. It is taken back
+// When the answer of the registry is lost, it is unknown what was recorded. It is taken back
 // once it is seen.
 func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
 	for name, verb := range map[string]func(*rig) error{
@@ -187,7 +187,7 @@ func TestOperator_APauseInVainLeavesAnotherAlone(t *testing.T) {
 func TestOperator_TwoPausesInVainAreTakenBack(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
-	r.register(t, nil, "research", "lost", nobody(t))
+	r.register(t, nil, "research", "lost", unusedAddress(t))
 	_, end, err := w.life.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)

@@ -121,7 +121,7 @@ func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	}
 }
 
-// Nobody else runs what the named instance was to run.
+// No other instance runs the steps of the named one.
 func TestReplayer_RunsNowhereElse(t *testing.T) {
 	r := staffed(t)
 	for name, test := range map[string]struct {

@@ -52,7 +52,7 @@ var whole = selection.Request{
 	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Constraints: []string{"law"}, Parent: "u",
 }
 
-// Nobody but the routing authority decides: not by deciding elsewhere, and not by making a decision up.
+// Only the routing authority decides: no other package decides, and none makes up a decision.
 //
 // Req: OC-13
 func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
@@ -148,7 +148,7 @@ func fields(v any) (names []string) {
 	return names
 }
 
-// Each strategy, its default for agents, workers and tools, and what is left when nobody is
+// Each strategy, its default for agents, workers and tools, and the result when no candidate is
 // available.
 //
 // Req: OC-16

@@ -36,7 +36,7 @@ func (r *rig) begins(t *testing.T, entry, steps string) {
 	require.NoError(t, err)
 }
 
-// three branches beside each other, and a step that sees what all have said.
+// three parallel branches, and a step that sees the results of all.
 const three = `
     a: {parallel: [b, c, d], join: e}
     b: {agent: coordinator, next: e}

@@ -77,7 +77,7 @@ func TestLoad_NamesWhatIsWrongWithChoicesAndTools(t *testing.T) {
 		uses("      tools: {strategy: manual}\n"):                                    "w.yaml:10: tools: strategy manual wants names of 1 to 64 tools, got 0",
 		uses("      tools: {strategy: manual, names: [a, a]}\n"):                     `w.yaml:10: tools.names: "a" is empty, or named twice`,
 		uses("      tools: {need: [a]}\n"):                                           `w.yaml:10: unknown field "steps.a.tools.need"; did you mean "needs"?`,
-		// nobody but a strategy would end these
+		// only a strategy would end these
 		"  entry: a\n  steps:\n    a: {routes: [b]}\n    b: {agent: x, next: a}\n":                            "its next steps go round and never end: a, b, a; give one of them a limit",
 		"  entry: a\n  steps:\n    a: {routes: [b, c]}\n    b: {routes: [c]}\n    c: {agent: x, end: true}\n": "step a: the route b begins with no agent, and agents choose between agents",
 	} {

@@ -41,7 +41,7 @@ func TestLoad_ReadsWhatStepsAreAsked(t *testing.T) {
 	}, flow.Steps["plan"].PlannedStep(2, execution.PlannedTask{Agent: "x", Text: "look"}))
 }
 
-// What models are told of agents is what stands in the folder.
+// Models read the descriptions of agents from the folder.
 func TestLoad_ReadsWhatAgentsAre(t *testing.T) {
 	set, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: Looks things up., model: builtin/echo}\n")},

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
-// settings are those of a declaration, in YAML.
+// settings returns the settings of a declaration in YAML.
 func settings(text string) func(any) error {
 	return func(v any) error { return yaml.Unmarshal([]byte(text), v) }
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// look is one look of a step for a place, as it looks once it was told to.
+// look makes one step look for a slot, as it does when it is woken.
 func (d *desk) look(w *Waiter) (registry.Instance, bool) {
 	list, _ := d.roster.List("a")
 	in, _, ok := d.Take("a", list, selection.Input{}, w)
@@ -35,7 +35,7 @@ func told(d *desk, names map[*Waiter]string) (all []string) {
 	return all
 }
 
-// What was begun comes first, and nobody overtakes: neither a newcomer, nor one that was not
+// Begun steps come first, and no step overtakes another: neither a new one, nor one that was not
 // told of the place. Each place that becomes free wakes one step, and not all.
 func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	d, names := newDesk(1, 2), map[*Waiter]string{}
@@ -76,13 +76,13 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 
 	d.Release(taken[1], true)
 	d.Leave("a", first)
-	require.Contains(t, told(d, names), "second", "who leaves hands on what it was told")
+	require.Contains(t, told(d, names), "second", "a step that leaves passes its wake-up on")
 	_, ok = d.look(second)
 	require.True(t, ok)
 	require.Equal(t, []string{"newcomer"}, order(d, names))
 }
 
-// Among steps of the same kind those of turns with a higher priority come first, and then those
+// Among steps of the same kind, turns with a higher priority come first, and then the steps
 // that came first. What was begun comes before all of them. Nothing else depends on it.
 //
 // Req: OC-28
@@ -112,7 +112,7 @@ func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
 	}
 }
 
-// One that wants a certain instance holds up nobody that has found a place elsewhere.
+// A step that needs a certain instance delays no step that has found a slot elsewhere.
 func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
 	d := newDesk(2, 1)
 	var taken []registry.Instance

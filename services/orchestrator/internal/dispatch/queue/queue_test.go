@@ -123,7 +123,7 @@ func BenchmarkQueue(b *testing.B) {
 					list, _ := d.roster.List("a")
 					in, _, ok := d.Take("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 					if !ok {
-						b.Fatal("nobody")
+						b.Fatal("no instance")
 					}
 					d.Release(in, true)
 				}

@@ -103,7 +103,7 @@ func TestDecide_ByName(t *testing.T) {
 	require.Equal(t, "the workflow names b", d.Reason)
 	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
 	d = Decide(in)
-	require.Empty(t, d.Target, "nobody stands in for one that is named")
+	require.Empty(t, d.Target, "a named candidate has no stand-in")
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
 }
 

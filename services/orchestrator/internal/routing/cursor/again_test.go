@@ -56,7 +56,7 @@ func TestDecide_ANewMessageStaysWithTheLastAgentOrGoesToTheRoot(t *testing.T) {
 		{[]string{"directions"}, "reception", troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED},
 		{[]string{"billing", "directions"}, "reception", troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED},
 		{[]string{"directions", "billing"}, "billing", troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE},
-		{[]string{"nobody here"}, "reception", troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED},
+		{[]string{"unknown agent"}, "reception", troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED},
 	} {
 		d, err := Decide(Input{Workflow: flow, History: said(c.before...)})
 		require.NoError(t, err)

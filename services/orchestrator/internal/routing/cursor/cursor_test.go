@@ -54,12 +54,12 @@ spec:
 	require.Equal(t, []string{"left", "right", "again"}, chosen)
 	require.Equal(t, "end", c.Round()[0].Decision.Step.Name)
 
-	nobody := failure.New(failure.NoWorker, routing.Op, "nobody is there")
-	_, err = New(flow, asked, func(int, int, workflow.Step) (routing.Decision, error) { return routing.Decision{}, nobody })
-	require.ErrorIs(t, err, nobody)
+	absent := failure.New(failure.NoWorker, routing.Op, "no agent is available")
+	_, err = New(flow, asked, func(int, int, workflow.Step) (routing.Decision, error) { return routing.Decision{}, absent })
+	require.ErrorIs(t, err, absent)
 }
 
-// numbers are those of a round with the names of its steps.
+// numbers returns the numbers and names of the steps of a round.
 func numbers(round []Task) (all []string) {
 	for _, t := range round {
 		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name+t.Decision.Step.Task, t.Prior))
@@ -101,7 +101,7 @@ func TestCourse_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 	}
 }
 
-// Nobody may end a turn beside others that run, and no result of a failed step is handed on.
+// No step may end a turn while others run, and the result of a failed step is not passed on.
 func TestCourse_ABranchDoesNotEndTheTurn(t *testing.T) {
 	c, err := New(forked(), asked, nil)
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func (g *grown) result(task Task) execution.Result {
 	return r
 }
 
-// some are the results of some rounds, and a part of those of the next.
+// some returns the results of some rounds, and a part of the results of the next round.
 func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.Result) {
 	whole := g.IntN(len(ways))
 	for i, round := range ways[:whole+1] {

@@ -96,7 +96,7 @@ func TestCourse_ATaskThatFailsEndsTheTurnUnlessThePlanGoesOn(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"3 plan[2] do 1 [1]"}, numbers(course.Round()))
 		require.NoError(t, course.Advance(fine(course.Round())))
-		require.Equal(t, []string{"4 sum [1 3]"}, numbers(course.Round()), "nobody gets the result of a failed task")
+		require.Equal(t, []string{"4 sum [1 3]"}, numbers(course.Round()), "no step gets the result of a failed task")
 	}
 }
 

@@ -24,7 +24,7 @@ func filled() (*Cache, *map[string]bool) {
 	return r, &known
 }
 
-func TestRoster_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
+func TestCache_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
 	r, _ := filled()
 	r.Apply(registry.Update{Away: errors.New("no etcd")})
 	candidates := instances(r, "a")
@@ -35,7 +35,7 @@ func TestRoster_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
 	require.Len(t, r.Instances(), 1)
 }
 
-func TestRoster_TellsOfChanges(t *testing.T) {
+func TestCache_AnnouncesChanges(t *testing.T) {
 	r, known := filled()
 	none, changed := r.List("b")
 	require.Empty(t, none.Instances)
@@ -51,7 +51,7 @@ func TestRoster_TellsOfChanges(t *testing.T) {
 	require.False(t, (*known)["5:1"])
 }
 
-// instances are those of an agent that may take a step.
+// instances returns the instances of an agent that may take a step.
 func instances(r *Cache, agent string) []registry.Instance {
 	list, _ := r.List(agent)
 	return list.Instances

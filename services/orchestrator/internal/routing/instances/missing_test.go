@@ -242,7 +242,7 @@ func TestRemoval_DoubtsAListThatLacksMany(t *testing.T) {
 	})
 }
 
-func TestRoster_RoutesToNobodyWhoShallNotRun(t *testing.T) {
+func TestCache_WithholdsInstancesThatMustNotRun(t *testing.T) {
 	r, _ := filled()
 	key := registry.Key{Agent: "a", ID: "1"}
 	_, changed := r.List("a")
@@ -258,7 +258,7 @@ func TestRoster_RoutesToNobodyWhoShallNotRun(t *testing.T) {
 	require.Equal(t, 3, r.Ready("a"))
 }
 
-func TestRoster_FindsDesiresThatNobodyClaims(t *testing.T) {
+func TestCache_FindsUnclaimedDesires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := filled()
 		paused := registry.Desire{Key: registry.Key{Agent: "a", ID: "9"}, Want: registry.Pause}
@@ -271,7 +271,7 @@ func TestRoster_FindsDesiresThatNobodyClaims(t *testing.T) {
 		require.ElementsMatch(t, []registry.Desire{paused, drained}, unclaimed)
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
 		unclaimed, _ = r.Unclaimed()
-		require.Empty(t, unclaimed, "nobody can know")
+		require.Empty(t, unclaimed, "it cannot be known")
 		r.Apply(registry.Update{List: &[]registry.Instance{}})
 		unclaimed, _ = r.Unclaimed()
 		require.Equal(t, []registry.Desire{drained}, unclaimed, "they have a registrationTTL to come back")
@@ -279,7 +279,7 @@ func TestRoster_FindsDesiresThatNobodyClaims(t *testing.T) {
 }
 
 // A worker that registers anew is still the one that was paused.
-func TestRoster_APauseOutlivesAShortLossOfTheRegistration(t *testing.T) {
+func TestCache_APauseOutlivesAShortLossOfTheRegistration(t *testing.T) {
 	for _, health := range []Health{Serving, NotServing, Unreachable} {
 		within(t, 3, func(m *mesh) {
 			pause := registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Pause}

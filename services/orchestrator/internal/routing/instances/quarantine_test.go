@@ -32,7 +32,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // Guarantees S18: no instance of a quarantined agent may take a step, whichever registers,
 // and whatever is wanted of its instances.
-func TestRoster_AQuarantinedAgentHasNobody(t *testing.T) {
+func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	r, _ := filled()
 	shut := r.Desired().QuarantineBegun("a")
 	worker := identity.Principal{Role: identity.Worker, Name: "a"}
@@ -56,7 +56,7 @@ func TestRoster_AQuarantinedAgentHasNobody(t *testing.T) {
 	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Worker, Name: "b"}, ""))
 	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Client, Name: "a"}, ""), "a client is no agent")
 	unclaimed, _ := r.Unclaimed()
-	require.Empty(t, unclaimed, "nobody forgets it")
+	require.Empty(t, unclaimed, "it is not forgotten")
 
 	r.Desired().EndQuarantine("a")
 	require.Len(t, instances(r, "a"), 4)
@@ -76,8 +76,8 @@ func (wanting) WatchDesires(_ context.Context, apply func(map[registry.Key]regis
 	return nil
 }
 
-// An orchestrator that starts gives nobody a step before it knows who is shut out.
-func TestRoster_WaitsForWhatIsWanted(t *testing.T) {
+// An orchestrator that starts gives no instance a step before it knows which agents are quarantined.
+func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	r := New(zap.NewNop(), func(bool, map[string]bool) {})
 	r.Desired().Await()
 	other := instance("1", lifecycle.Ready)

@@ -109,7 +109,7 @@ func TestSnapshot_IsUsedForThoseWhoConfirmThemselves(t *testing.T) {
 
 func TestSnapshot_IsNotUsed(t *testing.T) {
 	away := registry.Update{Away: errors.New("no etcd")}
-	t.Run("when nobody confirms it", func(t *testing.T) {
+	t.Run("when no instance confirms it", func(t *testing.T) {
 		alive := living("", "")
 		keeping(t, taken(t), alive, func(t *testing.T, r *Cache) {
 			r.Apply(away)
@@ -177,7 +177,7 @@ func TestSnapshot_AsksAgainUntilTheRegistryIsThere(t *testing.T) {
 }
 
 // A registry that is not believed is not what is written down.
-func TestSnapshot_ForgetsNobodyWhoIsInDoubt(t *testing.T) {
+func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
 	within(t, 4, func(m *mesh) {
 		ctx, cancel := context.WithCancel(m.t.Context())

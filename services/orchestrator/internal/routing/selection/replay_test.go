@@ -139,7 +139,7 @@ func TestDecide_SaysWhoAndWhyAndWhoElse(t *testing.T) {
 	require.Less(t, nobody, inputs/2, "or nothing is shown")
 }
 
-// After a refusal the fallback is next, until nobody is left, and each is asked once.
+// After a refusal the fallback is next, until none is left, and each is asked once.
 func TestDecide_GoesOnWithTheFallback(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 3))}
 	for range inputs / 10 {

@@ -148,7 +148,7 @@ func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	require.Equal(t, map[string]int{"v1": 60, "v2": 20}, count(map[string]int{"v1": 60, "v2": 20}, 80, "v1", "v2"))
 	require.Equal(t, map[string]int{"v1": 100}, count(map[string]int{"v2": 0}, 100, "v1", "v2"))
 	require.Equal(t, map[string]int{"nobody": 100}, count(map[string]int{"v2": 0}, 100, "v2"), "none may have it")
-	require.Equal(t, map[string]int{"v3": 100}, count(map[string]int{"v1": 50, "v2": 50}, 100, "v3"), "better than nobody")
+	require.Equal(t, map[string]int{"v3": 100}, count(map[string]int{"v1": 50, "v2": 50}, 100, "v3"), "better than no instance")
 }
 
 func TestWeighted_AnotherVersionStandsIn(t *testing.T) {
