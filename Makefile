@@ -54,12 +54,12 @@ bin/troupe:
 	@echo "building bin/troupe; the first time takes a few minutes"
 	@go build -o bin/ ./cmd/troupe
 
-# Tests wait more than they compute, so four of a package run at once. `make lint` vets, and more
-# strictly than tests would.
-GO_TEST = go test -vet=off -shuffle=on -parallel 4 -timeout 15m
+# Tests wait more than they compute, so four packages run at once, and four tests of each. `make lint` vets, and
+# more strictly than tests would.
+GO_TEST = go test -vet=off -shuffle=on -p 4 -parallel 4 -timeout 15m
 .PHONY: test
 test: redis-server ## Run all tests against real servers.
-	$(GO_TEST) ./...
+	$(GO_TEST) ./test/scenario ./... # the longest package first
 
 # Compiling the embedded etcd, the SDKs of providers and Kubernetes with the race detector takes longer than
 # all tests. So the tests of packages that need them run with it at night.
