@@ -15,7 +15,7 @@ import (
 // for programs that know which tool they want. Arguments are a JSON object. The result says how the tool ended; an error
 // is one of a handler or of ctx.
 func (a *Agent) CallTool(ctx context.Context, name, arguments string) (event.ToolFinished, error) {
-	ctx = scope.WithRun(ctx, nil) // the journal of a turn gets nothing of it
+	ctx = scope.WithRun(ctx, nil) // no journal of a turn records the call
 	control := hook.New(hook.Start{Info: a.info(Invocation{}), Handlers: a.handlers, State: a.state})
 	var done event.ToolFinished
 	for e, err := range a.loop(Invocation{}).Call(ctx, loop.Input{Turn: control}, conversation.ToolCall{Name: name, Arguments: arguments}) {

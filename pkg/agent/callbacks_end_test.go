@@ -200,7 +200,7 @@ func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 			break
 		}
 	}
-	require.Equal(t, before, ran, "nothing runs behind event %d", stop)
+	require.Equal(t, before, ran, "nothing runs after event %d", stop)
 	return events
 }
 

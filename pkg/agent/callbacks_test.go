@@ -256,7 +256,7 @@ func TestCallbacks_AD13_PluginsComeFirstAndShareTheChanges(t *testing.T) {
 		want   []string
 		told   event.Message
 	}{
-		"go on":    {setting("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")}}},
+		"continue": {setting("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")}}},
 		"answered": {answering, []string{"plugin"}, event.Message{Text: "no need to ask"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -175,7 +175,7 @@ func (t *turn) wait(ctx context.Context) error {
 	if n := len(t.answer.pending); n > execution.MaxPending { // of agents that ran concurrently
 		return loop.TooMany(n)
 	}
-	if j := t.inv.Step.Journal; j != nil { // the agents beside the waiting one have continued
+	if j := t.inv.Step.Journal; j != nil { // agents that run at the same time as the waiting one have continued
 		if err := j.Sync(ctx); err != nil {
 			return err
 		}

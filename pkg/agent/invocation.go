@@ -21,7 +21,7 @@ type Invocation struct {
 	// Trace is what the orchestrator knows of the trace.
 	Trace ownership.TraceView
 	// Stop asks the agent to stop when it ends (CO-63, nil never asks).
-	Stop context.Context //nolint:containedctx // a signal beside the one that ends the run
+	Stop context.Context //nolint:containedctx // a second signal: ctx ends the run
 	// MaxIterations overrides the agent's limit (0 keeps that, CO-6).
 	MaxIterations int
 
@@ -66,7 +66,7 @@ func (inv Invocation) Untrusted() string {
 func (inv Invocation) forFunction(a *Agent) Invocation {
 	inv.scope = inv.scope.Inside(a.Name(), a.config.Guard)
 	inv.call, inv.key = inv.scope.Calls.Next(), ""
-	if j := inv.Step.Journal; j != nil && !a.isFlow { // a flow asks nothing of others itself
+	if j := inv.Step.Journal; j != nil && !a.isFlow { // a flow does no work of its own that others would repeat
 		inv.key = inv.recordKey(j, a.Name())
 	}
 	return inv

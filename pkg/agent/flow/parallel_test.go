@@ -104,7 +104,7 @@ func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 				if !yield(event.Event{Payload: event.Thinking{Topic: event.Plan, Text: fmt.Sprint(n)}}, nil) {
 					return
 				}
-				seen.add("%s goes on behind %d", name, n)
+				seen.add("%s continues after %d", name, n)
 			}
 			yield(event.Event{Payload: event.Message{Text: name}}, nil)
 		}
@@ -120,7 +120,7 @@ func TestParallel_AChildContinuesAfterItsEventWasTaken(t *testing.T) {
 		if p, ok := e.Payload.(event.Thinking); ok {
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
-			require.NotContains(t, seen.lines, fmt.Sprintf("%s goes on behind %s", e.Author, p.Text))
+			require.NotContains(t, seen.lines, fmt.Sprintf("%s continues after %s", e.Author, p.Text))
 			require.Equal(t, fmt.Sprint(next[e.Author]), p.Text)
 			next[e.Author]++
 		}

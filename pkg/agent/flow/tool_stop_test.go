@@ -66,11 +66,11 @@ func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
 				}
 				inv.Step.Attempt++
 				_, done, err := observe(t.Context(), boss, inv)
-				require.NoError(t, err, "lost behind %d events", after)
-				require.Equal(t, event.Stopped, done.Reason, "lost behind %d events", after)
+				require.NoError(t, err, "lost after %d events", after)
+				require.Equal(t, event.Stopped, done.Reason, "lost after %d events", after)
 				require.True(t, done.Result.Stopped)
 				require.Contains(t, done.Result.Text, "The turn was stopped: the user does not allow at_most_once: no")
-				require.Empty(t, w.did, "lost behind %d events", after)
+				require.Empty(t, w.did, "lost after %d events", after)
 				require.Empty(t, j.clashes)
 			}
 			require.Greater(t, after, 3, "the run was long enough")

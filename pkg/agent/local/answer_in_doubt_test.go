@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// wired returns a guarded session over a connection that can be cut, with a call that waits.
-func wired(t *testing.T) (s *local.Session, p execution.Pending, wires *cut, store memory.Store, ran *[]string, model *scripted.Model) {
+// guardedOverConnection returns a guarded session over a connection that can be cut, with a call that waits.
+func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *cut, store memory.Store, ran *[]string, model *scripted.Model) {
 	t.Helper()
 	wires, store = &cut{}, inmem.New(inmem.Config{})
 	_, s, ran, model = guarded(t, &connection{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
@@ -50,12 +50,12 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, p, now, store, ran, _ := wired(t)
+					s, p, now, store, ran, _ := guardedOverConnection(t)
 					in := say(p, execution.Approve, "")
 					*now = wires
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					_, err := happenedUnder(ctx, t, s, in)
+					_, err := runTurnUnder(ctx, t, s, in)
 					require.Error(t, err)
 					now.heal()
 					if continues {
@@ -83,14 +83,14 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 func TestSession_ADifferentAnswerDoesNotContinueTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, began := range []bool{false, true} {
-			s, p, wires, store, ran, _ := wired(t)
+			s, p, wires, store, ran, _ := guardedOverConnection(t)
 			*wires = cut{calls: []string{"BeginTurn"}}
 			if began {
 				*wires = cut{answers: []string{"BeginTurn"}}
 			}
 			failed(t, s, say(p, execution.Approve, ""), failure.SystemNetwork)
 			wires.heal()
-			_, err := happened(t, s, say(p, execution.Deny, "No."))
+			_, err := runTurn(t, s, say(p, execution.Deny, "No."))
 			if began {
 				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "the first answer was taken")
 			} else {
@@ -112,13 +112,13 @@ func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
 			func(p execution.Pending) local.Input { return say(p, execution.Approve, "") },
 			func(execution.Pending) local.Input { return local.Input{Continue: true} },
 		} {
-			s, p, wires, store, ran, model := wired(t)
+			s, p, wires, store, ran, model := guardedOverConnection(t)
 			*wires = cut{calls: []string{"BeginTurn"}}
 			failed(t, s, say(p, execution.Approve, ""), failure.SystemNetwork)
 			wires.heal()
 			a, _, _, _ := guarded(t, store, agent.Config{}, scripted.Say("Then not."))
-			require.Equal(t, "Then not.", answer(t, talk(t, a, local.Config{Store: store, ID: s.ID()}), say(p, execution.Deny, "")).Result.Text)
-			_, err := happened(t, s, next(p))
+			require.Equal(t, "Then not.", answer(t, openSession(t, a, local.Config{Store: store, ID: s.ID()}), say(p, execution.Deny, "")).Result.Text)
+			_, err := runTurn(t, s, next(p))
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no call waits")
 			require.Empty(t, *ran)
@@ -145,13 +145,13 @@ func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 				if !stored {
 					*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
 				}
-				var told execution.Pending
+				var delivered execution.Pending
 				for e, err := range s.Turn(t.Context(), local.Input{Text: "Weather?"}) {
 					if err != nil {
 						require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
 					}
 					if p, ok := e.Payload.(event.ToolPending); ok {
-						told = p.Pending
+						delivered = p.Pending
 					}
 				}
 				require.Equal(t, session.Failed, s.State())
@@ -160,11 +160,11 @@ func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 					done := answer(t, s, local.Input{Continue: true})
 					require.Equal(t, []int{1, 1}, []int{done.Turn, len(done.Messages)})
 					require.Equal(t, event.InputRequired, done.Reason)
-					require.Equal(t, []execution.Pending{told}, done.Result.Pending)
+					require.Equal(t, []execution.Pending{delivered}, done.Result.Pending)
 					require.Equal(t, session.InputRequired, s.State())
-					require.Equal(t, []execution.Pending{told}, s.Pending())
+					require.Equal(t, []execution.Pending{delivered}, s.Pending())
 				}
-				require.Equal(t, "Sunny.", answer(t, s, say(told, execution.Approve, "")).Result.Text)
+				require.Equal(t, "Sunny.", answer(t, s, say(delivered, execution.Approve, "")).Result.Text)
 				require.Equal(t, []string{"oslo"}, *ran)
 				require.Len(t, model.Requests(), 2)
 			}
@@ -178,13 +178,13 @@ func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 // Req: LP-10a, LP-32
 func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, wires, store, ran, _ := wired(t)
+		s, p, wires, store, ran, _ := guardedOverConnection(t)
 		in := say(p, execution.Approve, "")
 		*wires = cut{calls: []string{"LoadJournal", "RenewTurn", "FailTurn"}}
-		_, err := happened(t, s, in)
+		_, err := runTurn(t, s, in)
 		require.Error(t, err)
 		a, _, ranThere, model := guarded(t, store, agent.Config{}, scripted.Say("Sunny."))
-		other := talk(t, a, local.Config{Store: store, ID: s.ID()})
+		other := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 		_, info := stored(t, store, s)
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -195,7 +195,7 @@ func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
 		_, err = other.Execute(t.Context(), in, nil)
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "another one works on it")
 		require.NoError(t, store.ReleaseTurn(t.Context(), memory.Lease{Ref: ref, TurnID: info.OpenTurn, Epoch: begun.Turn.Epoch}))
-		_, err = happened(t, other, in)
+		_, err = runTurn(t, other, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 		require.ErrorContains(t, err, "Set Continue")
 		done := answer(t, other, local.Input{Continue: true})

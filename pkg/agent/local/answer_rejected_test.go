@@ -20,7 +20,7 @@ import (
 // Req: LP-32
 func answerIsChecked(t *testing.T, store memory.Store) {
 	_, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
-	_, err := happened(t, s, local.Input{Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}})
+	_, err := runTurn(t, s, local.Input{Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "nothing waits yet")
 	p := waiting(t, s, "Weather?")
 	yes := execution.Answer{ID: p.ID, Verdict: execution.Approve}
@@ -34,7 +34,7 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 		"too long":          {Answers: []execution.Answer{{ID: p.ID, Verdict: execution.Deny, Text: strings.Repeat("a", execution.MaxAnswer+1)}}},
 		"none, and no text": {Continue: true},
 	} {
-		all, err := happened(t, s, in)
+		all, err := runTurn(t, s, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
 		require.Len(t, all, 1, name)
 		require.Equal(t, session.InputRequired, s.State(), name)
@@ -44,7 +44,7 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, info.Turns)
 	require.Empty(t, *ran)
 	require.Equal(t, "Sunny.", answer(t, s, local.Input{Answers: []execution.Answer{yes}}).Result.Text)
-	_, err = happened(t, s, local.Input{Answers: []execution.Answer{yes}})
+	_, err = runTurn(t, s, local.Input{Answers: []execution.Answer{yes}})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "it was answered")
 	require.Len(t, *ran, 1)
 }
@@ -55,7 +55,7 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 	in := say(waiting(t, s, "Weather?"), execution.Approve, "")
 	ended := make(chan error)
 	for range 4 {
-		again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+		again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 		go func() {
 			_, err := again.Execute(t.Context(), in, nil)
 			ended <- err
@@ -80,14 +80,14 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	_, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
 	in := say(waiting(t, s, "Weather?"), execution.Approve, "")
-	other, _ := talker(t, agent.Config{Name: "other"}, scripted.Say("What?"))
-	_, err := happened(t, talk(t, other, local.Config{Store: store, ID: s.ID()}), in)
+	other, _ := scriptedAgent(t, agent.Config{Name: "other"}, scripted.Say("What?"))
+	_, err := runTurn(t, openSession(t, other, local.Config{Store: store, ID: s.ID()}), in)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "of agent research")
 	require.Equal(t, "Sunny.", answer(t, s, in).Result.Text)
 	require.Len(t, *ran, 1)
 
-	mesh := talk(t, other, local.Config{Store: store})
+	mesh := openSession(t, other, local.Config{Store: store})
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: mesh.ID()}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "t", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "of the mesh",
@@ -99,7 +99,7 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 		Result: execution.Result{Step: 1, Agent: "other", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-2", Tool: "x", Needs: execution.NeedApproval}}},
 	})
 	require.NoError(t, err)
-	_, err = happened(t, mesh, say(execution.Pending{ID: "1-1-2"}, execution.Approve, ""))
+	_, err = runTurn(t, mesh, say(execution.Pending{ID: "1-1-2"}, execution.Approve, ""))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "in the mesh")
 }
@@ -108,17 +108,17 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 func answerNeedsAJournal(t *testing.T, store memory.Store) {
 	a, waits, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), look("oslo"), scripted.Say("I may not."), scripted.Say("Fine."))
 	p := waiting(t, waits, "Weather?")
-	s := talk(t, a, local.Config{Store: store, NoAutoSave: true})
+	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	require.Equal(t, "I may not.", ask(t, s, "Weather?").Result.Text)
 	require.Empty(t, *ran)
-	_, err := happened(t, s, say(p, execution.Approve, ""))
+	_, err := runTurn(t, s, say(p, execution.Approve, ""))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 
-	same := talk(t, a, local.Config{Store: store, ID: waits.ID(), NoAutoSave: true})
+	same := openSession(t, a, local.Config{Store: store, ID: waits.ID(), NoAutoSave: true})
 	require.Equal(t, session.InputRequired, same.State())
 	require.Equal(t, []execution.Pending{p}, same.Pending())
 	for _, in := range []local.Input{say(p, execution.Approve, ""), {Continue: true}} {
-		_, err = happened(t, same, in)
+		_, err = runTurn(t, same, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	}
 	ask(t, same, "Leave it.")

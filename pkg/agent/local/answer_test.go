@@ -70,8 +70,8 @@ func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...script
 	if c.Handlers == nil {
 		c.Handlers = []hook.Handler{guards(time.Time{})}
 	}
-	a, model := talker(t, c, replies...)
-	return a, talk(t, a, local.Config{Store: store}), ran, model
+	a, model := scriptedAgent(t, c, replies...)
+	return a, openSession(t, a, local.Config{Store: store}), ran, model
 }
 
 // say returns an answer to a call that waits.
@@ -82,7 +82,7 @@ func say(p execution.Pending, v execution.Verdict, text string) local.Input {
 // answer carries a turn with answers to its end.
 func answer(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
 	t.Helper()
-	all, err := happened(t, s, in)
+	all, err := runTurn(t, s, in)
 	require.NoError(t, err)
 	return resultOf(all)
 }
@@ -107,24 +107,24 @@ func answerApproves(t *testing.T, store memory.Store) {
 	p := s.Pending()[0]
 	require.Equal(t, []string{"lookup", `{"query": "oslo"}`, "May it look this up?"}, []string{p.Tool, p.Arguments, p.Reason})
 	require.Equal(t, execution.NeedApproval, p.Needs)
-	require.Equal(t, []string{"ai: " + done.Result.Text}, spoken(done.Messages), "the messages come again")
+	require.Equal(t, []string{"ai: " + done.Result.Text}, transcript(done.Messages), "the messages come again")
 	require.Empty(t, *ran)
 	said, info := stored(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text}, said)
 	require.Equal(t, session.InputRequired, info.State)
 	require.Equal(t, info.WaitingTurn, s.Info().WaitingTurn)
 
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.InputRequired, again.State())
 	require.Equal(t, []execution.Pending{p}, again.Pending())
 	in := say(p, execution.Approve, "")
 	in.Auth = execution.Auth{Actor: "ann"}
-	all, err := happened(t, again, in)
+	all, err := runTurn(t, again, in)
 	require.NoError(t, err)
 	require.Equal(t, 2, resultOf(all).Turn)
 	require.Equal(t, "Sunny.", resultOf(all).Result.Text)
 	require.Equal(t, event.UserInput{Turn: 2, Prompt: "Weather?"}, all[0].Payload)
-	require.Equal(t, []string{"ai: → lookup", "tool: found oslo", "ai: Sunny."}, spoken(resultOf(all).Messages))
+	require.Equal(t, []string{"ai: → lookup", "tool: found oslo", "ai: Sunny."}, transcript(resultOf(all).Messages))
 	require.Equal(t, []string{"oslo"}, *ran)
 	require.Len(t, model.Requests(), 2, "the model call is not repeated")
 	require.Equal(t, session.Ready, again.State())
@@ -147,8 +147,8 @@ func answerDenies(t *testing.T, store memory.Store) {
 	done := answer(t, s, say(waiting(t, s, "Weather?"), execution.Deny, "It is secret."))
 	require.Equal(t, "Then not.", done.Result.Text)
 	require.Empty(t, *ran)
-	told := model.Requests()[1].Messages
-	require.Contains(t, told[len(told)-1].Text, "It is secret.")
+	delivered := model.Requests()[1].Messages
+	require.Contains(t, delivered[len(delivered)-1].Text, "It is secret.")
 	require.Equal(t, session.Ready, s.State())
 }
 
@@ -173,7 +173,7 @@ func answerThatIsLate(t *testing.T, store memory.Store) {
 	_, s, ran, model := guarded(t, store, c, look("oslo"), scripted.Say("Too bad."))
 	p := waiting(t, s, "Weather?")
 	require.False(t, p.Until.IsZero())
-	all, err := happened(t, s, say(p, execution.Approve, ""))
+	all, err := runTurn(t, s, say(p, execution.Approve, ""))
 	require.NoError(t, err)
 	require.Equal(t, "Too bad.", resultOf(all).Result.Text)
 	require.NotEmpty(t, warned(all))
@@ -191,8 +191,8 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 		p := waiting(t, s, "What do you see?")
 		require.Equal(t, execution.NeedResult, p.Needs)
 		require.Equal(t, "I see.", answer(t, s, say(p, verdict, "blue")).Result.Text)
-		told := spoken(model.Requests()[1].Messages)
-		require.Equal(t, want, told[len(told)-1])
+		delivered := transcript(model.Requests()[1].Messages)
+		require.Equal(t, want, delivered[len(delivered)-1])
 	}
 }
 
@@ -208,7 +208,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 		require.False(t, seen[p.ID], "each call has its id")
 		seen[p.ID] = true
 		require.Len(t, *ran, i)
-		s = talk(t, a, local.Config{Store: store, ID: s.ID()})
+		s = openSession(t, a, local.Config{Store: store, ID: s.ID()})
 		done := answer(t, s, say(p, execution.Approve, ""))
 		require.Equal(t, i+2, done.Turn)
 		if i == 2 {
@@ -255,7 +255,7 @@ func answerATextLeavesTheCalls(t *testing.T, store memory.Store) {
 	require.Empty(t, s.Pending())
 	require.Equal(t, session.Ready, s.State())
 	require.NoError(t, conversation.CheckRounds(model.Requests()[1].Messages))
-	_, err := happened(t, s, say(p, execution.Approve, ""))
+	_, err := runTurn(t, s, say(p, execution.Approve, ""))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "no call waits")
 	require.Equal(t, session.Ready, s.State())
@@ -274,11 +274,11 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 		require.NoError(t, do(s, t.Context()), name)
 		if name == "clear" {
 			require.Empty(t, s.Pending())
-			_, err := happened(t, s, say(p, execution.Approve, ""))
+			_, err := runTurn(t, s, say(p, execution.Approve, ""))
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 			continue
 		}
-		again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+		again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 		require.Equal(t, session.InputRequired, again.State(), name)
 		require.Equal(t, []execution.Pending{p}, again.Pending(), name)
 		require.NoError(t, s.Start(t.Context()))
@@ -302,8 +302,8 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	counts := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set("began", fmt.Sprint(len(turn.Messages())))
 	})
-	a, _ := talker(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, guards(time.Time{})}}, look("x"), scripted.Say("You."))
-	s := talk(t, a, local.Config{Store: store})
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, guards(time.Time{})}}, look("x"), scripted.Say("You."))
+	s := openSession(t, a, local.Config{Store: store})
 	_, err = s.Execute(t.Context(), local.Input{Text: "Who?", Auth: execution.Auth{Actor: "ann"}}, nil)
 	require.NoError(t, err)
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -344,15 +344,15 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 //
 // Req: LP-32
 func answerInAFlow(t *testing.T, store memory.Store) {
-	first, asked := talker(t, agent.Config{Name: "first"}, scripted.Say("One."))
+	first, asked := scriptedAgent(t, agent.Config{Name: "first"}, scripted.Say("One."))
 	second, _, ran, guardedModel := guarded(t, store, agent.Config{Name: "second"}, look("oslo"), scripted.Say("Two."))
-	third, last := talker(t, agent.Config{Name: "third"}, scripted.Say("Three."))
+	third, last := scriptedAgent(t, agent.Config{Name: "third"}, scripted.Say("Three."))
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, first, second, third)
 	require.NoError(t, err)
-	s := talk(t, flow, local.Config{Store: store})
+	s := openSession(t, flow, local.Config{Store: store})
 	p := waiting(t, s, "Count")
 	require.Empty(t, last.Requests())
-	s = talk(t, flow, local.Config{Store: store, ID: s.ID()})
+	s = openSession(t, flow, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, "Three.", answer(t, s, say(p, execution.Approve, "")).Result.Text)
 	require.Equal(t, []string{"oslo"}, *ran)
 	require.Equal(t, []int{1, 2, 1}, []int{len(asked.Requests()), len(guardedModel.Requests()), len(last.Requests())})

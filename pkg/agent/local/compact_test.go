@@ -38,10 +38,10 @@ func warned(all []event.Event) (reasons []string) {
 func compactWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		a := build(t, agent.Config{Model: echo{}})
-		s := talk(t, a, local.Config{Store: store, MaxMessages: 4, NoAutoSave: noAutoSave})
+		s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, NoAutoSave: noAutoSave})
 		var warnings [][]string
 		turn := func(text string) {
-			all, err := happened(t, s, local.Input{Text: text})
+			all, err := runTurn(t, s, local.Input{Text: text})
 			require.NoError(t, err)
 			warnings = append(warnings, warned(all))
 			for i, e := range all[1:] {
@@ -66,9 +66,9 @@ func compactWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 // Req: LP-21, LP-26, C-20
 func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
-	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
+	s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
 	for i := range 3 {
-		all, err := happened(t, s, local.Input{Text: fmt.Sprint(i)})
+		all, err := runTurn(t, s, local.Input{Text: fmt.Sprint(i)})
 		require.NoError(t, err)
 		require.Empty(t, warned(all))
 	}
@@ -86,7 +86,7 @@ func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
 
 func compactRunsAtSave(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
-	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true, NoAutoSave: true})
+	s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true, NoAutoSave: true})
 	for i := range 3 {
 		ask(t, s, fmt.Sprint(i))
 	}
@@ -98,8 +98,8 @@ func compactRunsAtSave(t *testing.T, store memory.Store) {
 }
 
 func compactSplitsNoRound(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("a", "b"), scripted.Say("AB"))
-	s := talk(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("a", "b"), scripted.Say("AB"))
+	s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
 	ask(t, s, "x")
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
@@ -109,13 +109,13 @@ func compactSplitsNoRound(t *testing.T, store memory.Store) {
 func compactWarnsOnceOverAllSessions(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
 	c := local.Config{Store: store, MaxMessages: 2}
-	s := talk(t, a, c)
+	s := openSession(t, a, c)
 	ask(t, s, "a")
-	all, err := happened(t, s, local.Input{Text: "b"})
+	all, err := runTurn(t, s, local.Input{Text: "b"})
 	require.NoError(t, err)
 	require.Equal(t, []string{local.ReasonSessionLong}, warned(all))
 	c.ID = s.ID()
-	all, err = happened(t, talk(t, a, c), local.Input{Text: "c"})
+	all, err = runTurn(t, openSession(t, a, c), local.Input{Text: "c"})
 	require.NoError(t, err)
 	require.Empty(t, warned(all))
 }

@@ -42,7 +42,7 @@ func (in Input) check() error {
 	case len(in.Answers) > 0 && slices.ContainsFunc(in.Answers, func(a execution.Answer) bool { return !utf8.ValidString(a.Text + a.By) }):
 		return wrong("Answers: a text is not valid UTF-8")
 	case !in.isSilent() && strings.TrimSpace(in.Text) == "":
-		return wrong("Text is empty; say something, or set Continue to go on without")
+		return wrong("Text is empty; say something, or set Continue to continue without a text")
 	case len(in.Text) > conversation.MaxMessageBytes:
 		return wrong("Text: %d bytes are too long; send at most %d", len(in.Text), conversation.MaxMessageBytes)
 	case !utf8.ValidString(in.Text):

@@ -34,8 +34,8 @@ func lifeTests() sessionTests {
 // Req: LP-6, LP-7, LP-7a, LP-9, C-3
 func lifeStartCloseStart(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
-		a, _ := talker(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
-		s := talk(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
+		a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
+		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 		require.NoError(t, s.Start(t.Context()))
 		ask(t, s, "a")
 		require.NoError(t, s.Start(t.Context()))
@@ -61,24 +61,24 @@ func lifeStartCloseStart(t *testing.T, store memory.Store) {
 // Req: LP-9, LP-10, LP-12, C-4
 func lifeAnotherSessionContinues(t *testing.T, store memory.Store) {
 	for _, end := range []func(*local.Session, context.Context) error{(*local.Session).Pause, (*local.Session).Close, (*local.Session).Save} {
-		a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("x"), scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
-		first := talk(t, a, local.Config{Store: store})
+		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("x"), scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		first := openSession(t, a, local.Config{Store: store})
 		ask(t, first, "a")
 		ask(t, first, "b")
 		require.NoError(t, end(first, t.Context()))
-		second := talk(t, a, local.Config{Store: store, ID: first.ID()})
+		second := openSession(t, a, local.Config{Store: store, ID: first.ID()})
 		require.Equal(t, session.Ready, second.State())
 		require.Equal(t, 2, second.Info().Turns)
 		require.Equal(t, 3, ask(t, second, "c").Turn)
 		want := []string{"user: a", "ai: → lookup", "tool: found x", "ai: 1", "user: b", "ai: 2", "user: c"}
-		require.Equal(t, want, spoken(model.Requests()[3].Messages))
+		require.Equal(t, want, transcript(model.Requests()[3].Messages))
 	}
 }
 
 // Req: LP-5, LP-6, LP-9, LP-10a, LP-19, LP-21
 func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
-	s := talk(t, a, local.Config{Store: store, User: "alice"})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
+	s := openSession(t, a, local.Config{Store: store, User: "alice"})
 	_, info := stored(t, store, s)
 	require.Equal(t, session.Created, info.State)
 	require.Equal(t, "alice", info.User)
@@ -89,7 +89,7 @@ func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Paused, s.State())
 	_, info = stored(t, store, s)
 	require.Equal(t, session.Paused, info.State)
-	again := talk(t, a, local.Config{Store: store, ID: s.ID(), User: "alice"})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID(), User: "alice"})
 	require.Equal(t, session.Ready, again.State(), "a stored pause does not bind a new Session")
 	_, info = stored(t, store, s)
 	require.Equal(t, session.Ready, info.State)
@@ -105,8 +105,8 @@ func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
 }
 
 func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{}, scripted.Say("1"))
-	s := talk(t, a, local.Config{Store: store, User: "alice"})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"))
+	s := openSession(t, a, local.Config{Store: store, User: "alice"})
 	ask(t, s, "a")
 	for _, user := range []string{"", "bob"} {
 		for _, noAutoSave := range []bool{false, true} {
@@ -130,23 +130,23 @@ func lifeSessionsOfAUserShare(t *testing.T, store memory.Store) {
 		return "", err
 	})
 	for user, noAutoSave := range map[string]bool{"alice": false, "bob": true} {
-		writer, _ := talker(t, agent.Config{Handlers: []hook.Handler{saving}}, scripted.Say("1"), scripted.Say("2"))
-		reader, model := talker(t, agent.Config{Instructions: "Note: {artifact.user:note?}"}, scripted.Say("1"))
-		one := talk(t, writer, local.Config{Store: store, User: user, NoAutoSave: noAutoSave})
-		two := talk(t, writer, local.Config{Store: store, User: user, NoAutoSave: noAutoSave})
+		writer, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{saving}}, scripted.Say("1"), scripted.Say("2"))
+		reader, model := scriptedAgent(t, agent.Config{Instructions: "Note: {artifact.user:note?}"}, scripted.Say("1"))
+		one := openSession(t, writer, local.Config{Store: store, User: user, NoAutoSave: noAutoSave})
+		two := openSession(t, writer, local.Config{Store: store, User: user, NoAutoSave: noAutoSave})
 		for _, s := range []*local.Session{one, two} {
 			ask(t, s, "of "+s.ID())
 			require.NoError(t, s.Save(t.Context()))
 		}
-		s := talk(t, reader, local.Config{Store: store, User: user})
+		s := openSession(t, reader, local.Config{Store: store, User: user})
 		ask(t, s, "a")
 		require.Equal(t, "Note: of "+two.ID(), model.Requests()[0].System)
 		artifacts, err := one.Artifacts(t.Context())
 		require.NoError(t, err)
 		require.Len(t, artifacts, 2)
 
-		alone, _ := talker(t, agent.Config{Handlers: []hook.Handler{saving}}, scripted.Say("1"))
-		_, err = happened(t, talk(t, alone, local.Config{Store: store, NoAutoSave: noAutoSave}), local.Input{Text: "b"})
+		alone, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{saving}}, scripted.Say("1"))
+		_, err = runTurn(t, openSession(t, alone, local.Config{Store: store, NoAutoSave: noAutoSave}), local.Input{Text: "b"})
 		require.ErrorContains(t, err, "has no user, so it has no user: artifacts")
 	}
 }
@@ -155,8 +155,8 @@ func lifeSessionsOfAUserShare(t *testing.T, store memory.Store) {
 func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		for _, saved := range []bool{false, true} {
-			a, model := talker(t, agent.Config{Handlers: []hook.Handler{making()}}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
-			s := talk(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
+			a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{making()}}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+			s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 			ask(t, s, "a")
 			if saved {
 				require.NoError(t, s.Save(t.Context()))
@@ -176,7 +176,7 @@ func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
 			require.Empty(t, artifacts)
 			require.Zero(t, s.Info().Messages)
 			ask(t, s, "c")
-			require.Equal(t, []string{"user: c"}, spoken(model.Requests()[2].Messages))
+			require.Equal(t, []string{"user: c"}, transcript(model.Requests()[2].Messages))
 			require.NoError(t, s.Save(t.Context()))
 			said, info := stored(t, store, s)
 			require.Equal(t, []string{"user: c", "ai: 3"}, said)
@@ -188,10 +188,10 @@ func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
 
 // Req: CO-14, CO-19
 func lifeAnotherIDBeginsAtTurnOne(t *testing.T, store memory.Store) {
-	a, model := talker(t, agent.Config{Instructions: "Be brief."}, scripted.Say("1"), scripted.Say("2"))
-	ask(t, talk(t, a, local.Config{Store: store}), "a")
-	require.Equal(t, 1, ask(t, talk(t, a, local.Config{Store: store}), "b").Turn)
-	require.Equal(t, []string{"user: b"}, spoken(model.Requests()[1].Messages))
+	a, model := scriptedAgent(t, agent.Config{Instructions: "Be brief."}, scripted.Say("1"), scripted.Say("2"))
+	ask(t, openSession(t, a, local.Config{Store: store}), "a")
+	require.Equal(t, 1, ask(t, openSession(t, a, local.Config{Store: store}), "b").Turn)
+	require.Equal(t, []string{"user: b"}, transcript(model.Requests()[1].Messages))
 	require.Equal(t, "Be brief.", model.Requests()[1].System)
 }
 
@@ -208,9 +208,9 @@ func (l *lazy) Close() error { l.closed++; return nil }
 
 func lifeStartsTheToolsOfItsAgent(t *testing.T, store memory.Store) {
 	l := &lazy{Tool: lookup(t)}
-	a, _ := talker(t, agent.Config{Tools: []tool.Tool{l}}, look("x"), scripted.Say("1"))
-	s := talk(t, a, local.Config{Store: store})
-	talk(t, a, local.Config{Store: store})
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{l}}, look("x"), scripted.Say("1"))
+	s := openSession(t, a, local.Config{Store: store})
+	openSession(t, a, local.Config{Store: store})
 	ask(t, s, "a")
 	require.NoError(t, s.Close(t.Context()))
 	require.Equal(t, 1, l.started)
@@ -221,7 +221,7 @@ func lifeStartsTheToolsOfItsAgent(t *testing.T, store memory.Store) {
 // Req: LP-6
 func lifeAFailedStartOpensNothing(t *testing.T, store memory.Store) {
 	l := &lazy{Tool: lookup(t), fails: errors.New("no")}
-	a, _ := talker(t, agent.Config{Tools: []tool.Tool{l}})
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{l}})
 	s, err := local.Open(t.Context(), a, local.Config{Store: store, ID: "x"})
 	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
 	require.Equal(t, session.Created, s.State())

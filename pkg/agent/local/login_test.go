@@ -43,17 +43,17 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 			return "found " + in.Query, nil
 		})
 		require.NoError(t, err)
-		aide, _ := talker(t, agent.Config{
+		aide, _ := scriptedAgent(t, agent.Config{
 			Name: "aide", Tools: []tool.Tool{tool.WithLogin(execution.Login{Name: "library", Prompt: "Your card."}, found)},
 		}, below...)
 		asks, err := flow.AsTool(aide, flow.AsToolConfig{})
 		require.NoError(t, err)
-		a, _ := talker(t, agent.Config{Tools: []tool.Tool{asks}}, replies...)
+		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{asks}}, replies...)
 		return a
 	}
 	calls := scripted.Call(conversation.ToolCall{ID: "call-1", Name: "aide", Arguments: `{"request": "weather"}`})
 	looks := []scripted.Reply{look("oslo")}
-	s := talk(t, made(looks, calls), local.Config{Store: store})
+	s := openSession(t, made(looks, calls), local.Config{Store: store})
 	ask(t, s, "Weather?")
 	require.Equal(t, session.AuthRequired, s.State())
 	_, info := stored(t, store, s)
@@ -61,7 +61,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 	first := s.Pending()[0]
 
 	// It was sealed for another session.
-	other := talk(t, made(looks, calls), local.Config{Store: store})
+	other := openSession(t, made(looks, calls), local.Config{Store: store})
 	ask(t, other, "Weather?")
 	replayed := sealed(t, s, first, "secret")
 	replayed.Answers[0].ID = other.Pending()[0].ID
@@ -71,7 +71,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 	require.Empty(t, ran)
 
 	// It was sealed for another process.
-	elsewhere := talk(t, made([]scripted.Reply{scripted.Say("Sunny.")}, scripted.Say("It is sunny.")), local.Config{Store: store, ID: s.ID()})
+	elsewhere := openSession(t, made([]scripted.Reply{scripted.Say("Sunny.")}, scripted.Say("It is sunny.")), local.Config{Store: store, ID: s.ID()})
 	answer(t, elsewhere, sealed(t, s, first, "secret"))
 	require.Equal(t, session.AuthRequired, elsewhere.State())
 	again := elsewhere.Pending()[0]

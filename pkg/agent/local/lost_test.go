@@ -60,8 +60,8 @@ func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent
 	ran := new(int)
 	found, err := tool.Func("lookup", "Looks something up.", func(context.Context, topic) (string, error) { *ran++; return "sun", nil })
 	require.NoError(t, err)
-	a, model := talker(t, agent.Config{Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}}, replies...)
-	return a, model, talk(t, a, local.Config{Store: store}), ran
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}}, replies...)
+	return a, model, openSession(t, a, local.Config{Store: store}), ran
 }
 
 // A turn that continues takes over the lost turn: no model call is repeated, and no tool runs twice.
@@ -71,9 +71,9 @@ func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 	a, model, s, ran := opened(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
 	lease := lose(t, store, s)
 	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Ready, again.State())
-	all, err := happened(t, again, local.Input{Continue: true})
+	all, err := runTurn(t, again, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, 1, resultOf(all).Turn)
 	require.Equal(t, "It rains.", resultOf(all).Result.Text)
@@ -91,9 +91,9 @@ func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 	a, model, s, _ := opened(t, store, scripted.Say("Hi."))
 	require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, 2, ask(t, again, "Hello?").Turn)
-	require.Equal(t, []string{"user: Weather?", "ai: I look it up. (partial)", "user: Hello?"}, spoken(model.Requests()[0].Messages))
+	require.Equal(t, []string{"user: Weather?", "ai: I look it up. (partial)", "user: Hello?"}, transcript(model.Requests()[0].Messages))
 	said, info := stored(t, store, s)
 	require.Len(t, said, 4)
 	require.Equal(t, info.Messages, again.Info().Messages)
@@ -106,14 +106,14 @@ func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 	a, _, s, _ := opened(t, store, scripted.Say("It rains."))
 	lease := lose(t, store, s)
 	for _, noAutoSave := range []bool{false, true} {
-		again := talk(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
+		again := openSession(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
 		require.Equal(t, session.Busy, again.State())
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Pause(t.Context())))
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Clear(t.Context())))
 		if noAutoSave {
 			continue
 		}
-		all, err := happened(t, again, local.Input{Continue: true})
+		all, err := runTurn(t, again, local.Input{Continue: true})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		why := resultOf(all).Result.Failure
@@ -164,13 +164,13 @@ func lostWhileTheTurnWasStored(t *testing.T, store memory.Store) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
-	all, err := happened(t, again, local.Input{Continue: true})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
+	all, err := runTurn(t, again, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, 2, resultOf(all).Turn)
 	require.Equal(t, []string{
 		"user: Weather?", "ai: → lookup → lookup", "tool: rain", "tool: Interrupted: the turn ended before the tool had a result.",
-	}, spoken(model.Requests()[0].Messages))
+	}, transcript(model.Requests()[0].Messages))
 	require.Equal(t, session.Ready, again.State())
 }
 
@@ -183,7 +183,7 @@ func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 		for _, noAutoSave := range []bool{false, true} {
 			a, _, s, _ := opened(t, store, scripted.Say("Hi."))
 			require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
-			again := talk(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
+			again := openSession(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
 			require.NoError(t, do(again, t.Context()), name)
 			_, info := stored(t, store, s)
 			require.NotEqual(t, session.Busy, info.State)
@@ -207,11 +207,11 @@ func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 		return memory.Lease{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
 	}
 	lease := begin("t1")
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	rejected(t, again, failure.SessionBusy)
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Pause(t.Context())))
 	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
-	all, err := happened(t, again, local.Input{Continue: true})
+	all, err := runTurn(t, again, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, 2, resultOf(all).Turn)
 }
@@ -221,10 +221,10 @@ func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 // Req: C-21
 func lostProcessThatLivesIsFenced(t *testing.T, store memory.Store) {
 	never := make(chan struct{})
-	a, _ := talker(t, agent.Config{}, scripted.Reply{Deltas: []string{"Too late."}, Wait: never}, scripted.Say("Fine."))
-	slow := talk(t, a, local.Config{Store: store, Lease: memory.MinLeaseTTL})
-	b, _ := talker(t, agent.Config{}, scripted.Say("Mine."))
-	other := talk(t, b, local.Config{Store: store, ID: slow.ID()})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Reply{Deltas: []string{"Too late."}, Wait: never}, scripted.Say("Fine."))
+	slow := openSession(t, a, local.Config{Store: store, Lease: memory.MinLeaseTTL})
+	b, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Mine."))
+	other := openSession(t, b, local.Config{Store: store, ID: slow.ID()})
 	var done event.TurnResult
 	var failed error
 	for e, err := range slow.Turn(t.Context(), local.Input{Text: "Hello"}) {

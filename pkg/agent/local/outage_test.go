@@ -107,7 +107,7 @@ func (c *cut) heal() { *c = cut{} }
 
 func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *cut, memory.Store) {
 	t.Helper()
-	a, model := talker(t, c, replies...)
+	a, model := scriptedAgent(t, c, replies...)
 	wires, store := &cut{}, inmem.New(inmem.Config{})
 	config.Store = &connection{store, wires.lost}
 	s, err := local.Open(t.Context(), a, config)
@@ -118,7 +118,7 @@ func outage(t *testing.T, c agent.Config, config local.Config, replies ...script
 // failed runs a turn to its error.
 func failed(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
 	t.Helper()
-	all, err := happened(t, s, in)
+	all, err := runTurn(t, s, in)
 	require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 	require.Equal(t, string(mode), resultOf(all).ErrorType)
 	return resultOf(all)
@@ -166,7 +166,7 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 			replies = append(replies, look(fmt.Sprint(i), fmt.Sprint(-i)))
 		}
 		c := agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 60}
-		a, _ := talker(t, c, append(replies, scripted.Say("Done."))...)
+		a, _ := scriptedAgent(t, c, append(replies, scripted.Say("Done."))...)
 		commits, down := 0, true
 		store := inmem.New(inmem.Config{})
 		s, err := local.Open(t.Context(), a, local.Config{Store: &connection{store, func(method string) (call, answer bool) {
@@ -213,7 +213,7 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		wires.heal()
 		began := time.Now()
-		all, err := happened(t, s, local.Input{Continue: true})
+		all, err := runTurn(t, s, local.Input{Continue: true})
 		require.NoError(t, err)
 		require.Zero(t, time.Since(began))
 		require.Equal(t, 1, resultOf(all).Turn)
@@ -235,7 +235,7 @@ func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
 				failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 				require.Equal(t, session.Ready, s.State(), "nothing ran")
 				now.heal()
-				_, err := happened(t, s, next)
+				_, err := runTurn(t, s, next)
 				require.NoError(t, err, name)
 				said, info := stored(t, store, s)
 				require.Equal(t, session.Ready, info.State)
@@ -258,7 +258,7 @@ func TestSession_ATakeoverInDoubtIsSettled(t *testing.T) {
 			failed(t, s, local.Input{Continue: true}, failure.SystemNetwork)
 			wires.heal()
 			began := time.Now()
-			all, err := happened(t, s, next)
+			all, err := runTurn(t, s, next)
 			require.NoError(t, err)
 			require.Equal(t, "2", resultOf(all).Result.Text)
 			require.Zero(t, time.Since(began))
@@ -277,7 +277,7 @@ func TestSession_AJournalThatCannotBeReadLeavesTheTurn(t *testing.T) {
 		*wires = cut{calls: []string{"LoadJournal"}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := happenedUnder(ctx, t, s, local.Input{Continue: true})
+		_, err := runTurnUnder(ctx, t, s, local.Input{Continue: true})
 		require.Error(t, err)
 		wires.heal()
 		ask(t, s, "b")
@@ -294,7 +294,7 @@ func TestSession_ACompactionThatFailsIsAWarning(t *testing.T) {
 		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 		ask(t, s, "a")
 		*wires = cut{calls: []string{"CompactSession"}}
-		all, err := happened(t, s, local.Input{Text: "b"})
+		all, err := runTurn(t, s, local.Input{Text: "b"})
 		require.NoError(t, err)
 		require.Equal(t, []string{local.ReasonNotCompacted}, warned(all))
 		require.Equal(t, session.Ready, s.State())

@@ -95,7 +95,7 @@ func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
 	require.Equal(t, "working", killed(t, address, id))
 
 	ran := 0
-	s := talk(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: id})
+	s := openSession(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: id})
 	done, err := s.Execute(t.Context(), local.Input{Continue: true}, nil)
 	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has ended
 		<-time.After(50 * time.Millisecond)
@@ -117,7 +117,7 @@ func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
 	// Another process may approve the call, long after the first has ended.
 	const again = "waits-again"
 	killed(t, address, again)
-	s = talk(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: again})
+	s = openSession(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: again})
 	require.Equal(t, session.InputRequired, s.State())
 	require.Equal(t, "I found it.", answer(t, s, say(s.Pending()[0], execution.Approve, "")).Result.Text)
 	require.Equal(t, 1, ran)

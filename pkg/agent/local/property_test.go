@@ -128,7 +128,7 @@ const notRun = "Not run"
 
 // outlined returns a conversation in short, without the reasons why tools did not run.
 func outlined(messages []conversation.Message) []string {
-	all := spoken(messages)
+	all := transcript(messages)
 	for i, text := range all {
 		if strings.HasPrefix(text, "tool: "+notRun) {
 			all[i] = "tool: " + notRun

@@ -30,18 +30,18 @@ func saveTests() sessionTests {
 
 // Req: LP-23, C-19
 func saveWritesNothingByItself(t *testing.T, store memory.Store) {
-	a, model := talker(t, agent.Config{Handlers: []hook.Handler{making()}, Instructions: "Last: {last?}. Note: {artifact.note?}"}, scripted.Say("1"), scripted.Say("2"))
-	s := talk(t, a, local.Config{Store: store, NoAutoSave: true})
+	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{making()}, Instructions: "Last: {last?}. Note: {artifact.note?}"}, scripted.Say("1"), scripted.Say("2"))
+	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "a")
 	ask(t, s, "b")
 	_, err := store.GetSession(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
 	// The turns see each other before they are saved.
 	require.Equal(t, "Last: b. Note: b", model.Requests()[1].System)
-	require.Equal(t, []string{"user: a", "ai: 1", "user: b"}, spoken(model.Requests()[1].Messages))
+	require.Equal(t, []string{"user: a", "ai: 1", "user: b"}, transcript(model.Requests()[1].Messages))
 	messages, err := s.Messages(t.Context(), 3)
 	require.NoError(t, err)
-	require.Equal(t, []string{"ai: 1", "user: b", "ai: 2"}, spoken(messages))
+	require.Equal(t, []string{"ai: 1", "user: b", "ai: 2"}, transcript(messages))
 	require.Equal(t, 2, s.Info().Turns)
 	require.EqualValues(t, 4, s.Info().Messages)
 }
@@ -49,15 +49,15 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 // Req: LP-12, LP-23, C-19
 func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
-	a, _ := talker(t, agent.Config{Handlers: []hook.Handler{making()}, Tools: []tool.Tool{lookup(t)}},
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{making()}, Tools: []tool.Tool{lookup(t)}},
 		look("x"), scripted.Say("1"), look("y"), scripted.Fail(down), scripted.Say("3"))
-	s := talk(t, a, local.Config{Store: store, NoAutoSave: true})
+	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	require.NoError(t, s.Save(t.Context()), "with nothing to save")
 	ask(t, s, "a")
-	_, err := happened(t, s, local.Input{Text: "b"})
+	_, err := runTurn(t, s, local.Input{Text: "b"})
 	require.ErrorIs(t, err, down)
 	require.Equal(t, session.Failed, s.State())
-	_, err = happened(t, s, local.Input{Continue: true})
+	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	artifacts, err := s.Artifacts(t.Context())
 	require.NoError(t, err)
@@ -93,14 +93,14 @@ func savePauseAndCloseSaveToo(t *testing.T, store memory.Store) {
 	for want, end := range map[session.State]func(*local.Session, context.Context) error{
 		session.Paused: (*local.Session).Pause, session.Closed: (*local.Session).Close,
 	} {
-		a, _ := talker(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
-		s := talk(t, a, local.Config{Store: store, NoAutoSave: true})
+		a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
+		s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 		ask(t, s, "a")
 		require.NoError(t, end(s, t.Context()))
 		said, info := stored(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: 1"}, said)
 		require.Equal(t, want, info.State)
-		again := talk(t, a, local.Config{Store: store, NoAutoSave: true, ID: s.ID()})
+		again := openSession(t, a, local.Config{Store: store, NoAutoSave: true, ID: s.ID()})
 		_, info = stored(t, store, s)
 		require.Equal(t, want, info.State, "nothing is written")
 		ask(t, again, "b")
@@ -115,8 +115,8 @@ func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 	long := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set(fmt.Sprintf("%0*d", memory.MaxStateKey+1, turn.Info().Turn), 1)
 	})
-	a, _ := talker(t, agent.Config{Handlers: []hook.Handler{long}}, scripted.Say("1"), scripted.Say("2"))
-	s := talk(t, a, local.Config{Store: store, NoAutoSave: true})
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{long}}, scripted.Say("1"), scripted.Say("2"))
+	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "a")
 	ask(t, s, "b")
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(s.Save(t.Context())))
@@ -129,10 +129,10 @@ func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 // Another process wrote meanwhile, and has an open turn.
 func saveComesAfterOtherProcesses(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
-	a, _ := talker(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Reply{Deltas: []string{"3"}, Wait: wait})
-	s := talk(t, a, local.Config{Store: store, NoAutoSave: true})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Reply{Deltas: []string{"3"}, Wait: wait})
+	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "mine")
-	other := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	other := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	ask(t, other, "yours")
 	for e, err := range other.Turn(t.Context(), local.Input{Text: "and yours"}) {
 		require.NoError(t, err)

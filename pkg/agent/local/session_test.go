@@ -82,8 +82,8 @@ func servedMemory(t *testing.T) (address string, store memory.Store) {
 	return app.GRPCAddr(), memoryrpc.New(conn)
 }
 
-// talk opens a session of an agent, and closes the session when the test ends.
-func talk(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
+// openSession opens a session of an agent, and closes the session when the test ends.
+func openSession(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
 	t.Helper()
 	s, err := local.Open(t.Context(), a, c)
 	require.NoError(t, err)
@@ -91,21 +91,21 @@ func talk(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
 	return s
 }
 
-// talker returns an agent whose model gives the replies, and the model.
-func talker(t *testing.T, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
+// scriptedAgent returns an agent whose model gives the replies, and the model.
+func scriptedAgent(t *testing.T, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	model := scripted.New(replies...)
 	c.Model = model
 	return build(t, c), model
 }
 
-// happened runs a turn and returns its events without pieces of text. An error must come last.
-func happened(t *testing.T, s *local.Session, in local.Input) ([]event.Event, error) {
+// runTurn runs a turn and returns its events without pieces of text. An error must come last.
+func runTurn(t *testing.T, s *local.Session, in local.Input) ([]event.Event, error) {
 	t.Helper()
-	return happenedUnder(t.Context(), t, s, in)
+	return runTurnUnder(t.Context(), t, s, in)
 }
 
-func happenedUnder(ctx context.Context, t *testing.T, s *local.Session, in local.Input) (all []event.Event, failed error) {
+func runTurnUnder(ctx context.Context, t *testing.T, s *local.Session, in local.Input) (all []event.Event, failed error) {
 	t.Helper()
 	for e, err := range s.Turn(ctx, in) {
 		require.NoError(t, failed, "nothing comes after an error")
@@ -137,7 +137,7 @@ func resultOf(all []event.Event) event.TurnResult {
 // ask runs a turn to its answer.
 func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	t.Helper()
-	all, err := happened(t, s, local.Input{Text: text})
+	all, err := runTurn(t, s, local.Input{Text: text})
 	require.NoError(t, err)
 	require.NotEqual(t, event.Failed, resultOf(all).Reason)
 	return resultOf(all)
@@ -146,7 +146,7 @@ func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 // rejected begins a turn that must be rejected: with one event, and no error.
 func rejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
 	t.Helper()
-	all, err := happened(t, s, local.Input{Text: "and me"})
+	all, err := runTurn(t, s, local.Input{Text: "and me"})
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	done := resultOf(all)
@@ -156,8 +156,8 @@ func rejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResul
 	return done
 }
 
-// spoken returns a conversation in short: "user: hello", "ai: hi", "call: lookup", "tool: found".
-func spoken(messages []conversation.Message) []string {
+// transcript returns a conversation in short: "user: hello", "ai: hi", "call: lookup", "tool: found".
+func transcript(messages []conversation.Message) []string {
 	var all []string
 	for _, m := range messages {
 		text := m.Text
@@ -189,7 +189,7 @@ func stored(t *testing.T, store memory.Store, s *local.Session) ([]string, sessi
 	require.NoError(t, err)
 	messages, err := store.LoadHistory(t.Context(), ref, 0, memory.MaxWindow)
 	require.NoError(t, err)
-	return spoken(messages), info
+	return transcript(messages), info
 }
 
 func kindsOf(all []event.Event) []string {

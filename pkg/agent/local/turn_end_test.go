@@ -49,9 +49,9 @@ func remembering(found map[string]string) hook.Handler {
 func turnKeepsState(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		found := map[string]string{}
-		a, _ := talker(t, agent.Config{Handlers: []hook.Handler{remembering(found)}, OutputKey: "answer"}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{remembering(found)}, OutputKey: "answer"}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 		c := local.Config{Store: store, User: "user-" + fmt.Sprint(noAutoSave), NoAutoSave: noAutoSave}
-		s := talk(t, a, c)
+		s := openSession(t, a, c)
 		ask(t, s, "a")
 		want := map[string]string{"plain": "1", "plugin.key": `["a"]`, "user:name": `"Alice"`, "temp:x": ""}
 		ask(t, s, "b")
@@ -59,7 +59,7 @@ func turnKeepsState(t *testing.T, store memory.Store) {
 		require.NoError(t, s.Close(t.Context()))
 		clear(found)
 		c.ID = s.ID()
-		ask(t, talk(t, a, c), "c")
+		ask(t, openSession(t, a, c), "c")
 		require.Equal(t, want, found, "in another Session")
 		state, err := store.GetState(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})
 		require.NoError(t, err)
@@ -81,15 +81,15 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 			return "done", nil
 		})
 		require.NoError(t, err)
-		a, _ := talker(t, agent.Config{Tools: []tool.Tool{whoami}}, look("1"), scripted.Say("1"), look("2"), scripted.Say("2"), look("3"), scripted.Say("3"))
-		s := talk(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
+		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}}, look("1"), scripted.Say("1"), look("2"), scripted.Say("2"), look("3"), scripted.Say("3"))
+		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 		var events []event.Event
 		for _, actor := range []string{"alice", "bob", ""} {
 			in := local.Input{Text: "who?"}
 			if actor != "" {
 				in.Auth = execution.Auth{Actor: actor, Credentials: map[string]secret.Value{"api": secret.New("token-of-" + actor)}}
 			}
-			all, err := happened(t, s, in)
+			all, err := runTurn(t, s, in)
 			require.NoError(t, err)
 			events = append(events, all...)
 			require.Error(t, over(), "the turn has ended")
@@ -105,8 +105,8 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 //
 // Req: CO-63
 func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Fine."))
-	s := talk(t, a, local.Config{Store: store})
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Fine."))
+	s := openSession(t, a, local.Config{Store: store})
 	s.Stop()
 	var done event.TurnResult
 	for e, err := range s.Turn(t.Context(), local.Input{Text: "Weather?"}) {
@@ -129,8 +129,8 @@ func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
 // Req: AD-10
 func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
-		a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "bergen"), scripted.Say("Sunny."))
-		s := talk(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
+		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "bergen"), scripted.Say("Sunny."))
+		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 		for e, err := range s.Turn(t.Context(), local.Input{Text: "Weather?"}) {
 			require.NoError(t, err)
 			if e.Kind() == "tool_execution" {
@@ -145,7 +145,7 @@ func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 		require.Len(t, said, 4, "every call has a result: %v", said)
 		require.Equal(t, session.Ready, info.State)
 		require.Equal(t, 1, info.Turns)
-		_, err := happened(t, s, local.Input{Continue: true})
+		_, err := runTurn(t, s, local.Input{Continue: true})
 		require.NoError(t, err, "the model takes the conversation")
 		// A reader that panics or ends its goroutine leaves a usable session too.
 		ended := make(chan struct{})
@@ -171,8 +171,8 @@ func turnIsCancelledByItsContext(t *testing.T, store memory.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ends := hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { cancel(); return nil })
-	a, _ := talker(t, agent.Config{Handlers: []hook.Handler{ends}}, scripted.Reply{Wait: never}, scripted.Say("Fine."))
-	s := talk(t, a, local.Config{Store: store})
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{ends}}, scripted.Reply{Wait: never}, scripted.Say("Fine."))
+	s := openSession(t, a, local.Config{Store: store})
 	var done event.TurnResult
 	var failed error
 	for e, err := range s.Turn(ctx, local.Input{Text: "Hello"}) {
@@ -200,18 +200,18 @@ func turnLongOnesAreStoredInParts(t *testing.T, store memory.Store) {
 		replies = append(replies, look(fmt.Sprint(100+i)))
 	}
 	replies = append(replies, scripted.Say("Done."), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
-	a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 50}, replies...)
-	s := talk(t, a, local.Config{Store: store, Window: memory.MaxWindow, MaxMessages: 1000})
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 50}, replies...)
+	s := openSession(t, a, local.Config{Store: store, Window: memory.MaxWindow, MaxMessages: 1000})
 	ask(t, s, "Look")
 	said, info := stored(t, store, s)
 	require.Len(t, said, 1+65+80+1)
 	require.EqualValues(t, len(said), s.Info().Messages)
 	require.Equal(t, "ai: Done.", said[len(said)-1])
 	require.Equal(t, session.Ready, info.State)
-	_, err := happened(t, s, local.Input{Text: "More"})
+	_, err := runTurn(t, s, local.Input{Text: "More"})
 	require.Error(t, err)
 	requests := model.Requests()
-	require.Equal(t, append(said, "user: More"), spoken(requests[len(requests)-1].Messages))
+	require.Equal(t, append(said, "user: More"), transcript(requests[len(requests)-1].Messages))
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
 	require.NoError(t, conversation.CheckRounds(messages))
@@ -227,9 +227,9 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 		}
 		return "", turn.Memory().Set("long", strings.Repeat("a", memory.MaxStateValue))
 	})
-	a, _ := talker(t, agent.Config{Handlers: []hook.Handler{long}}, scripted.Say("Hi."), scripted.Say("Fine."))
-	s := talk(t, a, local.Config{Store: store})
-	all, err := happened(t, s, local.Input{Text: "Hello"})
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{long}}, scripted.Say("Hi."), scripted.Say("Fine."))
+	s := openSession(t, a, local.Config{Store: store})
+	all, err := runTurn(t, s, local.Input{Text: "Hello"})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.Equal(t, event.Failed, resultOf(all).Reason)
 	require.Equal(t, "user_invalid_input", resultOf(all).ErrorType)
@@ -246,14 +246,14 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 //
 // Req: C-26
 func turnAFlowKeepsItsAnswer(t *testing.T, store memory.Store) {
-	finder, _ := talker(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Rain."), scripted.Say("Rain."))
-	writer, model := talker(t, agent.Config{Name: "writer"}, scripted.Say("It rains."), scripted.Say("Still."))
+	finder, _ := scriptedAgent(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Rain."), scripted.Say("Rain."))
+	writer, model := scriptedAgent(t, agent.Config{Name: "writer"}, scripted.Say("It rains."), scripted.Say("Still."))
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, finder, writer)
 	require.NoError(t, err)
-	s := talk(t, flow, local.Config{Store: store})
+	s := openSession(t, flow, local.Config{Store: store})
 	ask(t, s, "Weather?")
 	said, _ := stored(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: It rains."}, said)
 	ask(t, s, "And now?")
-	require.Equal(t, []string{"user: Weather?", "ai: It rains.", "user: And now?"}, spoken(model.Requests()[1].Messages)[:3])
+	require.Equal(t, []string{"user: Weather?", "ai: It rains.", "user: And now?"}, transcript(model.Requests()[1].Messages)[:3])
 }

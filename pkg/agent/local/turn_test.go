@@ -50,13 +50,13 @@ func turnTests() sessionTests {
 
 // Req: CO-14, CO-15, CO-28, LP-2, LP-4, LP-13, LP-14, LP-24, LP-30
 func turnFollowsTurn(t *testing.T, store memory.Store) {
-	a, model := talker(t, agent.Config{Instructions: "Be brief."}, scripted.Say("Hi."), scripted.Say("Fine."))
-	s := talk(t, a, local.Config{Store: store})
+	a, model := scriptedAgent(t, agent.Config{Instructions: "Be brief."}, scripted.Say("Hi."), scripted.Say("Fine."))
+	s := openSession(t, a, local.Config{Store: store})
 	require.Regexp(t, "^[a-z0-9]{26}$", s.ID())
 	require.Equal(t, session.Ready, s.State())
 	require.Zero(t, s.Info().Turns)
 
-	all, err := happened(t, s, local.Input{Text: "Hello"})
+	all, err := runTurn(t, s, local.Input{Text: "Hello"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"user_input", "llm_call", "turn_result"}, kindsOf(all))
 	require.Equal(t, event.UserInput{Turn: 1, Prompt: "Hello"}, all[0].Payload)
@@ -64,7 +64,7 @@ func turnFollowsTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, event.Natural, resultOf(all).Reason)
 	first := all[0].Invocation
 
-	all, err = happened(t, s, local.Input{Text: "How are you?"})
+	all, err = runTurn(t, s, local.Input{Text: "How are you?"})
 	require.NoError(t, err)
 	require.Equal(t, event.UserInput{Turn: 2, Prompt: "How are you?"}, all[0].Payload)
 	require.Equal(t, 2, resultOf(all).Turn)
@@ -74,16 +74,16 @@ func turnFollowsTurn(t *testing.T, store memory.Store) {
 	}
 
 	requests := model.Requests()
-	require.Equal(t, []string{"user: Hello"}, spoken(requests[0].Messages))
-	require.Equal(t, []string{"user: Hello", "ai: Hi.", "user: How are you?"}, spoken(requests[1].Messages))
+	require.Equal(t, []string{"user: Hello"}, transcript(requests[0].Messages))
+	require.Equal(t, []string{"user: Hello", "ai: Hi.", "user: How are you?"}, transcript(requests[1].Messages))
 	require.Equal(t, []string{"Be brief.", "Be brief."}, []string{requests[0].System, requests[1].System})
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
-	require.Equal(t, []string{"user: Hello", "ai: Hi.", "user: How are you?", "ai: Fine."}, spoken(messages))
+	require.Equal(t, []string{"user: Hello", "ai: Hi.", "user: How are you?", "ai: Fine."}, transcript(messages))
 	require.Equal(t, 2, messages[3].Turn)
 	messages, err = s.Messages(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, []string{"user: How are you?", "ai: Fine."}, spoken(messages))
+	require.Equal(t, []string{"user: How are you?", "ai: Fine."}, transcript(messages))
 	require.Equal(t, 2, s.Info().Turns)
 	require.WithinDuration(t, time.Now(), s.Info().LastActivity, time.Minute)
 }
@@ -93,8 +93,8 @@ func turnFollowsTurn(t *testing.T, store memory.Store) {
 //
 // Req: C-19, C-37, LP-7, LP-19
 func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{}, scripted.Say("Hi."), scripted.Say("Fine."))
-	s := talk(t, a, local.Config{Store: store})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Hi."), scripted.Say("Fine."))
+	s := openSession(t, a, local.Config{Store: store})
 	seen := 0
 	for e, err := range s.Turn(t.Context(), local.Input{Text: "Hello"}) {
 		require.NoError(t, err)
@@ -119,13 +119,13 @@ func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 
 // Req: LP-8
 func turnContinuesWithoutAMessage(t *testing.T, store memory.Store) {
-	a, model := talker(t, agent.Config{}, scripted.Say("One."), scripted.Say("Two."))
-	s := talk(t, a, local.Config{Store: store})
+	a, model := scriptedAgent(t, agent.Config{}, scripted.Say("One."), scripted.Say("Two."))
+	s := openSession(t, a, local.Config{Store: store})
 	ask(t, s, "Count")
-	all, err := happened(t, s, local.Input{Continue: true})
+	all, err := runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, 2, resultOf(all).Turn)
-	require.Equal(t, []string{"user: Count", "ai: One."}, spoken(model.Requests()[1].Messages))
+	require.Equal(t, []string{"user: Count", "ai: One."}, transcript(model.Requests()[1].Messages))
 	said, info := stored(t, store, s)
 	require.Equal(t, []string{"user: Count", "ai: One.", "ai: Two."}, said)
 	require.Equal(t, 2, info.Turns)
@@ -133,23 +133,23 @@ func turnContinuesWithoutAMessage(t *testing.T, store memory.Store) {
 
 // Req: CO-15, LP-20, LP-25
 func turnKeepsToolRounds(t *testing.T, store memory.Store) {
-	a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "error"), scripted.Say("Sunny."), scripted.Say("Yes."))
-	s := talk(t, a, local.Config{Store: store})
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "error"), scripted.Say("Sunny."), scripted.Say("Yes."))
+	s := openSession(t, a, local.Config{Store: store})
 	done := ask(t, s, "Weather?")
 	want := []string{"user: Weather?", "ai: → lookup → lookup", "tool: found oslo", "tool: Error: down", "ai: Sunny."}
 	said, _ := stored(t, store, s)
 	require.Equal(t, want, said)
-	require.Equal(t, want[1:], spoken(done.Messages))
+	require.Equal(t, want[1:], transcript(done.Messages))
 	ask(t, s, "Sure?")
-	require.Equal(t, append(want, "user: Sure?"), spoken(model.Requests()[2].Messages))
+	require.Equal(t, append(want, "user: Sure?"), transcript(model.Requests()[2].Messages))
 }
 
 // Req: LP-7, C-10, C-21
 func turnOneAtATime(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
-	a, _ := talker(t, agent.Config{}, scripted.Reply{Deltas: []string{"Hi."}, Wait: wait}, scripted.Say("Fine."))
-	s := talk(t, a, local.Config{Store: store})
-	other := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Reply{Deltas: []string{"Hi."}, Wait: wait}, scripted.Say("Fine."))
+	s := openSession(t, a, local.Config{Store: store})
+	other := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	for e, err := range s.Turn(t.Context(), local.Input{Text: "Hello"}) {
 		require.NoError(t, err)
 		if _, first := e.Payload.(event.UserInput); !first {
@@ -178,8 +178,8 @@ func turnOneAtATime(t *testing.T, store memory.Store) {
 
 // Req: C-10, CO-49
 func turnInputIsChecked(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{}, scripted.Say("Hi."))
-	s := talk(t, a, local.Config{Store: store})
+	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Hi."))
+	s := openSession(t, a, local.Config{Store: store})
 	for name, in := range map[string]local.Input{
 		"nothing":    {},
 		"blank":      {Text: " \n"},
@@ -188,7 +188,7 @@ func turnInputIsChecked(t *testing.T, store memory.Store) {
 		"no UTF-8":   {Text: "\xff"},
 		"iterations": {Text: "a", MaxIterations: -1},
 	} {
-		all, err := happened(t, s, in)
+		all, err := runTurn(t, s, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
 		require.Len(t, all, 1, name)
 		require.Equal(t, "user_invalid_input", resultOf(all).ErrorType)
@@ -208,9 +208,9 @@ func turnInputIsChecked(t *testing.T, store memory.Store) {
 // Req: LP-17, LP-10b, C-2, LP-31
 func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "the model is down")
-	a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Fail(down), scripted.Say("Sunny."))
-	s := talk(t, a, local.Config{Store: store})
-	all, err := happened(t, s, local.Input{Text: "Weather?"})
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Fail(down), scripted.Say("Sunny."))
+	s := openSession(t, a, local.Config{Store: store})
+	all, err := runTurn(t, s, local.Input{Text: "Weather?"})
 	require.ErrorIs(t, err, down)
 	require.Equal(t, event.Failed, resultOf(all).Reason)
 	require.Equal(t, "resource_api", resultOf(all).ErrorType)
@@ -220,12 +220,12 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Failed, info.State)
 
 	// Another Session finds it failed, and tries again.
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Failed, again.State())
-	all, err = happened(t, again, local.Input{Continue: true})
+	all, err = runTurn(t, again, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, "Sunny.", resultOf(all).Result.Text)
-	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, spoken(model.Requests()[2].Messages))
+	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, transcript(model.Requests()[2].Messages))
 	require.Equal(t, session.Ready, again.State())
 }
 
@@ -233,65 +233,65 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 //
 // Req: LP-17
 func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
-	a, _ := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Reply{}, scripted.Say("Sunny."))
-	s := talk(t, a, local.Config{Store: store})
-	_, err := happened(t, s, local.Input{Text: "Weather?"})
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Reply{}, scripted.Say("Sunny."))
+	s := openSession(t, a, local.Config{Store: store})
+	_, err := runTurn(t, s, local.Input{Text: "Weather?"})
 	require.Equal(t, failure.AgentLogic, failure.ModeOf(err))
 	said, _ := stored(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
-	_, err = happened(t, s, local.Input{Continue: true})
+	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 }
 
 // Req: LP-15, C-8
 func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
-	a, model := talker(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Sunny."))
-	s := talk(t, a, local.Config{Store: store})
-	all, err := happened(t, s, local.Input{Text: "Weather?", MaxIterations: 1})
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Sunny."))
+	s := openSession(t, a, local.Config{Store: store})
+	all, err := runTurn(t, s, local.Input{Text: "Weather?", MaxIterations: 1})
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, resultOf(all).Reason)
 	require.Equal(t, 1, resultOf(all).Result.Iterations)
 	require.Contains(t, kindsOf(all), "warning")
 	require.Equal(t, session.Ready, s.State())
 	// It continues where it stopped.
-	_, err = happened(t, s, local.Input{Continue: true})
+	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"user: Weather?", "ai: → lookup", "tool: found oslo", "ai: Task incomplete: Maximum iterations (1) reached.",
-	}, spoken(model.Requests()[1].Messages))
+	}, transcript(model.Requests()[1].Messages))
 }
 
 // Req: LP-16, LP-32
 func turnAQuestionWaitsForTheNext(t *testing.T, store memory.Store) {
 	asks, err := tool.Func("lookup", "Asks.", func(context.Context, topic) (string, error) { return "", tool.AskUser("Which town?") })
 	require.NoError(t, err)
-	a, model := talker(t, agent.Config{Tools: []tool.Tool{asks}}, look("?"), scripted.Say("Sunny."))
-	s := talk(t, a, local.Config{Store: store})
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{asks}}, look("?"), scripted.Say("Sunny."))
+	s := openSession(t, a, local.Config{Store: store})
 	done := ask(t, s, "Weather?")
 	require.Equal(t, event.InputRequired, done.Reason)
 	require.Equal(t, session.InputRequired, s.State())
-	again := talk(t, a, local.Config{Store: store, ID: s.ID()})
+	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.InputRequired, again.State(), "it outlives its process")
 	ask(t, again, "Oslo")
 	require.Equal(t, []string{
 		"user: Weather?", "ai: → lookup", "tool: The user was asked: Which town?", "ai: Which town?", "user: Oslo",
-	}, spoken(model.Requests()[1].Messages))
+	}, transcript(model.Requests()[1].Messages))
 	require.Equal(t, session.Ready, again.State())
 }
 
 // Req: LP-20
 func turnSeesTheWindow(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
-		a, model := talker(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"), scripted.Say("4"))
-		s := talk(t, a, local.Config{Store: store, Window: 3, NoAutoSave: noAutoSave})
+		a, model := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"), scripted.Say("4"))
+		s := openSession(t, a, local.Config{Store: store, Window: 3, NoAutoSave: noAutoSave})
 		for _, q := range []string{"a", "b", "c"} {
 			ask(t, s, q)
 		}
 		require.NoError(t, s.Pause(t.Context()))
-		again := talk(t, a, local.Config{Store: store, ID: s.ID(), Window: 3, NoAutoSave: noAutoSave})
+		again := openSession(t, a, local.Config{Store: store, ID: s.ID(), Window: 3, NoAutoSave: noAutoSave})
 		ask(t, again, "d")
-		require.Equal(t, []string{"user: b", "ai: 2", "user: c"}, spoken(model.Requests()[2].Messages))
-		require.Equal(t, []string{"user: c", "ai: 3", "user: d"}, spoken(model.Requests()[3].Messages))
+		require.Equal(t, []string{"user: b", "ai: 2", "user: c"}, transcript(model.Requests()[2].Messages))
+		require.Equal(t, []string{"user: c", "ai: 3", "user: d"}, transcript(model.Requests()[3].Messages))
 	}
 }
 
@@ -300,7 +300,7 @@ func turnOneAgentServesManySessions(t *testing.T, store memory.Store) {
 	a := build(t, agent.Config{Model: echo{}})
 	ended := make(chan error)
 	for range 8 {
-		s := talk(t, a, local.Config{Store: store})
+		s := openSession(t, a, local.Config{Store: store})
 		go func() {
 			for _, text := range []string{"a", "b", "c"} {
 				done, err := s.Execute(t.Context(), local.Input{Text: s.ID() + text}, nil)
@@ -333,13 +333,13 @@ func turnHandlersSeeTheSession(t *testing.T, store memory.Store) {
 		require.Equal(t, len(seen), info.Turn)
 		require.Equal(t, "alice", info.User)
 		require.Zero(t, turn.Iteration())
-		require.Equal(t, "user: "+info.Prompt, spoken(turn.Messages())[len(turn.Messages())-1])
+		require.Equal(t, "user: "+info.Prompt, transcript(turn.Messages())[len(turn.Messages())-1])
 		require.Equal(t, []string{"user_input"}, kindsOf(turn.Entries()))
 		require.Nil(t, turn.PendingTool())
 		return turn.Memory().Set("seen", seen)
 	})
-	a, _ := talker(t, agent.Config{Handlers: []hook.Handler{note}}, scripted.Say("1"), scripted.Say("2"))
-	s := talk(t, a, local.Config{Store: store, User: "alice"})
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{note}}, scripted.Say("1"), scripted.Say("2"))
+	s := openSession(t, a, local.Config{Store: store, User: "alice"})
 	ask(t, s, "a")
 	require.Equal(t, "2", ask(t, s, "b").Result.Text)
 	state, err := store.GetState(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})

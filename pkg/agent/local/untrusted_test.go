@@ -24,16 +24,16 @@ func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		var store memory.Store = inmem.New(inmem.Config{})
 		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
-		a, model := talker(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
+		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
 			look("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
 		c := local.Config{Store: store, NoAutoSave: noAutoSave, Window: 1}
-		s := talk(t, a, c)
+		s := openSession(t, a, c)
 		ask(t, s, "read it")
 		done := ask(t, s, "go on")
 		require.Equal(t, "tool lookup", done.Result.Untrusted)
 		require.NoError(t, s.Close(t.Context()))
 		c.ID = s.ID()
-		done = ask(t, talk(t, a, c), "and on")
+		done = ask(t, openSession(t, a, c), "and on")
 		require.Equal(t, "tool lookup", done.Result.Untrusted, "in another Session")
 		for _, asked := range model.Requests()[2:] {
 			require.Equal(t, "About (given in the conversation as answer).", asked.System)
@@ -65,8 +65,8 @@ func TestSession_RemembersSourcesThatNoMessageHas(t *testing.T) {
 		messages, err := store.LoadHistory(t.Context(), ref, 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, conversation.Untrusted(messages))
-		a, _ := talker(t, agent.Config{}, scripted.Say("well"))
-		done := ask(t, talk(t, a, local.Config{Store: store, ID: "s1", NoAutoSave: noAutoSave}), "go on")
+		a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("well"))
+		done := ask(t, openSession(t, a, local.Config{Store: store, ID: "s1", NoAutoSave: noAutoSave}), "go on")
 		require.Equal(t, "tool page", done.Result.Untrusted, "NoAutoSave %v", noAutoSave)
 	}
 }

@@ -66,7 +66,7 @@ type Run struct {
 	Step  execution.Step
 	Store hook.Store
 	Trace ownership.TraceView
-	Stop  context.Context //nolint:containedctx // a signal beside the one that ends the run
+	Stop  context.Context //nolint:containedctx // a second signal: ctx ends the run
 
 	mu    sync.Mutex
 	usage execution.Usage // of agents that are tools of this one, not counted yet

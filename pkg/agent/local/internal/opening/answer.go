@@ -77,7 +77,7 @@ func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 
 // nothingWaits returns why answers are rejected when there is no call for them.
 func (o *Opener) nothingWaits(cause error) error {
-	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to go on",
+	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to continue the conversation",
 		o.stored.Ref.Session).Because(cause)
 }
 
