@@ -7,8 +7,10 @@ TOOLS := .tmp/bin
 BUF_VERSION := v1.73.0
 LINT_VERSION := v2.15.0
 PROTOVALIDATE_VERSION := v1.2.2
+GRPCURL_VERSION := v1.9.4
 BUF := $(TOOLS)/buf-$(BUF_VERSION)
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)
+GRPCURL := $(TOOLS)/grpcurl-$(GRPCURL_VERSION)
 THIRD_PARTY := .tmp/third_party/$(PROTOVALIDATE_VERSION)
 
 # Where a mesh of `make demo` and `make dev` keeps its data.
@@ -75,7 +77,7 @@ test-race-all: redis-server ## Run all tests with the race detector.
 	$(GO_TEST) -race ./...
 
 .PHONY: check
-check: verify lint size test test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
+check: verify lint size test docs-run test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
 
 .PHONY: nightly
 nightly: ## Run what takes too long for CI: all tests with the race detector, 300 kills, 36 kills of orchestrators, a minute of fuzzing a target.
@@ -92,6 +94,10 @@ authz: ## Show who may call what, after calling every method as every kind of ca
 .PHONY: docs
 docs: ## Write the tables of docs/ that tests compare with the code.
 	go test -count=1 ./pkg -run Documented -update
+
+.PHONY: docs-run
+docs-run: redis-server curl $(GRPCURL) $(THIRD_PARTY) ## Run every shell block of every page, and compare what is printed with what the page quotes.
+	go test -tags docs -count=1 -parallel 4 -run 'Pages|Shapes' ./test/docs
 
 .PHONY: api
 api: ## Write the golden file of the public API.
@@ -117,6 +123,13 @@ redis-server:
 	echo "installing redis-server, which the tests run for real"; \
 	as=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
 	$$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends redis-server >/dev/null; }
+
+.PHONY: curl
+curl:
+	@command -v curl >/dev/null || { \
+	echo "installing curl, which pages of docs use"; \
+	as=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+	$$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends curl >/dev/null; }
 
 # How many workers `make chaos` kills: KILLS=300 is the long run, with a third as many of each
 # other fault, and takes about 20 minutes. SEED repeats a plan; BUGS=none leaves the planted
@@ -160,7 +173,7 @@ bench-adk: ## Compare the agent loop with the loop of ADK-Go, in a module of its
 .PHONY: lint
 lint: $(LINT) $(BUF) $(THIRD_PARTY) ## Check style, the .proto files, and that no code is unreachable.
 	$(LINT) run ./...
-	@dead=$$(go tool deadcode -test -tags chaos,node ./...); [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
+	@dead=$$(go tool deadcode -test -tags chaos,node,docs ./...); [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
 	$(BUF) lint proto
 
 .PHONY: fmt
@@ -211,6 +224,12 @@ $(LINT):
 	@echo "building golangci-lint $(LINT_VERSION); this takes a few minutes, once"
 	@GOBIN=$(CURDIR)/$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 	@mv $(TOOLS)/golangci-lint $@ && touch $@
+
+$(GRPCURL):
+	@mkdir -p $(TOOLS)
+	@echo "building grpcurl $(GRPCURL_VERSION)"
+	@GOBIN=$(CURDIR)/$(TOOLS) go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+	@mv $(TOOLS)/grpcurl $@ && touch $@
 
 # The .proto of protovalidate comes out of the Go module cache, so that no other registry
 # is needed.

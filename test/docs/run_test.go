@@ -1,0 +1,315 @@
+//go:build docs
+
+package docs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const patience = 2 * time.Minute // for a page
+
+// Every shell block of every page does what the page says. The blocks of a page run in order, in one bash, in a
+// copy of the repository, and on a network of their own.
+func TestPages_Run(t *testing.T) {
+	w := newWorkshop(t)
+	for _, page := range pages(t) {
+		blocks, err := parse(page, read(t, page))
+		require.NoError(t, err)
+		if !slices.ContainsFunc(blocks, func(b block) bool { return b.kind == "sh" || b.kind == "console" }) {
+			continue
+		}
+		t.Run(page, func(t *testing.T) {
+			if w.isolated {
+				t.Parallel()
+			}
+			w.run(t, newScript(t, blocks))
+		})
+	}
+}
+
+// workshop is what all pages share.
+type workshop struct {
+	root     string   // of the repository
+	bin      string   // troupe, and what a reader has installed
+	files    []string // of the repository
+	env      []string
+	isolated bool // whether each page has a network and a root of its own
+}
+
+func newWorkshop(t *testing.T) *workshop {
+	t.Helper()
+	w := &workshop{bin: t.TempDir(), isolated: canIsolate()}
+	if !w.isolated {
+		t.Log("this machine permits no namespaces, so pages run one after the other")
+	}
+	var err error
+	w.root, err = filepath.Abs(root)
+	require.NoError(t, err)
+	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -buildvcs=false")
+	build := exec.Command("go", "build", "-o", w.bin+"/", "./cmd/troupe")
+	build.Dir, build.Env = w.root, append(os.Environ(), "GOFLAGS="+flags)
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	list := exec.Command("git", "ls-files", "-co", "--exclude-standard", "-z")
+	list.Dir = w.root
+	out, err = list.Output()
+	require.NoError(t, err)
+	w.files = strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+
+	// Programs that a reader has installed, played by this test.
+	if found, _ := filepath.Glob(filepath.Join(w.root, ".tmp", "bin", "grpcurl-*")); len(found) > 0 {
+		require.NoError(t, os.Symlink(found[0], filepath.Join(w.bin, "grpcurl")))
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, filepath.Join(w.bin, "etcd")))
+	require.NoError(t, os.Mkdir(filepath.Join(w.bin, "standins"), 0o755))
+	for name := range standins {
+		require.NoError(t, os.Symlink(self, filepath.Join(w.bin, "standins", name)))
+	}
+
+	goEnv, err := exec.Command("go", "env", "GOMODCACHE", "GOCACHE").Output()
+	require.NoError(t, err)
+	dirs := strings.Fields(string(goEnv))
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "TROUPE_") && !strings.HasPrefix(v, "MAKE") && !strings.HasSuffix(strings.Split(v, "=")[0], "_API_KEY") {
+			w.env = append(w.env, v)
+		}
+	}
+	w.env = append(w.env, "GOMODCACHE="+dirs[0], "GOCACHE="+dirs[1], "GOPROXY=off", "GOFLAGS="+flags, "GOTOOLCHAIN=local",
+		"PATH="+w.bin+":"+os.Getenv("PATH"), "STANDINS="+filepath.Join(w.bin, "standins"), "REPOSITORY="+w.root, "TERM=dumb")
+	return w
+}
+
+// copyRepository makes a copy for one page.
+func (w *workshop) copyRepository(t *testing.T, dir string) {
+	t.Helper()
+	files := w.files
+	require.NoError(t, filepath.WalkDir(filepath.Join(w.root, ".tmp", "third_party"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			files = append(slices.Clip(files), strings.TrimPrefix(path, w.root+"/"))
+		}
+		return err
+	}), "make tools makes it")
+	for _, name := range files {
+		data, err := os.ReadFile(filepath.Join(w.root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed, and the removal is not committed
+		}
+		require.NoError(t, err)
+		info, err := os.Stat(filepath.Join(w.root, name))
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, info.Mode()))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
+	require.NoError(t, os.Link(filepath.Join(w.bin, "troupe"), filepath.Join(dir, "bin", "troupe")))
+}
+
+func (w *workshop) run(t *testing.T, s *script) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "page") // a short path: etcd and Redis put sockets there
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	repository, home := filepath.Join(dir, "repository"), filepath.Join(dir, "home")
+	w.copyRepository(t, repository)
+	require.NoError(t, os.Mkdir(home, 0o755))
+	s.write(t, dir)
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := w.session(ctx, repository, filepath.Join(dir, "script.sh"))
+	cmd.Env = append(cmd.Env, "HOME="+home, "GOPATH="+filepath.Join(home, "go"), "SCRIPT="+dir)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("the page takes longer than %s: %w", patience, err)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", s.at(dir), err, out, s.printed(dir))
+	}
+	s.check(t, dir)
+}
+
+// part is a piece of a script whose output is kept: a block, or one command of a console.
+type part struct {
+	block
+	commands string
+	quoted   *string // nil allows any output
+}
+
+// script is the session of a page.
+type script struct{ parts []part }
+
+func newScript(t *testing.T, blocks []block) *script {
+	t.Helper()
+	s := &script{}
+	for _, b := range blocks {
+		switch b.kind {
+		case "sh", "run":
+			s.parts = append(s.parts, part{block: b, commands: b.text()})
+		case "output":
+			text := b.text()
+			s.parts[len(s.parts)-1].quoted = &text
+		case "log":
+			s.parts = append(s.parts, part{block: b, commands: s.await(t, b)})
+		case "console":
+			s.addConsole(b)
+		}
+	}
+	return s
+}
+
+// await returns commands that wait until the program in the other terminal has printed the lines of the block.
+func (s *script) await(t *testing.T, b block) string {
+	t.Helper()
+	for i, p := range slices.Backward(s.parts) {
+		if !p.stays {
+			continue
+		}
+		var commands strings.Builder
+		for _, line := range b.lines {
+			line, _, _ = strings.Cut(line, "{")
+			fmt.Fprintf(&commands, "await $SCRIPT/%d.out $$ -F <<'LINE'\n%s\nLINE\n", i, line)
+		}
+		return commands.String()
+	}
+	t.Fatalf("%v: no program runs in another terminal", b)
+	return ""
+}
+
+// addConsole adds a part for each command, with the lines behind it as its output.
+func (s *script) addConsole(b block) {
+	continued := false
+	for i, line := range b.lines {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case isCommand:
+			p := part{block: b, commands: command + "\n", quoted: new(string)}
+			p.line += i
+			s.parts = append(s.parts, p)
+		case continued:
+			s.parts[len(s.parts)-1].commands += line + "\n"
+		default:
+			*s.parts[len(s.parts)-1].quoted += line + "\n"
+		}
+		continued = (isCommand || continued) && strings.HasSuffix(line, `\`)
+	}
+}
+
+// prelude begins the script of a page. await FILE PID OPTION waits until the file has a line that matches the pattern
+// on stdin, while the process is alive.
+// mesh FLAG... starts a mesh in the background.
+const prelude = `set -eo pipefail
+trap 'echo "$? $n" >$SCRIPT/status' EXIT
+await() {
+  local pattern i
+  read -r pattern
+  for i in $(seq 1500); do
+    ! grep -q "$3" -e "$pattern" "$1" || return 0
+    kill -0 "$2" 2>/dev/null || { echo "it ended at once"; return 1; }
+    sleep 0.05
+  done
+  echo "after 75 s nothing has printed: $pattern"; return 1
+}
+mesh() {
+  troupe dev "$@" >"$SCRIPT/mesh.log" 2>&1 & await "$SCRIPT/mesh.log" $! -F <<<'The mesh is up'
+}
+up='The mesh is up|is served at|"state": ?"ready"|serving the conformance kit'
+real_path=$PATH
+`
+
+func (s *script) write(t *testing.T, dir string) {
+	t.Helper()
+	var all strings.Builder
+	all.WriteString(prelude)
+	for i, p := range s.parts {
+		file := filepath.Join(dir, strconv.Itoa(i))
+		require.NoError(t, os.WriteFile(file+".sh", []byte(p.commands), 0o600))
+		fmt.Fprintf(&all, "n=%d; exec >%s.out 2>&1 </dev/null; PATH=$real_path\n", i, file)
+		if p.needs != "" {
+			all.WriteString("real_path=$PATH; PATH=$STANDINS:$PATH\n")
+		}
+		switch {
+		case p.stays && p.needs == "":
+			fmt.Fprintf(&all, "( . %[1]s.sh ) & await %[1]s.out $! -E <<<\"$up\"\n", file)
+		case p.exit != "":
+			fmt.Fprintf(&all, "set +e; . %s.sh; got=$?; set -e; [ $got = %s ] || { echo \"exit code $got\"; exit 1; }\n", file, p.exit)
+		default:
+			fmt.Fprintf(&all, ". %s.sh\n", file)
+		}
+		if p.needs == "" {
+			all.WriteString("real_path=$PATH\n") // the page may have set it
+		}
+	}
+	all.WriteString("n=end\n")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "script.sh"), []byte(all.String()), 0o600))
+}
+
+// last returns the part at which the script ended.
+func (s *script) last(dir string) int {
+	status, _ := os.ReadFile(filepath.Join(dir, "status"))
+	if words := strings.Fields(string(status)); len(words) == 2 {
+		if i, err := strconv.Atoi(words[1]); err == nil {
+			return i
+		}
+	}
+	for i := range s.parts { // killed: the part that has begun last
+		if _, err := os.Stat(filepath.Join(dir, strconv.Itoa(i)+".out")); err != nil {
+			return max(0, i-1)
+		}
+	}
+	return len(s.parts) - 1
+}
+
+func (s *script) at(dir string) string { return s.parts[s.last(dir)].String() }
+
+// printed returns the end of what the last part and the programs in other terminals printed.
+func (s *script) printed(dir string) string {
+	var all strings.Builder
+	for i, p := range s.parts[:s.last(dir)+1] {
+		if !p.stays && i != s.last(dir) {
+			continue
+		}
+		out, _ := os.ReadFile(filepath.Join(dir, strconv.Itoa(i)+".out"))
+		fmt.Fprintf(&all, "-- %v prints\n%s", p, out[max(0, len(out)-4000):])
+	}
+	return all.String()
+}
+
+// check compares the outputs with what the page quotes.
+func (s *script) check(t *testing.T, dir string) {
+	t.Helper()
+	var stays []byte
+	for i, p := range s.parts {
+		out, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i)+".out"))
+		require.NoError(t, err)
+		if p.stays {
+			stays = out
+		}
+		switch {
+		case p.kind == "log":
+			for _, line := range p.lines {
+				if !bytes.Contains([]byte(normalize(string(stays))), []byte(normalize(line))) {
+					t.Errorf("%v: the program in the other terminal never prints\n%s\nbut\n%s", p, line, stays)
+				}
+			}
+		case p.quoted != nil && p.needs == "" && !matches(*p.quoted, string(out)):
+			t.Errorf("%v: the page quotes\n%s\nbut this is printed:\n%s", p, *p.quoted, out)
+		}
+	}
+}
