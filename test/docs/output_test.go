@@ -57,7 +57,7 @@ func TestMatches_AllowsOnlyWhatVaries(t *testing.T) {
 		"session …\n…\nat research-6bd9a221 127.0.0.1:41081": true,
 		"session …\n…\nat research-6bd9a221":                 false,
 		"…\nat search-6bd9a221 127.0.0.1:41081":              false,
-		"session …":                                          false,
+		"session …": false,
 	} {
 		require.Equal(t, want, matches(quoted, printed), quoted)
 	}
