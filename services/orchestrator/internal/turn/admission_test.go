@@ -28,7 +28,7 @@ func limited(t *testing.T, queueTime time.Duration) *rig {
 // known reports whether the memory service has the turn of a request.
 func (r *rig) known(t *testing.T, req request.Request) bool {
 	t.Helper()
-	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref(), TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), LookupOnly: true})
+	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref, TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), LookupOnly: true})
 	require.True(t, err == nil || failure.Is(err, failure.NotFound), "%v", err)
 	return err == nil
 }
@@ -70,7 +70,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := ask(fmt.Sprint("s5-", n), "r6")
-		below.ParentTrace = runner.active.OfSession(ask("s2", "r2").Ref()).Trace
+		below.ParentTrace = runner.active.OfSession(ask("s2", "r2").Ref).Trace
 		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
 	orphaned := ask("s6", "r7")
@@ -206,7 +206,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 		var running []<-chan []*troupev1.Event
 		below := func(n int) request.Request {
 			req := ask(fmt.Sprint("s-", r.cfg.Owner, n), "r1")
-			req.ParentTrace = owner.active.OfSession(above.Ref()).Trace
+			req.ParentTrace = owner.active.OfSession(above.Ref).Trace
 			return req
 		}
 		for n := range width {

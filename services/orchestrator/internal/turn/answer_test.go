@@ -51,7 +51,7 @@ func (r *rig) waits(calls ...*troupev1.PendingCall) {
 
 // reply is a request in session s1 with answers.
 func reply(requestID string, answers ...execution.Answer) request.Request {
-	return request.Request{Session: "s1", RequestID: requestID, Answers: answers}
+	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, Answers: answers}
 }
 
 func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdict: execution.Approve} }
@@ -332,7 +332,7 @@ func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))
 	answer := reply("r2", approve("1-2-2"))
-	seen, err := rig.memory.GetSession(t.Context(), answer.Ref())
+	seen, err := rig.memory.GetSession(t.Context(), answer.Ref)
 	require.NoError(t, err)
 	begin := rig.begin(answer)
 	begin.Continues = seen.WaitingTurn

@@ -130,7 +130,7 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	receive(t, working)
 	require.Eventually(t, func() bool {
 		begun, err := first.cfg.Memory.BeginTurn(t.Context(), memory.Begin{
-			Ref: req.Ref(), TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(), LeaseTTL: lease.Duration, Window: 10, LookupOnly: true,
+			Ref: req.Ref, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(), LeaseTTL: lease.Duration, Window: 10, LookupOnly: true,
 		})
 		return err == nil && len(begun.Turn.Steps) == 2
 	}, patience, 10*time.Millisecond)

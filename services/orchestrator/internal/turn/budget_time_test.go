@@ -10,6 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/spending"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
@@ -40,7 +41,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 				require.NoError(t, err)
 				defer second.Close(t.Context())
 
-				req := request.Request{Tenant: "s", Session: "s-1", RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
+				req := request.Request{Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
 				var ref trace.Ref
 				for e, err := range b.Orchestrate(t.Context(), req) {
 					require.NoError(t, err)

@@ -191,14 +191,14 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	ours, _, finish := rig.held()
 	stale.meanwhile = func() {
 		release()
-		<-runner.active.OfSession(urgent.Ref()).Done()
+		<-runner.active.OfSession(urgent.Ref).Done()
 		_, err := runner.admit.Begin(context.WithoutCancel(t.Context()), urgent, runner.cfg.Permits.ForceAdmit("")) // of another caller
 		require.NoError(t, err)
 	}
 	done := start(t, runner, urgent)
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	receive(t, ours)
-	require.Never(t, func() bool { return len(runner.active.OfSession(urgent.Ref()).Stopped()) > 0 }, 50*time.Millisecond, time.Millisecond)
+	require.Never(t, func() bool { return len(runner.active.OfSession(urgent.Ref).Stopped()) > 0 }, 50*time.Millisecond, time.Millisecond)
 	finish()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 }

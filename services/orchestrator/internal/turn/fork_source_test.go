@@ -19,7 +19,7 @@ import (
 
 // forking forks from a step of a trace into a session of its own.
 func forking(events []*troupev1.Event, sessionID string, step int) request.Request {
-	return request.Request{Session: sessionID, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
+	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
 }
 
 // texts are the messages of a session.
@@ -37,9 +37,9 @@ func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
 func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	collect(t, runner, request.Request{Session: "s1", RequestID: "r0", Text: "Hello."})
+	collect(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r0", Text: "Hello."})
 	old := collect(t, runner, ask("s1", "r1"))
-	collect(t, runner, request.Request{Session: "s1", RequestID: "r2", Text: "And now?"})
+	collect(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r2", Text: "And now?"})
 	_, err := rig.memory.UpdateState(t.Context(), memory.StateUpdate{
 		Ref: session.Ref{Session: "s1"}, RequestID: "u", Delta: map[string]json.RawMessage{"topic": json.RawMessage(`"agents"`)},
 	})
@@ -65,7 +65,7 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	require.JSONEq(t, `"agents"`, string(state.Values["topic"]))
 
 	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, forking(old, "s2", 2))), protocmp.Transform()), "the same request is the same turn")
-	next := collect(t, runner, request.Request{Session: "s2", RequestID: "r2", Text: "Go on."})
+	next := collect(t, runner, request.Request{Ref: session.Ref{Session: "s2"}, RequestID: "r2", Text: "Go on."})
 	require.Equal(t, completed, resultOf(next).GetOutcome())
 
 	// A fork may be forked, and with another text.
@@ -87,7 +87,7 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	rig.on("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Untrusted = "I have read it.", "tool page" })
 	})
-	collect(t, runner, request.Request{Session: "s1", RequestID: "r2", Text: "Read it."})
+	collect(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r2", Text: "Read it."})
 
 	ran := len(rig.asked())
 	on := collect(t, runner, forking(old, "s2", 2))
@@ -148,11 +148,11 @@ func TestRunner_RejectsInvalidForks(t *testing.T) {
 		"beyond the failure": {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
 		"files left behind":  {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
 		"another user's": {
-			request.Request{Session: "s9", RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
+			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
 			failure.NotFound, "no trace",
 		},
 		"with another target": {
-			request.Request{Session: "s9", RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
+			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
 			failure.UserInvalidInput, "target",
 		},
 	} {

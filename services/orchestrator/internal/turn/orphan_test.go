@@ -33,7 +33,7 @@ func (r *rig) lost(t *testing.T, req request.Request) (first *Runner, ref trace.
 	working, _, _ := r.held()
 	left = drivenUpTo(t, first, req, "research")
 	receive(t, working)
-	return first, trace.Ref{Trace: first.active.OfSession(req.Ref()).Trace}, left
+	return first, trace.Ref{Trace: first.active.OfSession(req.Ref).Trace}, left
 }
 
 // watched are the events of a trace, to its end, as another runner shows them.

@@ -28,6 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
@@ -204,7 +205,7 @@ func (c *crowd) ask(t *testing.T, tenant string, n int) {
 	var result *troupev1.TurnResult
 	var err error
 	for e, broken := range c.Orchestrate(ctx, request.Request{
-		Tenant: tenant, Session: fmt.Sprint(tenant, "-", n), RequestID: "r", Text: "What may an agent write?", Target: "research-assistant",
+		Ref: session.Ref{Tenant: tenant, Session: fmt.Sprint(tenant, "-", n)}, RequestID: "r", Text: "What may an agent write?", Target: "research-assistant",
 	}) {
 		if first < 0 {
 			first = time.Since(began)

@@ -33,7 +33,7 @@ func lineRig(t *testing.T) *rig {
 
 // resuming resumes the turn of a trace in session s1.
 func resuming(events []*troupev1.Event, requestID string) request.Request {
-	return request.Request{Session: "s1", RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
+	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
 
 // The third of three steps fails because an API is unavailable. The finished steps are published. The resumed

@@ -137,7 +137,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 // begin is what an orchestrator sends to the memory service for a request.
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
-		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: r.workflows.All()[0].Window,
 	}
 	if decide.KindOf(req) == decide.Text {
@@ -344,7 +344,7 @@ func (c *conns) cut() {
 
 // ask is a request in a session.
 func ask(sessionID, requestID string) request.Request {
-	return request.Request{Session: sessionID, RequestID: requestID, Text: "What may an agent write?"}
+	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: requestID, Text: "What may an agent write?"}
 }
 
 // collect runs a request to the end of its trace and checks what holds for every trace. It calls first after

@@ -149,7 +149,7 @@ func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref, TurnID: session.TurnID(req.Ref, req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	rig := newRig(t)
 	req := ask("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.Ref(), TurnID: session.TurnID(req.Ref(), req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref, TurnID: session.TurnID(req.Ref, req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)

@@ -97,7 +97,7 @@ func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.Begun
 
 // admit begins the turn at once, or waits for the session if the request may wait.
 func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun, error) {
-	queued := a.Active.Waiting(req.Ref()) > 0
+	queued := a.Active.Waiting(req.Ref) > 0
 	switch {
 	case !queued && req.OnBusy == request.Reject:
 		return a.beginOnce(ctx, req, false)
@@ -106,15 +106,15 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 			return begun, err
 		}
 		if req.OnBusy == request.Reject {
-			return memory.Begun{}, a.Active.Busy(req.Ref(), "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
+			return memory.Begun{}, a.Active.Busy(req.Ref, "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
 		}
 	}
-	position, ok := a.Active.Enqueue(req.Ref(), req.TurnID(), req.OnBusy == request.Interrupt)
+	position, ok := a.Active.Enqueue(req.Ref, req.TurnID(), req.OnBusy == request.Interrupt)
 	if !ok {
-		return memory.Begun{}, a.Active.Busy(req.Ref(),
+		return memory.Begun{}, a.Active.Busy(req.Ref,
 			fmt.Sprintf("%d requests wait for the session already, and no more may; try again later", active.MaxWaiting))
 	}
-	defer a.Active.Leave(req.Ref(), position)
+	defer a.Active.Leave(req.Ref, position)
 	return a.waitForSession(ctx, req, position)
 }
 

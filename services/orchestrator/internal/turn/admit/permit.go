@@ -32,7 +32,7 @@ func (a *Admitter) acquirePermit(
 		}
 	}
 	_, inDoubt := a.Decider.InDoubt.Peek(req.TurnID())
-	if inDoubt || foundBusy || a.Active.OfSession(req.Ref()) != nil { // it is that turn, or the session is busy
+	if inDoubt || foundBusy || a.Active.OfSession(req.Ref) != nil { // it is that turn, or the session is busy
 		return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
 	}
 	if !isChild {
@@ -93,7 +93,7 @@ func (a *Admitter) waitsForOther(ctx context.Context, req request.Request) bool 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	s, err := a.Decider.Memory.GetSession(ctx, req.Ref())
+	s, err := a.Decider.Memory.GetSession(ctx, req.Ref)
 	return err == nil && s.OpenTurn != ""
 }
 

@@ -32,7 +32,7 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 	foundBusy := false // the request got a permit before, and found its session busy
 	stopped := ""      // the trace that another orchestrator was asked to end
 	for {
-		first, asked, changed := a.Active.First(req.Ref(), p)
+		first, asked, changed := a.Active.First(req.Ref, p)
 		var again <-chan time.Time
 		if first {
 			begun, err := a.beginOnce(ctx, req, foundBusy)
@@ -41,8 +41,8 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 				return begun, err
 			}
 			foundBusy = true
-			a.Active.NoteBusy(req.Ref(), err)
-			switch open := a.Active.OfSession(req.Ref()); {
+			a.Active.NoteBusy(req.Ref, err)
+			switch open := a.Active.OfSession(req.Ref); {
 			case open == nil || open.ID != active.Fact(err, "turn_id"):
 				again = poll.C // another orchestrator drives it, or it has ended since
 				if traceID := active.Fact(err, "trace_id"); req.OnBusy == request.Interrupt && traceID != stopped {
@@ -56,7 +56,7 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 		case <-changed:
 		case <-again:
 		case <-patience.C:
-			return memory.Begun{}, a.Active.Busy(req.Ref(),
+			return memory.Begun{}, a.Active.Busy(req.Ref,
 				fmt.Sprintf("the session was busy for the %s that the request may take; try again, or ask for a longer timeout", within))
 		case <-a.Drain.Closing():
 			return memory.Begun{}, active.ErrStopping

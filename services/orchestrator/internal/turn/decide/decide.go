@@ -80,7 +80,7 @@ func errTarget(kind Kind) error {
 // newBegin is what the memory service is asked for a request, before its target is known.
 func newBegin(req request.Request, kind Kind) memory.Begin {
 	begin := memory.Begin{
-		Ref: req.Ref(), User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
+		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
 		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: workflow.Single("").Window,
 	}
 	switch kind {

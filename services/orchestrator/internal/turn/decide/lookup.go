@@ -55,7 +55,7 @@ type stored struct {
 // lookup asks the memory service for what a request depends on, and changes nothing.
 func (d *Decider) lookup(ctx context.Context, req request.Request, kind Kind, begin memory.Begin) (s stored, err error) {
 	if kind == Answers {
-		if s.session, err = d.session(ctx, req.Ref()); err != nil {
+		if s.session, err = d.session(ctx, req.Ref); err != nil {
 			return s, err
 		}
 	}

@@ -25,10 +25,9 @@ const (
 	Interrupt               // it cancels the open turn, and waits before the requests with Enqueue
 )
 
-// Request is one user input. It has as many fields as the message of the API that it carries.
+// Request is one user input.
 type Request struct {
-	Tenant      string
-	Session     string
+	session.Ref        // the session that it is for
 	User        string // who owns the session (empty means no user)
 	RequestID   string
 	Text        string
@@ -45,11 +44,8 @@ type Request struct {
 	Labels                       // for agents and tools
 }
 
-// Ref names the session of the request.
-func (r Request) Ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
-
 // TurnID is the id of the turn that the request stands for; the same request has the same id.
-func (r Request) TurnID() string { return session.TurnID(r.Ref(), r.RequestID) }
+func (r Request) TurnID() string { return session.TurnID(r.Ref, r.RequestID) }
 
 // IsAnswer reports whether the request answers pending calls.
 func (r Request) IsAnswer() bool { return len(r.Answers) > 0 }

@@ -88,7 +88,7 @@ func (b Begun) traceTimeout() time.Duration {
 // for the lease to run out; while the store is only away it leaves the turn to the next one who asks.
 // Unless Start succeeds the caller still owns the permit.
 func (d *Driver) Start(ctx context.Context, b Begun) error {
-	handle := active.NewTurn(b.Request.Ref(), b.Turn.ID, b.Turn.Trace, b.Request.Allowed(b.Flow.Budget).Limits.FanOut)
+	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.Allowed(b.Flow.Budget).Limits.FanOut)
 	d.Active.Add(handle)
 	started := false
 	defer func() {

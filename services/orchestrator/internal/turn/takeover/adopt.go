@@ -131,12 +131,12 @@ func takeoverOf(found trace.Running) *run.Takeover {
 func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
-		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
+		Ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()}, User: found.Terms.User, RequestID: record.GetRequestId(),
 		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), ParentTrace: found.Terms.Parent,
 		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
 	}
 	decided := a.Decider.WithTarget(memory.Begin{
-		Ref: req.Ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
+		Ref: req.Ref, User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
 		LeaseTTL: lease.Duration,
 	}, record.GetTarget())
 	if decided.TargetErr != nil {
