@@ -57,7 +57,7 @@ func TestExecuteStep_GoesOnWithTheAnswerToACallThatWaits(t *testing.T) {
 	answer := execution.Answer{ID: "1-1-2", Verdict: execution.Approve}
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
-		Continues: "t1", Answers: []execution.Answer{answer},
+		From: memory.From{Continues: "t1", Answers: []execution.Answer{answer}},
 	})
 	require.NoError(t, err)
 	next := s.stepOf(t, req)
@@ -84,8 +84,8 @@ func TestExecuteStep_WhatWaitsIsDurableBeforeItsCommit(t *testing.T) {
 	_, result := finish(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10, Continues: "t1",
-		Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}},
+		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
+		From: memory.From{Continues: "t1", Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}},
 	})
 	require.NoError(t, err)
 	kept, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t2", Epoch: begun.Turn.Epoch}, 1, 0)

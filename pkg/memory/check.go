@@ -9,14 +9,14 @@ import (
 // CheckBegin rejects a request whose fields do not fit together. Modes: user_invalid_input.
 func CheckBegin(op string, b Begin) error {
 	switch {
-	case b.Continues == "" && len(b.Answers) > 0:
+	case b.From.Continues == "" && len(b.From.Answers) > 0:
 		return failure.New(failure.UserInvalidInput, op, "answers: there are answers without a turn; name the waiting turn in continues_turn_id").
 			With("fields", "answers")
-	case b.Continues != "" && len(b.UserMessages()) > 0:
+	case b.From.Continues != "" && len(b.UserMessages()) > 0:
 		return failure.New(failure.UserInvalidInput, op, "message: a turn that continues with answers has no message; leave out one of the two").
 			With("fields", "message")
 	}
-	if err := checkOrigin(op, b); err != nil {
+	if err := checkFrom(op, b); err != nil {
 		return err
 	}
 	return CheckAttachments(op, "message.parts", b.NewFiles())

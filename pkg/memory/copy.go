@@ -33,46 +33,54 @@ func (c *Copy) Summary() (summary *conversation.Message, messages []conversation
 	return nil, c.History
 }
 
-// checkOrigin rejects a turn whose origin, an earlier turn or a copy, does not fit. Modes: user_invalid_input.
-func checkOrigin(op string, b Begin) error {
+// checkFrom rejects a turn that continues something that does not fit its other fields. Modes: user_invalid_input.
+func checkFrom(op string, b Begin) error {
 	invalid := func(field, message string) error {
 		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
 	}
 	switch {
-	case b.Resumes != "" && (len(b.UserMessages()) > 0 || b.Continues != "" || b.Copy != nil):
+	case b.From.Resumes != "" && (len(b.UserMessages()) > 0 || b.From.Continues != "" || b.From.Copy != nil):
 		return invalid("resumes_turn_id", "a turn that resumes another one has no message, continues no waiting turn, and copies nothing; leave the others out")
-	case b.Copy != nil && (len(b.UserMessages()) == 0 || b.Continues != ""):
+	case b.From.Copy != nil && (len(b.UserMessages()) == 0 || b.From.Continues != ""):
 		return invalid("copy", "a session that begins with a copy begins with a turn that has a message; add it")
-	case len(b.Inherited) > 0 && b.Resumes == "" && b.Copy == nil:
+	case len(b.From.Inherited) > 0 && b.From.Resumes == "" && b.From.Copy == nil:
 		return invalid("inherited", "there are steps without a turn; name the failed turn in resumes_turn_id, or copy a session")
 	}
 	last := 0
-	for _, r := range b.Inherited {
+	for _, r := range b.From.Inherited {
 		if r.Step <= last {
 			return invalid("inherited", "the steps must be in the order of their numbers, each once")
 		}
 		last = r.Step
 	}
-	if b.Copy == nil {
+	return b.From.Copy.check(op)
+}
+
+// check rejects a copy that is not valid or too large (nil is valid). Modes: user_invalid_input.
+func (c *Copy) check(op string) error {
+	if c == nil {
 		return nil
 	}
+	invalid := func(message string) error {
+		return failure.New(failure.UserInvalidInput, op, "copy.state: "+message).With("fields", "copy.state")
+	}
 	bytes := 0
-	for _, key := range slices.Sorted(maps.Keys(b.Copy.State)) {
-		value := b.Copy.State[key]
+	for _, key := range slices.Sorted(maps.Keys(c.State)) {
+		value := c.State[key]
 		if ScopeOf(key) != ScopeSession {
-			return invalid("copy.state", "only keys of the session itself are copied; leave the others out")
+			return invalid("only keys of the session itself are copied; leave the others out")
 		}
 		if err := CheckDelta(op, map[string]json.RawMessage{key: value}); err != nil {
 			return err
 		}
 		bytes += len(key) + len(value)
 	}
-	if len(b.Copy.State) > MaxStateKeys || bytes > MaxStateBytes {
-		return invalid("copy.state", "more keys or bytes than a session may hold; leave some out")
+	if len(c.State) > MaxStateKeys || bytes > MaxStateBytes {
+		return invalid("more keys or bytes than a session may hold; leave some out")
 	}
-	messages := len(b.Copy.History) + len(b.Copy.StepMessages)
+	messages := len(c.History) + len(c.StepMessages)
 	size := 0
-	for _, m := range slices.Concat(b.Copy.History, b.Copy.StepMessages) {
+	for _, m := range slices.Concat(c.History, c.StepMessages) {
 		size += conversation.Size(m)
 	}
 	if messages > MaxWindow || size > 3*MaxWindowBytes {
@@ -84,7 +92,7 @@ func checkOrigin(op string, b Begin) error {
 // InheritedSteps returns the inherited steps, marked as such.
 func (b Begin) InheritedSteps() []execution.Result {
 	var all []execution.Result
-	for _, r := range b.Inherited {
+	for _, r := range b.From.Inherited {
 		r.Inherited = true
 		all = append(all, r)
 	}

@@ -115,7 +115,7 @@ const (
 	MaxJournalBytes  = 16 << 20 // bytes in the journal of one step
 )
 
-// Begin is a request for a turn. It is a value of the wire: each field is one of the request.
+// Begin is a request for a turn.
 type Begin struct {
 	Ref     session.Ref
 	User    string // whose session it is (empty means no user); the first turn decides, unless UpdateSession has
@@ -133,11 +133,17 @@ type Begin struct {
 	Window       int // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
 	WindowTokens int // limits the window too, at about 4 bytes a token (0 means no such limit)
 
-	Continues string             // id of a turn with waiting calls, whose place this turn takes without a message (empty means none)
+	From From // what the turn continues (zero means nothing)
+}
+
+// From is what a new turn continues: a turn whose calls wait, a turn that failed, or a copy of another
+// session. At most one of Continues, Resumes and Copy is set.
+type From struct {
+	Continues string             // id of a turn with waiting calls, whose place this turn takes without a message
 	Answers   []execution.Answer // to these calls, settled; only with Continues
-	Resumes   string             // id of the session's last turn, which failed, and whose place this turn takes without a message (empty means none)
+	Resumes   string             // id of the session's last turn, which failed, and whose place this turn takes without a message
 	Inherited []execution.Result // steps that an earlier turn has finished, by number; only with Resumes or Copy
-	Copy      *Copy              // what a session begins with that is made by this turn (nil means nothing)
+	Copy      *Copy              // what a session begins with that this turn creates
 }
 
 // UserMessages returns the message with which the turn begins, if it has one.
@@ -163,11 +169,11 @@ func (b Begin) NewFiles() []conversation.Attachment {
 // means none).
 func (b Begin) UntrustedSource() string {
 	source := ""
-	if b.Copy != nil {
-		source = conversation.Gravest(conversation.Untrusted(b.Copy.History), conversation.Untrusted(b.Copy.StepMessages))
+	if b.From.Copy != nil {
+		source = conversation.Gravest(conversation.Untrusted(b.From.Copy.History), conversation.Untrusted(b.From.Copy.StepMessages))
 	}
 	source = conversation.Gravest(source, b.Message.Source())
-	for _, r := range b.Inherited {
+	for _, r := range b.From.Inherited {
 		source = conversation.Gravest(source, r.Untrusted)
 	}
 	return source

@@ -84,8 +84,8 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		KnownOnly:    b.LookupOnly,
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
-		ContinuesTurnId: b.Continues, Answers: wire.AnswersToProto(b.Answers),
-		ResumesTurnId: b.Resumes, Inherited: convert.All(b.Inherited, wire.ResultToProto), Copy: copyToProto(b.Copy),
+		ContinuesTurnId: b.From.Continues, Answers: wire.AnswersToProto(b.From.Answers),
+		ResumesTurnId: b.From.Resumes, Inherited: convert.All(b.From.Inherited, wire.ResultToProto), Copy: copyToProto(b.From.Copy),
 	}
 }
 
@@ -103,8 +103,10 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		LookupOnly:    r.GetKnownOnly(),
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
-		Continues: r.GetContinuesTurnId(), Answers: wire.AnswersFromProto(r.GetAnswers()),
-		Resumes: r.GetResumesTurnId(), Inherited: convert.All(r.GetInherited(), wire.ResultFromProto), Copy: copyFromProto(r.GetCopy()),
+		From: memory.From{
+			Continues: r.GetContinuesTurnId(), Answers: wire.AnswersFromProto(r.GetAnswers()),
+			Resumes: r.GetResumesTurnId(), Inherited: convert.All(r.GetInherited(), wire.ResultFromProto), Copy: copyFromProto(r.GetCopy()),
+		},
 	}
 }
 

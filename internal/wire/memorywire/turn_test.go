@@ -79,7 +79,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
 			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t, "reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
 			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Big.Draw(t, "lost"),
-			Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers"),
+			From: memory.From{Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers")},
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
 		return BeginFromProto(b.Ref.Tenant, p)

@@ -126,7 +126,7 @@ func (s *Session) Answer(answers ...execution.Answer) Turn {
 	for i := range settled {
 		settled[i].Late = settled[i].Late || answers[i].Late
 	}
-	return s.mustSucceed(s.run(memory.Begin{Continues: info.WaitingTurn, Answers: settled}))
+	return s.mustSucceed(s.run(memory.Begin{From: memory.From{Continues: info.WaitingTurn, Answers: settled}}))
 }
 
 // decide gives all calls that wait for an approval the same answer.

@@ -110,7 +110,7 @@ func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
 	s, pass := newTimed(Config{})
 	commitWaiting(t, s, "t1")
 	answering := newBegin("t2", "two")
-	answering.Continues, answering.Message = "t1", conversation.Message{}
+	answering.From.Continues, answering.Message = "t1", conversation.Message{}
 	pass(memory.Retention - time.Millisecond)
 	found, err := s.GetSession(t.Context(), ref)
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
 
 	// A turn that continued it can be taken over at any time.
 	commitWaiting(t, s, "t3")
-	answering.TurnID, answering.Continues = "t4", "t3"
+	answering.TurnID, answering.From.Continues = "t4", "t3"
 	begin(t, s, answering)
 	pass(2 * memory.Retention)
 	answering.TraceID = "three"

@@ -190,8 +190,8 @@ func (s equalContentAdded) PutArtifact(ctx context.Context, h memory.Lease, a me
 type answersDropped struct{ memory.Store }
 
 func (s answersDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	if b.Continues != "" {
-		b.Answers = nil
+	if b.From.Continues != "" {
+		b.From.Answers = nil
 	}
 	return s.Store.BeginTurn(ctx, b)
 }
@@ -200,8 +200,8 @@ type notWaitingContinued struct{ memory.Store }
 
 func (s notWaitingContinued) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
-	if b.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
-		b.Continues, b.Answers = "", nil
+	if b.From.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
+		b.From.Continues, b.From.Answers = "", nil
 		return s.Store.BeginTurn(ctx, b)
 	}
 	return begun, err
@@ -240,7 +240,7 @@ type continuedUnasked struct{ memory.Store }
 
 func (s continuedUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
-		b.Continues = found.WaitingTurn
+		b.From.Continues = found.WaitingTurn
 	}
 	return s.Store.BeginTurn(ctx, b)
 }

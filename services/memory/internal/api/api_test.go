@@ -172,14 +172,14 @@ func TestServer_RefusesManyLongCalls(t *testing.T) {
 	far, _ := serve(t)
 	const each = 200 << 10
 	b := valid()
-	b.Message, b.Continues = conversation.Message{}, "t0"
+	b.Message, b.From.Continues = conversation.Message{}, "t0"
 	c := memory.Commit{
 		Ref: b.Ref, TurnID: "t1", Epoch: 1, Base: 1, Outcome: session.OutcomeInputRequired,
 		Result: execution.Result{Step: 1, Agent: "echo", InputRequired: true},
 	}
 	for n := range memory.MaxWindowBytes/each + 1 {
 		id := pendingcall.ID(1, 1, n)
-		b.Answers = append(b.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
+		b.From.Answers = append(b.From.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
 		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: id, Tool: "locate", Arguments: strings.Repeat("a", each), Needs: execution.NeedResult})
 	}
 	_, err := far.BeginTurn(t.Context(), b)
@@ -188,7 +188,7 @@ func TestServer_RefusesManyLongCalls(t *testing.T) {
 	_, err = far.CommitStep(t.Context(), c)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "pending")
-	b.Answers, c.Result.Pending = b.Answers[1:], c.Result.Pending[1:]
+	b.From.Answers, c.Result.Pending = b.From.Answers[1:], c.Result.Pending[1:]
 	_, err = far.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	_, err = far.CommitStep(t.Context(), c)
@@ -198,15 +198,15 @@ func TestServer_RefusesManyLongCalls(t *testing.T) {
 func TestServer_RefusesAnswersOutOfBounds(t *testing.T) {
 	far, _ := serve(t)
 	for field, spoil := range map[string]func(*memory.Begin){
-		"continues_turn_id":  func(b *memory.Begin) { b.Continues = "a:b" },
-		"answers":            func(b *memory.Begin) { b.Answers = slices.Repeat(b.Answers, execution.MaxPending+1) },
-		"answers[0].id":      func(b *memory.Begin) { b.Answers[0].ID = "" },
-		"answers[0].verdict": func(b *memory.Begin) { b.Answers[0].Verdict = "" },
-		"answers[0].text":    func(b *memory.Begin) { b.Answers[0].Text = strings.Repeat("a", execution.MaxAnswer+1) },
+		"continues_turn_id":  func(b *memory.Begin) { b.From.Continues = "a:b" },
+		"answers":            func(b *memory.Begin) { b.From.Answers = slices.Repeat(b.From.Answers, execution.MaxPending+1) },
+		"answers[0].id":      func(b *memory.Begin) { b.From.Answers[0].ID = "" },
+		"answers[0].verdict": func(b *memory.Begin) { b.From.Answers[0].Verdict = "" },
+		"answers[0].text":    func(b *memory.Begin) { b.From.Answers[0].Text = strings.Repeat("a", execution.MaxAnswer+1) },
 	} {
 		b := valid()
-		b.Message, b.Continues = conversation.Message{}, "t0"
-		b.Answers = []execution.Answer{{ID: "1-2", Verdict: execution.Approve}}
+		b.Message, b.From.Continues = conversation.Message{}, "t0"
+		b.From.Answers = []execution.Answer{{ID: "1-2", Verdict: execution.Approve}}
 		spoil(&b)
 		_, err := far.BeginTurn(t.Context(), b)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%s: %v", field, err)

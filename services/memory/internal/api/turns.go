@@ -18,7 +18,7 @@ func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*
 	if err := checkSize("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
-	if err := checkAnswers("memory.BeginTurn", b.Answers); err != nil {
+	if err := checkAnswers("memory.BeginTurn", b.From.Answers); err != nil {
 		return nil, err
 	}
 	begun, err := s.store.BeginTurn(ctx, b)

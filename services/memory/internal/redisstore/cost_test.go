@@ -227,7 +227,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	resume := func(from, turnID string) func() error {
 		return func() (err error) {
 			b := replying(ask("s1", from), turnID)
-			b.User, b.Resumes, b.Continues, b.Answers = "alice", from, "", nil
+			b.User, b.From.Resumes, b.From.Continues, b.From.Answers = "alice", from, "", nil
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
 		}
@@ -243,7 +243,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("begin of a session with a copy", 2, 2, func() error {
 		b := ask("s2", "t1")
 		b.User = "alice"
-		b.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")}, State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
+		b.From.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")}, State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
 		return only(s.BeginTurn(t.Context(), b))
 	})
 	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })

@@ -55,8 +55,8 @@ func halted(t *testing.T, s *Store, id string) memory.Begin {
 
 // replying continues the turn of a Begin with answers.
 func replying(b memory.Begin, turnID string) memory.Begin {
-	b.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
-	b.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
+	b.From.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
+	b.From.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
 	return b
 }
 

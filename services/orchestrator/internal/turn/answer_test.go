@@ -335,8 +335,8 @@ func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	seen, err := rig.memory.GetSession(t.Context(), answer.Ref)
 	require.NoError(t, err)
 	begin := rig.begin(answer)
-	begin.Continues = seen.WaitingTurn
-	begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
+	begin.From.Continues = seen.WaitingTurn
+	begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
 	require.NoError(t, err)
 	_, err = rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)

@@ -125,7 +125,7 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 	case failure.Is(err, failure.SessionBusy):
 		return o.BusyElsewhere(ctx, err)
 	case stored.InDoubt(err):
-		o.leaveInDoubt(&stored.Turn{ID: b.TurnID, Trace: b.TraceID, Said: b.Message, Continues: b.Continues, Answers: b.Answers}, err)
+		o.leaveInDoubt(&stored.Turn{ID: b.TurnID, Trace: b.TraceID, Said: b.Message, Continues: b.From.Continues, Answers: b.From.Answers}, err)
 		return err
 	case failure.Is(err, failure.TurnNotOpen):
 		o.left = nil

@@ -62,7 +62,7 @@ func (s *Turns) beginNew(op string, c *db.Session, b memory.Begin) (memory.Begun
 	if err := s.checkFree(op, c, b); err != nil {
 		return memory.Begun{}, err
 	}
-	from, err := s.findOrigin(op, c, b)
+	from, err := s.findPredecessor(op, c, b)
 	if err != nil {
 		return memory.Begun{}, err
 	}
@@ -119,7 +119,7 @@ func (s *Turns) failExpired(op string, c *db.Session, b memory.Begin) {
 }
 
 // open creates a turn with everything that it begins with, and leases it to the caller.
-func (s *Turns) open(c *db.Session, b memory.Begin, from origin) *db.Turn {
+func (s *Turns) open(c *db.Session, b memory.Begin, from predecessor) *db.Turn {
 	c.User = b.User
 	c.Turns++
 	t := &db.Turn{
@@ -146,7 +146,7 @@ func (s *Turns) open(c *db.Session, b memory.Begin, from origin) *db.Turn {
 		messages[i].Attachments = s.artifacts.Attach(c, t.ID, b)
 	}
 	s.db.Append(c, t, messages...)
-	if from == (origin{}) {
+	if from == (predecessor{}) {
 		t.First = t.Sequence
 	}
 	s.appendStepMessages(c, t, b)

@@ -145,15 +145,15 @@ func waitForACredential(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, c.Result.Pending, s.Pending)
 
 	b := fixture.NewContinuation(ref, turn, "t2")
-	b.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
+	b.From.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
+	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
 	b.LookupOnly = true
 	begun, err = store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
+	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
 }
 
 func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {

@@ -85,7 +85,7 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	// The turn keeps the answers with which it began, whatever a later request has. A client that repeats a
 	// request may not know any more what waited.
 	other := fixture.NewContinuation(ref, turn, "t2")
-	other.Continues, other.Answers = "t2", nil
+	other.From.Continues, other.From.Answers = "t2", nil
 	found, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusOpen, found.Status)
@@ -201,7 +201,7 @@ func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
 	require.ErrorContains(t, err, "message")
 	nobodys := fixture.NewContinuation(ref, turn, "t2")
-	nobodys.Continues = ""
+	nobodys.From.Continues = ""
 	_, err = store.BeginTurn(t.Context(), nobodys)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
 	require.ErrorContains(t, err, "answers")
@@ -209,7 +209,7 @@ func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
 
 	// The store accepts a call without an answer.
 	ask := fixture.NewContinuation(ref, turn, "t2")
-	ask.Answers = nil
+	ask.From.Answers = nil
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Empty(t, begun.Turn.Answers)
@@ -253,14 +253,14 @@ func continueWaitsAgain(t *testing.T, store memory.Store) {
 
 		from = begun.Turn
 		ask := fixture.NewContinuation(ref, from, id)
-		ask.Answers = ask.Answers[i%2:]
+		ask.From.Answers = ask.From.Answers[i%2:]
 		begun, err = store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		require.Equal(t, i+3, begun.Turn.Attempt)
 		require.Equal(t, i+4, begun.Turn.Number)
 		require.Equal(t, from.ID, begun.Turn.Continues)
 		require.Len(t, begun.Turn.Steps, 1)
-		fixture.RequireEqual(t, ask.Answers, begun.Turn.Answers)
+		fixture.RequireEqual(t, ask.From.Answers, begun.Turn.Answers)
 		fixture.RequireEqual(t, window, begun.History)
 		fixture.RequireEqual(t, fixture.ModelRounds(i+3), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
 		require.Empty(t, fixture.GetSession(t, store, ref).WaitingTurn)

@@ -169,7 +169,7 @@ func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	ask := fixture.NewResumption(ref, from, "t2")
 	survived := execution.Result{Step: 2, Agent: "echo", Failure: failure.New(failure.ResourceAPI, "test", "away")}
-	ask.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
+	ask.From.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, inherited(from.Steps[0], survived, from.Steps[1]), begun.Turn.Steps)
@@ -260,9 +260,9 @@ func resumeRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
 	ref, from := broken(t, store)
 	for field, change := range map[string]func(b *memory.Begin){
 		"resumes_turn_id": func(b *memory.Begin) { b.Message = conversation.User("and this") },
-		"inherited":       func(b *memory.Begin) { b.Resumes = "" },
-		"order":           func(b *memory.Begin) { b.Inherited = append(b.Inherited, b.Inherited...) },
-		"copy":            func(b *memory.Begin) { b.Resumes, b.Copy = "", &memory.Copy{} },
+		"inherited":       func(b *memory.Begin) { b.From.Resumes = "" },
+		"order":           func(b *memory.Begin) { b.From.Inherited = append(b.From.Inherited, b.From.Inherited...) },
+		"copy":            func(b *memory.Begin) { b.From.Resumes, b.From.Copy = "", &memory.Copy{} },
 	} {
 		b := fixture.NewResumption(ref, from, "t2")
 		change(&b)

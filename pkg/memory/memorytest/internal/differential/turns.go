@@ -84,20 +84,20 @@ func beginTurn(d *differ, s *subject) call {
 // with parts that do not fit together.
 func (d *differ) goesOn(s *subject, b *memory.Begin) {
 	if s.waiting != "" && !d.once(4) {
-		b.Message, b.Continues = conversation.Message{}, s.waiting
+		b.Message, b.From.Continues = conversation.Message{}, s.waiting
 		for n := range d.rand.IntN(3) {
-			b.Answers = append(b.Answers, execution.Answer{
+			b.From.Answers = append(b.From.Answers, execution.Answer{
 				ID: pendingcall.ID(1, max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
 			})
 		}
 	}
 	switch {
 	case d.once(30):
-		b.Continues = turnID(d.rand.IntN(turnIDs))
+		b.From.Continues = turnID(d.rand.IntN(turnIDs))
 	case d.once(30):
 		b.Message = conversation.User(text(d))
 	case d.once(200):
-		b.Continues, b.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
+		b.From.Continues, b.From.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
 	}
 }
 
@@ -105,22 +105,22 @@ func (d *differ) goesOn(s *subject, b *memory.Begin) {
 // begins with a copy.
 func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
 	switch {
-	case b.Continues != "":
+	case b.From.Continues != "":
 	case s.failed.ID != "" && !d.once(3):
-		b.Message, b.Resumes, b.Inherited = conversation.Message{}, s.failed.ID, s.failed.Steps
+		b.Message, b.From.Resumes, b.From.Inherited = conversation.Message{}, s.failed.ID, s.failed.Steps
 	case d.once(30):
-		b.Message, b.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
+		b.Message, b.From.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
 	case b.Message.Role != "" && (s.turn.ID == "" && d.once(3) || d.once(60)):
-		b.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
+		b.From.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
 		for range d.rand.IntN(5) {
-			b.Copy.History = append(b.Copy.History, conversation.Assistant("echo", text(d)))
+			b.From.Copy.History = append(b.From.Copy.History, conversation.Assistant("echo", text(d)))
 		}
 		if d.once(3) {
-			b.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: text(d)}}, b.Copy.History...)
+			b.From.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: text(d)}}, b.From.Copy.History...)
 		}
-		b.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d), Untrusted: source(d)}}
+		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d), Untrusted: source(d)}}
 	case d.once(200):
-		b.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
+		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
 	}
 }
 

@@ -144,7 +144,7 @@ func recordingContinuesWithWaitingCalls(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, append([]execution.Entry{given("this")}, fixture.ModelRounds(1)...), recording(t, store, ref, "t1", 1))
 
 	b := fixture.NewBegin(ref, "t2", "")
-	b.Continues, b.Message = "t1", b.Message.Stored()
+	b.From.Continues, b.Message = "t1", b.Message.Stored()
 	b.Message.Role, b.Message.Text = "", ""
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

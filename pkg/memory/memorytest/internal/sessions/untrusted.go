@@ -129,11 +129,11 @@ func untrustedOfAnEvictedTurn(t *testing.T, store memory.Store) {
 
 func untrustedOfACopy(t *testing.T, store memory.Store) {
 	for what, mark := range map[string]func(*memory.Begin){
-		"history":   func(b *memory.Begin) { b.Copy.History[0].Untrusted = page },
-		"said":      func(b *memory.Begin) { b.Copy.StepMessages[0].Untrusted = page },
-		"inherited": func(b *memory.Begin) { b.Inherited[0].Untrusted = page },
+		"history":   func(b *memory.Begin) { b.From.Copy.History[0].Untrusted = page },
+		"said":      func(b *memory.Begin) { b.From.Copy.StepMessages[0].Untrusted = page },
+		"inherited": func(b *memory.Begin) { b.From.Inherited[0].Untrusted = page },
 		"summary": func(b *memory.Begin) {
-			b.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "They talked.", Untrusted: page}
+			b.From.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "They talked.", Untrusted: page}
 		},
 	} {
 		ref := fixture.NewRef()

@@ -187,13 +187,13 @@ func (t *Turns) notBegun(op string, b memory.Begin, r db.Reply) error {
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it, or begin a new session", b.Ref.Session).
 			With("session_id", b.Ref.Session)
 	case "not_waiting":
-		return storeerror.NotWaiting(op, b.Continues)
+		return storeerror.NotWaiting(op, b.From.Continues)
 	case "forgotten":
-		return storeerror.WaitExpired(op, b.Continues)
+		return storeerror.WaitExpired(op, b.From.Continues)
 	case "gone_on":
-		return storeerror.NotResumable(op, b.Resumes)
+		return storeerror.NotResumable(op, b.From.Resumes)
 	case "failed_long_ago":
-		return storeerror.ResumeExpired(op, b.Resumes)
+		return storeerror.ResumeExpired(op, b.From.Resumes)
 	case "session_known":
 		return storeerror.SessionExists(op, b.Ref)
 	case "session_full":

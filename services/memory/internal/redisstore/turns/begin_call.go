@@ -33,7 +33,7 @@ type beginAttempt struct {
 // call returns the KEYS and ARGV of begin.lua.
 func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
 	b, p := a.begin, a.predecessor
-	answers, err := db.Encoding.Marshal(&troupev1.Answers{Answers: wire.AnswersToProto(b.Answers)})
+	answers, err := db.Encoding.Marshal(&troupev1.Answers{Answers: wire.AnswersToProto(b.From.Answers)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,7 +55,7 @@ func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
 		b.LeaseTTL.Milliseconds(), a.read, a.leastEpoch,
 		cfg.MaxMessages, cfg.MaxBytes, Retention.Milliseconds(),
 		b.LookupOnly, b.LostEpoch, p.name, p.failure, messages.ReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
-		b.Continues, answers, b.Resumes, indexOf(origin, firstOptional+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
+		b.From.Continues, answers, b.From.Resumes, indexOf(origin, firstOptional+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
 		conversation.Gravest(p.partial.Untrusted, b.UntrustedSource()),
 	}, files, origin)
 	return append(keys, a.files.keys()...), args, nil
@@ -72,9 +72,9 @@ func indexOf(args []any, at int) int {
 // resumedTurn returns the keys that a turn needs to resume a failed one, or to begin with a copy.
 func resumedTurn(b memory.Begin) predecessor {
 	switch {
-	case b.Resumes != "":
-		return predecessor{keys: []string{"turn:" + b.Resumes}}
-	case b.Copy != nil:
+	case b.From.Resumes != "":
+		return predecessor{keys: []string{"turn:" + b.From.Resumes}}
+	case b.From.Copy != nil:
 		return predecessor{keys: []string{"state"}}
 	default:
 		return predecessor{}
@@ -88,7 +88,7 @@ func resumedJournals(b memory.Begin, steps string) predecessor {
 	p.name = steps
 	for step := range strings.SplitSeq(steps, ",") {
 		n := int(db.Number(step))
-		p.keys = append(p.keys, db.JournalName(b.Resumes, n), db.JournalName(b.TurnID, n))
+		p.keys = append(p.keys, db.JournalName(b.From.Resumes, n), db.JournalName(b.TurnID, n))
 	}
 	return p
 }
@@ -96,10 +96,10 @@ func resumedJournals(b memory.Begin, steps string) predecessor {
 // originArgs returns the arguments of origin.lua (none for a turn that neither resumes another nor begins with
 // a copy).
 func originArgs(b memory.Begin) ([]any, error) {
-	if b.Resumes == "" && b.Copy == nil {
+	if b.From.Resumes == "" && b.From.Copy == nil {
 		return nil, nil
 	}
-	args := []any{len(b.Inherited)}
+	args := []any{len(b.From.Inherited)}
 	for _, r := range b.InheritedSteps() {
 		result, err := db.Encoding.Marshal(wire.ResultToProto(r))
 		if err != nil {
@@ -107,22 +107,22 @@ func originArgs(b memory.Begin) ([]any, error) {
 		}
 		args = append(args, r.Step, result)
 	}
-	if b.Copy == nil {
+	if b.From.Copy == nil {
 		return append(args, "0", journal.Retention.Milliseconds()), nil
 	}
-	summary, history := b.Copy.Summary()
+	summary, history := b.From.Copy.Summary()
 	flag, text := "0", ""
 	if summary != nil {
 		flag, text = "1", summary.Text
 	}
 	copied, size := []any{}, 0
-	for _, m := range slices.Concat(history, b.Copy.StepMessages) {
+	for _, m := range slices.Concat(history, b.From.Copy.StepMessages) {
 		stored, err := messages.Body(m)
 		if err != nil {
 			return nil, err
 		}
 		copied, size = append(copied, max(0, m.Time.UnixMilli()), stored), size+conversation.Size(m)
 	}
-	args = append(args, "1", flag, text, size, len(history), len(b.Copy.StepMessages))
-	return append(append(args, copied...), delta.Pairs(b.Copy.State)...), nil
+	args = append(args, "1", flag, text, size, len(history), len(b.From.Copy.StepMessages))
+	return append(append(args, copied...), delta.Pairs(b.From.Copy.State)...), nil
 }

@@ -77,9 +77,9 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
 		return memory.Begun{}, decided.TargetErr
-	case decided.Begin.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
+	case decided.Begin.From.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrNothingPending
-	case decided.Begin.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
+	case decided.Begin.From.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrSessionMoved(req.From.Trace)
 	}
 	return begun, err
@@ -93,7 +93,7 @@ func (a *Admitter) toRun(req request.Request, decided decide.Admission, begun me
 		req.Text = lastUserText(begun.History)
 	case decide.Resume, decide.Fork:
 		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
-		decided.Begin.Resumes, decided.Begin.Inherited, decided.Begin.Copy = "", nil, nil
+		decided.Begin.From.Resumes, decided.Begin.From.Inherited, decided.Begin.From.Copy = "", nil, nil
 	}
 	req.Files = Attachments(begun)
 	decided.Begin.Message.Attachments = req.Files
@@ -132,7 +132,7 @@ func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided 
 	for _, p := range decided.Pending {
 		tools[p.ID] = p.Tool
 	}
-	for _, answer := range decided.Begin.Answers {
+	for _, answer := range decided.Begin.From.Answers {
 		a.log.Info("pending call answered",
 			zap.String("session", req.Session), zap.String("trace", decided.Begin.TraceID), zap.String("root_trace_id", req.Root),
 			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),

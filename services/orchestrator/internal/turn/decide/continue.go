@@ -32,8 +32,8 @@ func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.
 
 // continueTurn is the admission of answers. They begin a turn in the place of the one that waits for them.
 func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
-	begin.Continues = seen.WaitingTurn
-	if begin.Answers, err = pendingcall.CheckAnswers(seen.Pending, signed(req.Answers, req.Auth.Actor), time.Now()); err != nil {
+	begin.From.Continues = seen.WaitingTurn
+	if begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, signed(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return Admission{}, err
 	}
 	decided, err := d.likeTrace(ctx, req, begin, seen.LastTrace)

@@ -25,7 +25,7 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 	if err != nil {
 		return Admission{}, err
 	}
-	decided.Begin.Resumes, decided.Begin.Inherited = past.turn.ID, past.finished()
+	decided.Begin.From.Resumes, decided.Begin.From.Inherited = past.turn.ID, past.finished()
 	decided.Rerun = failedSteps(found.Record)
 	decided.Labels, err = request.LabelsOf(found).After(found.Record.GetResult(), decided.Flow.Budget).WithChoices(past.choices)
 	return decided, err

@@ -53,8 +53,8 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	}
 	copied := &memory.Copy{StepMessages: saidAfter(messages[first:], inherited), State: state}
 	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
-	decided.Begin.Inherited = renumbered(inherited, copied)
-	decided.Text, decided.Begin.Copy = said.Text, copied
+	decided.Begin.From.Inherited = renumbered(inherited, copied)
+	decided.Text, decided.Begin.From.Copy = said.Text, copied
 	decided.Begin.Message = conversation.User(said.Text)
 	if req.Text == "" {
 		decided.Begin.Message.Untrusted = said.Untrusted

@@ -12,53 +12,53 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// origin is the earlier turn whose place a new one takes. At most one field is set.
-type origin struct{ waiting, failed *db.Turn }
+// predecessor is the earlier turn whose place a new one takes. At most one field is set.
+type predecessor struct{ waiting, failed *db.Turn }
 
-// findOrigin returns the origin of a new turn. Modes: turn_not_open; key_reused when a copy would begin a
+// findPredecessor returns the predecessor of a new turn. Modes: turn_not_open; key_reused when a copy would begin a
 // session that exists.
-func (s *Turns) findOrigin(op string, c *db.Session, b memory.Begin) (origin, error) {
+func (s *Turns) findPredecessor(op string, c *db.Session, b memory.Begin) (predecessor, error) {
 	waiting, err := s.findWaiting(op, c, b)
 	if err != nil {
-		return origin{}, err
+		return predecessor{}, err
 	}
 	failed, err := s.findFailed(op, c, b)
 	if err != nil {
-		return origin{}, err
+		return predecessor{}, err
 	}
-	if c != nil && b.Copy != nil {
-		return origin{}, storeerror.SessionExists(op, b.Ref)
+	if c != nil && b.From.Copy != nil {
+		return predecessor{}, storeerror.SessionExists(op, b.Ref)
 	}
-	return origin{waiting, failed}, nil
+	return predecessor{waiting, failed}, nil
 }
 
 // findWaiting returns the turn with waiting calls that the new one continues, or nil. Modes:
 // turn_not_open.
 func (s *Turns) findWaiting(op string, c *db.Session, b memory.Begin) (*db.Turn, error) {
-	if b.Continues == "" {
+	if b.From.Continues == "" {
 		return nil, nil //nolint:nilnil // the turn continues none
 	}
-	if c == nil || c.WaitingTurn != b.Continues {
-		return nil, storeerror.NotWaiting(op, b.Continues)
+	if c == nil || c.WaitingTurn != b.From.Continues {
+		return nil, storeerror.NotWaiting(op, b.From.Continues)
 	}
-	waiting := s.db.FindTurn(c, b.Continues)
+	waiting := s.db.FindTurn(c, b.From.Continues)
 	if waiting == nil {
-		return nil, storeerror.WaitExpired(op, b.Continues)
+		return nil, storeerror.WaitExpired(op, b.From.Continues)
 	}
 	return waiting, nil
 }
 
 // findFailed returns the failed turn that the new one resumes, or nil. Modes: turn_not_open.
 func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, error) {
-	if b.Resumes == "" {
+	if b.From.Resumes == "" {
 		return nil, nil //nolint:nilnil // the turn resumes none
 	}
-	failed := s.db.FindTurn(c, b.Resumes)
+	failed := s.db.FindTurn(c, b.From.Resumes)
 	switch {
 	case failed == nil:
-		return nil, storeerror.ResumeExpired(op, b.Resumes)
+		return nil, storeerror.ResumeExpired(op, b.From.Resumes)
 	case failed.Outcome != session.OutcomeFailed || failed.Number != c.Turns || !hasMessage(c, failed.First):
-		return nil, storeerror.NotResumable(op, b.Resumes)
+		return nil, storeerror.NotResumable(op, b.From.Resumes)
 	}
 	return failed, nil
 }
@@ -73,7 +73,7 @@ func hasMessage(c *db.Session, first int64) bool {
 func continueWaiting(t, waiting *db.Turn, b memory.Begin) {
 	finished := waiting.Steps[:len(waiting.Steps)-1]
 	t.ContinuedStep = waiting.Steps[len(finished)].Step
-	t.Continues, t.Answers = b.Continues, slices.Clone(b.Answers)
+	t.Continues, t.Answers = b.From.Continues, slices.Clone(b.From.Answers)
 	t.Attempt, t.Steps, t.First, t.Untrusted = waiting.Attempt, slices.Clone(finished), waiting.First, waiting.Untrusted
 	t.Commits = maps.Clone(waiting.Commits)
 	delete(t.Commits, t.ContinuedStep)
@@ -96,7 +96,7 @@ func resumeFailed(t, failed *db.Turn, b memory.Begin) {
 	if t.Journals == nil {
 		t.Journals = map[int][]execution.Entry{}
 	}
-	for _, r := range b.Inherited {
+	for _, r := range b.From.Inherited {
 		delete(t.Journals, r.Step)
 	}
 	failed.Journals = nil
@@ -112,19 +112,19 @@ func inheritSteps(t *db.Turn, b memory.Begin) {
 
 // newMessages returns all messages that the turn begins with.
 func newMessages(b memory.Begin) []conversation.Message {
-	if b.Copy == nil {
+	if b.From.Copy == nil {
 		return b.UserMessages()
 	}
-	_, history := b.Copy.Summary()
-	return slices.Concat(history, b.UserMessages(), b.Copy.StepMessages)
+	_, history := b.From.Copy.Summary()
+	return slices.Concat(history, b.UserMessages(), b.From.Copy.StepMessages)
 }
 
 // copyHistory begins a session with the history and the state of another, if the request has a copy.
 func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
-	if b.Copy == nil {
+	if b.From.Copy == nil {
 		return
 	}
-	summary, history := b.Copy.Summary()
+	summary, history := b.From.Copy.Summary()
 	if summary != nil {
 		c.Sequence++
 		c.Summary, c.Summarized = summary.Text, c.Sequence
@@ -137,19 +137,19 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 		c.Log = append(c.Log, m)
 	}
 	t.Sequence = c.Sequence
-	if len(b.Copy.State) > 0 {
-		c.Scope.Change(b.Copy.State)
+	if len(b.From.Copy.State) > 0 {
+		c.Scope.Change(b.From.Copy.State)
 	}
 }
 
 // appendStepMessages appends the messages of the inherited steps of a copy, after the turn's own message.
 func (s *Turns) appendStepMessages(c *db.Session, t *db.Turn, b memory.Begin) {
-	if b.Copy == nil {
+	if b.From.Copy == nil {
 		return
 	}
 	first := len(c.Log)
-	s.db.Append(c, t, b.Copy.StepMessages...)
-	for i, m := range b.Copy.StepMessages {
+	s.db.Append(c, t, b.From.Copy.StepMessages...)
+	for i, m := range b.From.Copy.StepMessages {
 		c.Log[first+i].Time = m.Time
 	}
 }
