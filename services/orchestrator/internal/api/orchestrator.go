@@ -13,7 +13,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
@@ -57,7 +56,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		return err
 	}
 	ask := request.Request{
-		Ref: session.Ref{Tenant: tenant(stream.Context()), Session: sessionOf(req)}, User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
+		User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
 		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
@@ -66,6 +65,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
 		},
 	}
+	ask.Tenant, ask.Session = tenant(stream.Context()), sessionOf(req)
 	if b := req.GetBudget(); b != nil {
 		limits := wire.LimitsFromProto(b)
 		ask.Budget = &limits
