@@ -44,7 +44,6 @@ var exceptions = []exception{
 	{"line over 160 columns", "internal/identity/edge.go", 1, "a struct tag, which cannot be broken"},
 	{"line over 160 columns", "internal/loop/wait.go", 1, "struct tags and messages that cannot be broken; to be shortened"},
 	{"line over 160 columns", "pkg/llm/llmtest/request.go", 1, "struct tags and messages that cannot be broken; to be shortened"},
-	{"lines of a package", "internal/loop", 2216, "to be split: see docs/adr/0038"},
-	{"lines of a package", "pkg/hook", 1626, "to be split: see docs/adr/0038"},
-	{"methods of a type", "internal/loop.run", 74, "to be split: see docs/adr/0038"},
+	{"lines of a package", "internal/loop", 1923, "to be split: see docs/adr/0038"},
+	{"methods of a type", "internal/loop.run", 72, "to be split: see docs/adr/0038"},
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/internal/loop/journal"
 	"github.com/troupe-dev/troupe/internal/spans"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -111,7 +112,7 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	r.number++
 	number, digest := r.number, ""
 	if r.in.Recorded {
-		digest = asks(req)
+		digest = journal.RequestDigest(req)
 	}
 	if s := r.sealed(); s != nil {
 		s.Asked(number, digest)

@@ -12,6 +12,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/internal/loop/nested"
+	"github.com/troupe-dev/troupe/internal/loop/toolprogress"
 	"github.com/troupe-dev/troupe/internal/spans"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -45,7 +47,7 @@ type work struct {
 	memory *hook.Memory     // that the tool sees; its changes count when it succeeded (CO-39c)
 	left   trail            // of the journal: what the tool did beside giving a result
 	known  *execution.Entry // of a replay: how a Nested, which is called all the same, ended then
-	nest   *Nest            // of a Nested; nil: it is none
+	nest   *nested.Call     // of a Nested; nil: it is none
 	lost   error            // of a Nested: why the step cannot go on
 
 	id      string              // for who answers, if it waits
@@ -92,8 +94,8 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 func (r *run) decide(ctx context.Context, w *work) error {
 	w.call.Description, w.call.Effect = w.tool.Spec().Description, tool.EffectOf(w.tool)
 	w.entry.Effect, w.id = w.call.Effect, r.id(w.entry.Number)
-	if _, ok := w.tool.(Nested); ok {
-		w.nest = &Nest{Lanes: 1}
+	if _, ok := w.tool.(nested.Tool); ok {
+		w.nest = &nested.Call{Lanes: 1}
 	}
 	w.schema, w.call.AtClient = tool.AtClient(w.tool)
 	w.call.Replayed = w.call.Replayed || r.inDoubt(w)
@@ -192,7 +194,7 @@ func (w *work) run(ctx context.Context) {
 	}
 	if w.done {
 		if w.quiet && w.nest != nil {
-			w.tool.(Nested).Skip(ctx, w.nest)
+			w.tool.(nested.Tool).Skip(ctx, w.nest)
 		}
 		return
 	}
@@ -207,9 +209,7 @@ func (w *work) run(ctx context.Context) {
 		ctx = tool.Keyed(ctx, w.key)
 	}
 	ctx = tool.Quoting(w.holding(ctx), w.quotes)
-	if a, ok := ctx.Value(attendedKey{}).(*attended); ok {
-		ctx = a.reporting(ctx)
-	}
+	ctx = toolprogress.WithReports(ctx)
 	ctx, leave := w.r.EnterTool(ctx, w.asked.ID, w.memory)
 	defer leave()
 	ctx, span := spans.Start(ctx, "execute_tool "+w.call.Name,
@@ -254,11 +254,11 @@ func (w *work) missing() {
 
 // do calls the tool.
 func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error) {
-	ctx = context.WithValue(ctx, nestKey{}, w.nest)
+	ctx = nested.WithCall(ctx, w.nest)
 	if w.nest == nil {
 		return w.tool.Call(ctx, args)
 	}
-	result, err := w.tool.(Nested).CallIn(ctx, args, w.nest)
+	result, err := w.tool.(nested.Tool).CallIn(ctx, args, w.nest)
 	if failure.IsSuperseded(err) || err != nil && w.r.in.Budget.Refusal() != nil {
 		w.lost = err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/guard"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -112,7 +113,7 @@ func TestGuard_DecidesAgainWhatItDecided(t *testing.T) {
 	require.Equal(t, execution.NeedApproval, first.Pending[0].Needs)
 	require.Contains(t, first.Pending[0].Reason, "tool inbox")
 	require.Contains(t, told.events, event.Warning{
-		Reason: loop.ReasonGuarded, Tool: "send",
+		Reason: guard.ReasonUntrustedInput, Tool: "send",
 		Message: "the tool send waits for an approval, because the turn has read what neither the user nor the author of the agent wrote: tool inbox",
 	})
 
@@ -142,7 +143,7 @@ func TestGuard_TakesAHandlersWordThatAPersonAllowedIt(t *testing.T) {
 	in := input("Read and send.", allow)
 	in.Only = mail
 	_, err := drive(t.Context(), loop.Loop{
-		Tools: mailroom(t, ran), Guard: loop.GuardStrict, Model: scripted.New(wants("inbox"), wants("send"), scripted.Say("sent")),
+		Tools: mailroom(t, ran), Guard: tool.GuardStrict, Model: scripted.New(wants("inbox"), wants("send"), scripted.Say("sent")),
 	}, in, deaf)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
@@ -150,14 +151,14 @@ func TestGuard_TakesAHandlersWordThatAPersonAllowedIt(t *testing.T) {
 }
 
 func TestGuard_IsAtLeastAsStrictAsTheOneAbove(t *testing.T) {
-	for _, tc := range [][3]loop.Guard{
-		{"", loop.GuardAsk, loop.GuardAsk},
-		{loop.GuardOff, "", loop.GuardOff},
-		{loop.GuardOff, loop.GuardAsk, loop.GuardAsk},
-		{loop.GuardStrict, loop.GuardAsk, loop.GuardStrict},
-		{loop.GuardAsk, loop.GuardStrict, loop.GuardStrict},
+	for _, tc := range [][3]tool.Guard{
+		{"", tool.GuardAsk, tool.GuardAsk},
+		{tool.GuardOff, "", tool.GuardOff},
+		{tool.GuardOff, tool.GuardAsk, tool.GuardAsk},
+		{tool.GuardStrict, tool.GuardAsk, tool.GuardStrict},
+		{tool.GuardAsk, tool.GuardStrict, tool.GuardStrict},
 	} {
 		require.Equal(t, tc[2], tc[0].Stricter(tc[1]), "%v", tc)
 	}
-	require.False(t, loop.Guard("on").Known())
+	require.False(t, tool.Guard("on").IsKnown())
 }

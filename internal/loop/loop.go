@@ -47,8 +47,8 @@ type Loop struct {
 	// Parallel runs the tools of a round beside each other. Their handlers still run one at a
 	// time, and their results come in the order of the calls (C-9).
 	Parallel bool
-	// Guard is what becomes of tools that a turn may lose; empty: GuardAsk (S14).
-	Guard Guard
+	// Guard is what becomes of tools that a turn may lose; empty: tool.GuardAsk (S14).
+	Guard tool.Guard
 }
 
 // Input is what one run is given.
@@ -230,7 +230,7 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 		return nil, err
 	}
 	if len(r.waiting) > 0 {
-		return &event.Answer{Text: Waiting(r.waiting), Reason: event.InputRequired, Pending: r.waiting}, nil
+		return &event.Answer{Text: pendingcall.Summary(r.waiting), Reason: event.InputRequired, Pending: r.waiting}, nil
 	}
 	if err := late(r.Handlers.AfterIteration(ctx)); err != nil || r.Progress.Ended() {
 		return r.over(), err

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -217,7 +217,7 @@ func (r *run) giveUp(ctx context.Context, w *work) error {
 // which calls wait.
 func (r *run) suspend(ctx context.Context) error {
 	if len(r.waiting) > execution.MaxPending {
-		return TooMany(len(r.waiting))
+		return pendingcall.TooManyError(len(r.waiting))
 	}
 	r.settle()
 	if err := r.in.Journal.Sync(ctx); err != nil {
@@ -232,35 +232,4 @@ func (r *run) suspend(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// TooMany is what a turn fails with in which more calls wait than one turn may leave.
-func TooMany(calls int) error {
-	return failure.Newf(failure.ResourceQuota, "loop.Run",
-		"%d tool calls would wait at once, and a turn may leave %d; let fewer agents work beside each other, or guard fewer tools",
-		calls, execution.MaxPending)
-}
-
-// Waiting is one sentence for a person about calls that wait.
-func Waiting(calls []execution.Pending) string {
-	var parts []string
-	for _, of := range []struct {
-		need execution.Need
-		what string
-	}{{execution.NeedApproval, "an approval"}, {execution.NeedResult, "a result of the client"}, {execution.NeedAuth, "a credential"}} {
-		var names []string
-		for _, p := range calls {
-			if p.Needs == of.need && !slices.Contains(names, p.Tool) {
-				names = append(names, p.Tool)
-			}
-		}
-		switch n := len(names); n {
-		case 0:
-		case 1:
-			parts = append(parts, names[0]+" waits for "+of.what)
-		default:
-			parts = append(parts, strings.Join(names[:n-1], ", ")+" and "+names[n-1]+" wait for "+of.what)
-		}
-	}
-	return strings.Join(parts, ", and ") + "."
 }

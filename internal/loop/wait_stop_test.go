@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/nested"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -52,12 +53,12 @@ type crowd struct {
 	calls int
 }
 
-func (c crowd) CallIn(_ context.Context, _ json.RawMessage, n *loop.Nest) (tool.Result, error) {
+func (c crowd) CallIn(_ context.Context, _ json.RawMessage, n *nested.Call) (tool.Result, error) {
 	n.Pending = make([]execution.Pending, c.calls)
 	return tool.Result{}, nil
 }
 
-func (crowd) Skip(context.Context, *loop.Nest) {}
+func (crowd) Skip(context.Context, *nested.Call) {}
 
 func TestLoop_LetsOnlySoManyCallsWait(t *testing.T) {
 	for calling, wrong := range map[int]bool{execution.MaxPending: false, execution.MaxPending + 1: true} {

@@ -26,8 +26,8 @@ import (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// guard lets calls wait whose tool may do more than read.
-var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+// askApproval makes calls wait whose tool may do more than read.
+var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read && !c.AtClient && c.Name != "ask" {
 		c.Wait("It sends.", noon)
 	}
@@ -51,7 +51,7 @@ type office struct {
 
 func newOffice(t *testing.T, script ...scripted.Reply) *office {
 	t.Helper()
-	o := &office{t: t, model: scripted.New(script...), journal: &journal{lazy: true}, handlers: []hook.Handler{guard}}
+	o := &office{t: t, model: scripted.New(script...), journal: &journal{lazy: true}, handlers: []hook.Handler{askApproval}}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"look": execution.Read, "send": execution.AtMostOnce} {
 		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
@@ -273,7 +273,7 @@ func TestLoop_AsksTheUserWhenNothingWaitsAnyMore(t *testing.T) {
 func TestLoop_LetsNothingWaitWithoutAJournal(t *testing.T) {
 	o := newOffice(t)
 	call := loop.Loop{Model: scripted.New(calls("send", "screen"), scripted.Say("done")), Tools: o.tools}
-	out, err := drive(t.Context(), call, input("go", guard), deaf)
+	out, err := drive(t.Context(), call, input("go", askApproval), deaf)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{
@@ -282,7 +282,7 @@ func TestLoop_LetsNothingWaitWithoutAJournal(t *testing.T) {
 	}, results(out))
 	require.Equal(t, string(failure.AgentState), out.Calls[1].ErrorType)
 
-	in := input("go", guard)
+	in := input("go", askApproval)
 	in.Journal = o.journal
 	for e, err := range call.Call(t.Context(), in, ask("1", "send", "1")) {
 		require.NoError(t, err)
@@ -310,7 +310,7 @@ func TestLoop_HandsNoCallToTheClientThatDoesNotFit(t *testing.T) {
 func TestLoop_DoesNotAskAgainAboutWhatIsInDoubt(t *testing.T) {
 	o := newOffice(t, calls("send"), scripted.Say("done"))
 	o.turn()
-	in := input("go", guard)
+	in := input("go", askApproval)
 	in.Journal, in.Answers = o.journal, []execution.Answer{{ID: "0-0-2", Verdict: execution.Approve}}
 	_, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&dying{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/journal"
 	"github.com/troupe-dev/troupe/internal/stepjournal"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -104,7 +104,7 @@ func (j *Journal) Asked(number int, digest string) {
 	if was.Tool != "" {
 		return
 	}
-	if parts := loop.Apart(was.Digest, digest); len(parts) > 0 {
+	if parts := journal.DifferentParts(was.Digest, digest); len(parts) > 0 {
 		j.asked = append(j.asked, Asked{number, parts})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/hookerror"
-	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/briefing"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -172,15 +171,16 @@ func cutToJSON(text string, limit int) (string, error) {
 // wait makes a result of calls that wait, also in a step that chooses a route. It is no answer, so the handlers after the
 // agent do not run. Observations, messages and changes of state come again in the turn that continues.
 func (t *turn) wait(ctx context.Context) error {
-	if n := len(t.answer.pending); n > execution.MaxPending { // of agents that ran concurrently
-		return loop.TooMany(n)
+	text, err := result.Waiting(t.answer.pending)
+	if err != nil {
+		return err
 	}
 	if j := t.inv.Step.Journal; j != nil { // agents that run at the same time as the waiting one have continued
 		if err := j.Sync(ctx); err != nil {
 			return err
 		}
 	}
-	t.answer.reason, t.answer.text = event.InputRequired, loop.Waiting(t.answer.pending)
+	t.answer.reason, t.answer.text = event.InputRequired, text
 	r := &t.output.result
 	r.InputRequired, r.Pending, r.Text, r.ToolsCalled = true, t.answer.pending, t.answer.text, t.tally.Tools
 	m := conversation.Assistant(t.agent.Name(), t.answer.text)

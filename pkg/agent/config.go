@@ -108,8 +108,8 @@ type Config struct {
 	OnFailure     FailurePolicy // (empty means Fail)
 
 	// Guard says what becomes of tools after a turn has read words that neither the user nor the author wrote (S14). A child
-	// agent has at least the guard of its parent. Empty means loop.GuardAsk, or with Run the guard of each child.
-	Guard loop.Guard
+	// agent has at least the guard of its parent. Empty means tool.GuardAsk, or with Run the guard of each child.
+	Guard tool.Guard
 }
 
 // setDefaults fills in what the author left out.
@@ -121,7 +121,7 @@ func (c *Config) setDefaults() {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.OnFailure = cmp.Or(c.OnFailure, Fail)
 	if c.Run == nil { // a function leaves the guard to its children
-		c.Guard = cmp.Or(c.Guard, loop.GuardAsk)
+		c.Guard = cmp.Or(c.Guard, tool.GuardAsk)
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -158,7 +158,7 @@ func (c Config) check() []string {
 	expect(c.StartRetries >= 0, "StartRetries %d: use 0 or more", c.StartRetries)
 	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
-	expect(c.Guard.Known(), "Guard %q: use %q, %q or %q", c.Guard, loop.GuardAsk, loop.GuardStrict, loop.GuardOff)
+	expect(c.Guard.IsKnown(), "Guard %q: use %q, %q or %q", c.Guard, tool.GuardAsk, tool.GuardStrict, tool.GuardOff)
 	expect(c.Config == "" || c.Config.Known(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
 	expect(len(c.Description) <= registry.MaxText, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxText)
 	expect(len(c.Version) <= registry.MaxText, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxText)

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -19,6 +20,16 @@ type Control struct {
 
 	turn *Turn
 }
+
+// The parts of a turn that package loop changes and a Turn shows.
+type (
+	conversationState = turnstate.Conversation
+	eventStream       = turnstate.Events
+	progressState     = turnstate.Progress
+)
+
+// Numbers counts the events of an invocation. Safe for concurrent use.
+type Numbers = turnstate.Numbers
 
 // Start is what a turn begins with. All fields are optional.
 type Start struct {
@@ -39,8 +50,10 @@ type Start struct {
 func New(s Start) *Control {
 	t := &Turn{
 		info: s.Info, state: s.State, config: s.Config, memory: s.Memory, trace: s.Trace,
-		conversation: newConversation(s.Messages), progress: &progressState{},
-		events: newEventStream(eventOrigin{TurnID: s.Info.TurnID, Step: s.Info.Step, Agent: s.Info.Agent, Branch: s.Info.Branch}, s.Numbers, s.Emit),
+		conversation: turnstate.NewConversation(s.Messages), progress: &turnstate.Progress{},
+		events: turnstate.NewEvents(turnstate.Origin{
+			TurnID: s.Info.TurnID, Step: s.Info.Step, Agent: s.Info.Agent, Branch: s.Info.Branch,
+		}, s.Numbers, s.Emit),
 	}
 	if t.state == nil {
 		t.state = ownership.NewAgentState(s.Info.Agent, nil, nil)

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
@@ -135,7 +136,7 @@ func (r *runner) OnComplete(ctx context.Context, done *Completion) error {
 
 // Ready runs the handlers of OnAgentReady.
 func (s *Set) Ready(a Agent) error {
-	return run(&Turn{progress: &progressState{}, events: &eventStream{}}, s.turn.onAgentReady, func(fn readyFunc) error { return fn(a) })
+	return run(&Turn{progress: &turnstate.Progress{}, events: &turnstate.Events{}}, s.turn.onAgentReady, func(fn readyFunc) error { return fn(a) })
 }
 
 // orEventError returns err, or else the error of an event that a handler emitted.

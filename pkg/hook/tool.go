@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -82,7 +83,7 @@ type Running struct {
 	state    *ownership.AgentState
 	config   *ownership.Config
 	memory   *Memory
-	progress *progressState
+	progress *turnstate.Progress
 }
 
 // State returns the agent's own state (nil outside of tools).

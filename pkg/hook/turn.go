@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -37,9 +38,9 @@ type Turn struct {
 	memory *Memory
 	trace  ownership.TraceView
 
-	conversation *conversationState
-	events       *eventStream
-	progress     *progressState
+	conversation *turnstate.Conversation
+	events       *turnstate.Events
+	progress     *turnstate.Progress
 	ask          func(context.Context, llm.Request) (conversation.Message, error)
 }
 

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
@@ -80,7 +80,7 @@ func sorted(calls ...[]string) []string {
 func TestGuard_OffLetsTheModelObeyInjections(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := play(t, c, loop.GuardOff, false)
+			p := play(t, c, tool.GuardOff, false)
 			require.Empty(t, p.pending())
 			require.Equal(t, sorted(c.Blocked, c.Allowed), p.ran())
 		})
@@ -92,7 +92,7 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 	for _, c := range corpus(t) {
 		for _, parallel := range []bool{false, true} {
 			t.Run(c.Name, func(t *testing.T) {
-				p := play(t, c, loop.GuardAsk, parallel)
+				p := play(t, c, tool.GuardAsk, parallel)
 				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that were not allowed")
 				if !p.asks {
 					require.NotEmpty(t, p.refused(), "no person could be asked")
@@ -101,7 +101,7 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 				require.NotEmpty(t, p.pending(), "no person was asked")
 			})
 			t.Run(c.Name+" denied", func(t *testing.T) {
-				p := play(t, c, loop.GuardAsk, parallel)
+				p := play(t, c, tool.GuardAsk, parallel)
 				for n := 0; len(p.pending()) > 0; n++ {
 					require.Less(t, n, 10)
 					p.deny()
@@ -116,7 +116,7 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 func TestGuard_AllowsApprovedCalls(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := play(t, c, loop.GuardAsk, false)
+			p := play(t, c, tool.GuardAsk, false)
 			if !p.asks {
 				return // there is no session to go on with
 			}
@@ -133,7 +133,7 @@ func TestGuard_AllowsApprovedCalls(t *testing.T) {
 func TestGuard_StrictDeniesWithoutAsking(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := play(t, c, loop.GuardStrict, false)
+			p := play(t, c, tool.GuardStrict, false)
 			require.Empty(t, p.pending())
 			require.Equal(t, sorted(c.Allowed), p.ran())
 			require.NotEmpty(t, p.refused())

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/guard"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/agent/flow"
@@ -38,32 +38,32 @@ type place struct {
 }
 
 // play runs a case as far as it goes without a user's decision.
-func play(t *testing.T, c injection, guard loop.Guard, parallel bool) *place {
+func play(t *testing.T, c injection, mode tool.Guard, parallel bool) *place {
 	t.Helper()
 	p := &place{t: t, c: c, asks: true}
 	switch c.Channel {
 	case "tool", "error", "quoted":
-		p.talk(p.clerk(guard, parallel, p.source()), "Please read it.")
+		p.talk(p.clerk(mode, parallel, p.source()), "Please read it.")
 	case "description":
-		p.talk(p.clerk(guard, parallel, p.described()), "Hello.")
+		p.talk(p.clerk(mode, parallel, p.described()), "Hello.")
 	case "history", "summary", "state":
-		p.later(guard, parallel)
+		p.later(mode, parallel)
 	case "nested":
-		p.talk(p.clerk(guard, parallel, p.asTool(p.reader())), "Please have it read.")
+		p.talk(p.clerk(mode, parallel, p.asTool(p.reader())), "Please have it read.")
 	case "remote":
-		p.talk(p.clerk(guard, parallel, p.asTool(p.remote())), "Please ask.")
+		p.talk(p.clerk(mode, parallel, p.asTool(p.remote())), "Please ask.")
 	case "handed":
 		boss := p.build(agent.Config{
-			Name: "boss", Model: &obedient{"read_page"}, Tools: []tool.Tool{p.source(), p.asTool(p.clerk(loop.GuardOff, parallel))}, Guard: guard,
+			Name: "boss", Model: &obedient{"read_page"}, Tools: []tool.Tool{p.source(), p.asTool(p.clerk(tool.GuardOff, parallel))}, Guard: mode,
 		})
 		p.talk(boss, "Please read it.")
 	case "flow":
-		both, err := flow.Sequence(agent.Config{Name: "both"}, p.reader(), p.clerk(guard, parallel))
+		both, err := flow.Sequence(agent.Config{Name: "both"}, p.reader(), p.clerk(mode, parallel))
 		require.NoError(t, err)
 		p.talk(both, "Please read it.")
 	case "file", "filename", "prior":
 		p.asks = false
-		p.bare(p.clerk(guard, parallel))
+		p.bare(p.clerk(mode, parallel))
 	default:
 		t.Fatalf("there is no channel %q", c.Channel)
 	}
@@ -71,7 +71,7 @@ func play(t *testing.T, c injection, guard loop.Guard, parallel bool) *place {
 }
 
 // clerk has tools that do harm, and some that do not.
-func (p *place) clerk(guard loop.Guard, parallel bool, more ...tool.Tool) *agent.Agent {
+func (p *place) clerk(mode tool.Guard, parallel bool, more ...tool.Tool) *agent.Agent {
 	none := tool.Scope{}
 	tools := append(slices.Clone(more),
 		tool.With(execution.AtMostOnce, p.tool("send_mail")),
@@ -82,7 +82,7 @@ func (p *place) clerk(guard loop.Guard, parallel bool, more ...tool.Tool) *agent
 		tool.Within(none, tool.With(execution.Idempotent, p.tool("note"))),
 	)
 	config := agent.Config{
-		Name: "clerk", Model: &obedient{p.first(more)}, Tools: tools, Parallel: parallel, Guard: guard, MaxFailures: 100,
+		Name: "clerk", Model: &obedient{p.first(more)}, Tools: tools, Parallel: parallel, Guard: mode, MaxFailures: 100,
 	}
 	if p.c.Channel == "state" {
 		config.Instructions, config.OutputKey = "What you know: {note?}", "note"
@@ -179,8 +179,8 @@ func (p *place) talk(a *agent.Agent, text string) {
 }
 
 // later has one turn read, and the next one find what it left.
-func (p *place) later(guard loop.Guard, parallel bool) {
-	p.talk(p.clerk(guard, parallel, p.source()), "Please read it.")
+func (p *place) later(mode tool.Guard, parallel bool) {
+	p.talk(p.clerk(mode, parallel, p.source()), "Please read it.")
 	require.Empty(p.t, p.ran(), "it woke too early")
 	if p.c.Channel == "summary" {
 		_, err := p.s.Store.CompactSession(p.t.Context(), memory.Compact{Ref: p.s.Ref, Keep: 1, Strategy: conversation.Summarize})
@@ -238,7 +238,7 @@ func (p *place) refused() []string {
 				all = append(all, told.Tool)
 			}
 		case event.Warning:
-			if told.Reason == loop.ReasonGuarded {
+			if told.Reason == guard.ReasonUntrustedInput {
 				warned = append(warned, told.Message)
 			}
 		}

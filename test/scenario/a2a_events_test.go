@@ -18,7 +18,6 @@ import (
 
 	bridge "github.com/troupe-dev/troupe/internal/a2a"
 	"github.com/troupe-dev/troupe/internal/broker"
-	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -59,7 +58,7 @@ func narrator(s *a2aStage) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: "narrator", Tools: []tool.Tool{count, finder},
-		Guard: loop.GuardOff, // it is given a file, and would ask before it counts
+		Guard: tool.GuardOff, // it is given a file, and would ask before it counts
 		Model: scripted.New(
 			scripted.Call(conversation.ToolCall{ID: "c1", Name: "count", Arguments: `{}`}),
 			scripted.Call(conversation.ToolCall{ID: "c2", Name: "finder", Arguments: `{"request":"Where is the third?"}`}),
@@ -81,7 +80,7 @@ func finder(may <-chan struct{}) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Name: "finder", Description: "Finds things.", Guard: loop.GuardOff, Tools: []tool.Tool{look}, Model: scripted.New(
+	return agent.New(agent.Config{Name: "finder", Description: "Finds things.", Guard: tool.GuardOff, Tools: []tool.Tool{look}, Model: scripted.New(
 		scripted.Reply{Wait: may, ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "look", Arguments: `{}`}}},
 		scripted.Reply{Deltas: []string{"I would rather not say."}, Finish: llm.FinishRefusal},
 	)})

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/lifecycle"
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/guard"
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -169,7 +169,7 @@ func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *tr
 // what the turn had read (S14). The record does not contain what it read.
 func (s *Server) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
-	if !ok || w.Reason != loop.ReasonGuarded {
+	if !ok || w.Reason != guard.ReasonUntrustedInput {
 		return
 	}
 	s.audit.Record(audit.Entry{

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -160,7 +160,7 @@ func (p *parallel) emitAnswer(results []event.TurnResult) {
 		reasons[done.Reason] = reasons[done.Reason] || !done.Ended
 	}
 	if len(waiting) > 0 && !reasons[event.Stopped] {
-		p.yield(event.Event{Payload: event.Answer{Text: loop.Waiting(waiting), Reason: event.InputRequired, Pending: waiting}}, nil)
+		p.yield(event.Event{Payload: event.Answer{Text: pendingcall.Summary(waiting), Reason: event.InputRequired, Pending: waiting}}, nil)
 		return
 	}
 	reason := event.Natural

@@ -5,7 +5,8 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/nested"
+	"github.com/troupe-dev/troupe/internal/loop/toolprogress"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -69,16 +70,16 @@ func (t *agentTool) Start(ctx context.Context) error { return t.agent.Start(ctx)
 // Close implements tool.Starter.
 func (t *agentTool) Close() error { return t.agent.Close() }
 
-// nestKey finds the *loop.Nest of a call.
+// nestKey finds the *nested.Call of a call.
 type nestKey struct{}
 
-// CallIn implements loop.Nested.
-func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *loop.Nest) (tool.Result, error) {
+// CallIn implements nested.Tool.
+func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *nested.Call) (tool.Result, error) {
 	return t.Call(context.WithValue(ctx, nestKey{}, n), args)
 }
 
-// Skip implements loop.Nested.
-func (t *agentTool) Skip(ctx context.Context, n *loop.Nest) {
+// Skip implements nested.Tool.
+func (t *agentTool) Skip(ctx context.Context, n *nested.Call) {
 	if parent := scope.RunFrom(ctx); parent != nil {
 		parent.Scope.Calls.Skip(n.Last)
 		parent.AddUsage(n.Usage)
@@ -91,7 +92,7 @@ type depthKey struct{}
 // run runs the agent once.
 func (t *agentTool) run(ctx context.Context, request string) (string, error) {
 	parent := scope.RunFrom(ctx)
-	nest, _ := ctx.Value(nestKey{}).(*loop.Nest)
+	nest, _ := ctx.Value(nestKey{}).(*nested.Call)
 	said := conversation.User(request)
 	said.Untrusted = hook.InTool(ctx).Untrusted // a model wrote it that has read such words
 	inv, in := t.invocation(tool.IdempotencyKey(ctx), said, parent, nest)
@@ -127,7 +128,7 @@ func (t *agentTool) run(ctx context.Context, request string) (string, error) {
 
 // invocation returns how the agent runs, and in which scope: in a session of its own inside the parent's turn. Without a
 // parent there is only the request.
-func (t *agentTool) invocation(key string, said conversation.Message, parent *scope.Run, nest *loop.Nest) (agent.Invocation, scope.Scope) {
+func (t *agentTool) invocation(key string, said conversation.Message, parent *scope.Run, nest *nested.Call) (agent.Invocation, scope.Scope) {
 	if parent == nil {
 		return agent.Invocation{Step: execution.Step{History: []conversation.Message{said}}}, scope.Scope{}
 	}
@@ -155,9 +156,9 @@ func (t *agentTool) result(ctx context.Context, inv agent.Invocation) (done even
 		case event.TurnResult:
 			done = p
 		case event.SubtaskStarted:
-			loop.Began(ctx, p)
+			toolprogress.EmitSubtask(ctx, p)
 		case event.Warning:
-			loop.Warned(ctx, p)
+			toolprogress.EmitWarning(ctx, p)
 		}
 		err = failed
 	}

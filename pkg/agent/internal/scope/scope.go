@@ -9,10 +9,10 @@ import (
 	"context"
 	"sync"
 
-	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
 // Scope is the place of a run. The zero value is the place of a run that no other agent caused.
@@ -22,7 +22,7 @@ type Scope struct {
 	Calls   *Calls        // numbers of the model calls and tool calls (nil begins anew)
 	Branch  string        // of the agent that runs this one, such as team.writer (empty when none does)
 	Aside   bool          // the run belongs to an agent that is a tool
-	Guard   loop.Guard    // of the parents (empty when there is none)
+	Guard   tool.Guard    // of the parents (empty when there is none)
 }
 
 // Begin returns the scope with everything that it lacks for a run of the named agent.
@@ -48,9 +48,9 @@ func (s Scope) Path(agent string) string {
 }
 
 // Inside returns the scope of what the named agent runs.
-func (s Scope) Inside(agent string, guard loop.Guard) Scope {
+func (s Scope) Inside(agent string, mode tool.Guard) Scope {
 	s.Branch = s.Path(agent)
-	s.Guard = guard.Stricter(s.Guard)
+	s.Guard = mode.Stricter(s.Guard)
 	return s
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
@@ -37,7 +38,7 @@ type Agent struct {
 	Tools        []Tool              `yaml:"tools"`
 	Plugins      []yaml.Node         `yaml:"plugins"` // each is a name, or one name with its settings
 	AsksUser     bool                `yaml:"asksUser"`
-	Guard        loop.Guard          `yaml:"guard"` // of tools, once a turn has read untrusted text: ask, strict or off
+	Guard        tool.Guard          `yaml:"guard"` // of tools, once a turn has read untrusted text: ask, strict or off
 	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
 	Config       Config              `yaml:"config"`
 	Limits       Limits              `yaml:"limits"`
@@ -222,8 +223,8 @@ func (b *builder) limits(s Agent) {
 	if n := s.Lifecycle.MaxRetries; n < 0 || n > 0 && !s.Lifecycle.RetryOnFailure {
 		b.errorf([]any{"lifecycle", "maxRetries"}, "lifecycle.maxRetries is %d; use it with retryOnFailure: true, and 1 or more", n)
 	}
-	if !s.Guard.Known() {
-		b.errorf([]any{"guard"}, "guard is %q; use %s, %s or %s", s.Guard, loop.GuardAsk, loop.GuardStrict, loop.GuardOff)
+	if !s.Guard.IsKnown() {
+		b.errorf([]any{"guard"}, "guard is %q; use %s, %s or %s", s.Guard, tool.GuardAsk, tool.GuardStrict, tool.GuardOff)
 	}
 	if p := s.OnFailure; p != "" && p != agent.Fail && p != agent.Degrade {
 		b.errorf([]any{"onFailure"}, "onFailure is %q; use %s or %s", p, agent.Fail, agent.Degrade)

@@ -1,4 +1,6 @@
-package hook
+// Package turnstate is the state of a running turn: its conversation, its events and its progress. Handlers see it through
+// hook.Turn, and the loop changes it.
+package turnstate
 
 import (
 	"slices"
@@ -7,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// conversationState is the list of messages that the model of a turn sees. It keeps tool calls and their results
+// Conversation is the list of messages that the model of a turn sees. It keeps tool calls and their results
 // together: what a handler adds during a tool round waits until the round is closed (C-11, CO-33).
-type conversationState struct {
+type Conversation struct {
 	messages []conversation.Message
 	holding  bool                    // added messages go to held
 	held     []conversation.Message  // added while holding
@@ -18,25 +20,25 @@ type conversationState struct {
 	read     readSources
 }
 
-// newConversation returns a conversation that begins with a copy of messages, oldest first.
-func newConversation(messages []conversation.Message) *conversationState {
-	return &conversationState{messages: append(make([]conversation.Message, 0, len(messages)+4), messages...)}
+// NewConversation returns a conversation that begins with a copy of messages, oldest first.
+func NewConversation(messages []conversation.Message) *Conversation {
+	return &Conversation{messages: append(make([]conversation.Message, 0, len(messages)+4), messages...)}
 }
 
 // Messages returns what the model sees next, oldest first. The caller does not change it.
-func (c *conversationState) Messages() []conversation.Message { return slices.Clip(c.messages) }
+func (c *Conversation) Messages() []conversation.Message { return slices.Clip(c.messages) }
 
 // Append adds a message of the model or of a tool.
-func (c *conversationState) Append(m conversation.Message) { c.messages = append(c.messages, m) }
+func (c *Conversation) Append(m conversation.Message) { c.messages = append(c.messages, m) }
 
 // Last returns the last message. The conversation must not be empty.
-func (c *conversationState) Last() conversation.Message { return c.messages[len(c.messages)-1] }
+func (c *Conversation) Last() conversation.Message { return c.messages[len(c.messages)-1] }
 
 // SetLastText changes the text of the last message. The conversation must not be empty.
-func (c *conversationState) SetLastText(text string) { c.messages[len(c.messages)-1].Text = text }
+func (c *Conversation) SetLastText(text string) { c.messages[len(c.messages)-1].Text = text }
 
 // Add adds messages of a handler: at once, or when the tool round is closed.
-func (c *conversationState) Add(messages ...conversation.Message) {
+func (c *Conversation) Add(messages ...conversation.Message) {
 	if c.holding {
 		c.held = append(c.held, messages...)
 		return
@@ -46,7 +48,7 @@ func (c *conversationState) Add(messages ...conversation.Message) {
 
 // Replace puts messages in the place of all that the model would see. It fails with agent_logic during a tool
 // round, and when calls and their results would be separated.
-func (c *conversationState) Replace(messages []conversation.Message) error {
+func (c *Conversation) Replace(messages []conversation.Message) error {
 	if len(c.round) > 0 {
 		return failure.New(failure.AgentLogic, "hook.Replace", "messages cannot be replaced in a tool round; do it in BeforeLLM or AfterTools")
 	}
@@ -58,25 +60,25 @@ func (c *conversationState) Replace(messages []conversation.Message) error {
 }
 
 // HoldAdded keeps back what handlers add, until CloseRound.
-func (c *conversationState) HoldAdded() { c.holding = true }
+func (c *Conversation) HoldAdded() { c.holding = true }
 
 // OpenRound begins the tool round of these calls.
-func (c *conversationState) OpenRound(calls []conversation.ToolCall) {
+func (c *Conversation) OpenRound(calls []conversation.ToolCall) {
 	c.round, c.holding = calls, true
 }
 
 // CloseRound ends the tool round, once every call has its result, and appends what handlers added meanwhile.
-func (c *conversationState) CloseRound() {
+func (c *Conversation) CloseRound() {
 	c.round, c.holding = nil, false
 	c.messages = append(c.messages, c.held...)
 	c.held = nil
 }
 
 // Round returns the calls of the open tool round, also those that ran.
-func (c *conversationState) Round() []conversation.ToolCall { return slices.Clip(c.round) }
+func (c *Conversation) Round() []conversation.ToolCall { return slices.Clip(c.round) }
 
 // SetPending sets the call that is about to run (nil when there is none).
-func (c *conversationState) SetPending(call *conversation.ToolCall) { c.pending = call }
+func (c *Conversation) SetPending(call *conversation.ToolCall) { c.pending = call }
 
 // Pending returns the call that is about to run, or nil.
-func (c *conversationState) Pending() *conversation.ToolCall { return c.pending }
+func (c *Conversation) Pending() *conversation.ToolCall { return c.pending }

@@ -1,4 +1,4 @@
-package loop
+package journal
 
 import (
 	"testing"
@@ -10,13 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-func TestApart_NamesThePartsThatDiffer(t *testing.T) {
+func TestDifferentParts(t *testing.T) {
 	req := llm.Request{System: "Be kind.", Messages: []conversation.Message{conversation.User("hello")}, Tools: []llm.ToolSpec{{Name: "send"}}}
-	was := asks(req)
+	was := RequestDigest(req)
 	require.LessOrEqual(t, len(was), 64, "which an entry of a journal may have")
 	stored := req
 	stored.Messages = []conversation.Message{{Role: conversation.RoleUser, Text: "hello", Sequence: 7, Turn: 2, Time: time.Unix(1, 0)}}
-	require.Empty(t, Apart(was, asks(stored)), "when and where it was stored does not count")
+	require.Empty(t, DifferentParts(was, RequestDigest(stored)), "when and where it was stored does not count")
 	for part, change := range map[string]func(*llm.Request){
 		"instructions": func(r *llm.Request) { r.System = "Be brief." },
 		"messages":     func(r *llm.Request) { r.Messages = nil },
@@ -24,7 +24,7 @@ func TestApart_NamesThePartsThatDiffer(t *testing.T) {
 	} {
 		changed := req
 		change(&changed)
-		require.Equal(t, []string{part}, Apart(was, asks(changed)))
+		require.Equal(t, []string{part}, DifferentParts(was, RequestDigest(changed)))
 	}
-	require.Empty(t, Apart("", was), "of one that was not recorded nothing is known")
+	require.Empty(t, DifferentParts("", was), "a request that was not recorded differs in nothing")
 }

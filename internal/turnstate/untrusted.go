@@ -1,4 +1,4 @@
-package hook
+package turnstate
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ type readSources struct {
 }
 
 // MarkRead notes that the model reads words of a source. An empty source is trusted.
-func (c *conversationState) MarkRead(source string) {
+func (c *Conversation) MarkRead(source string) {
 	read := &c.read
 	source = conversation.From(source, "") // a function may have made it of anything
 	switch {
@@ -30,17 +30,17 @@ func (c *conversationState) MarkRead(source string) {
 }
 
 // MarkMessagesRead marks the sources of all messages as read.
-func (c *conversationState) MarkMessagesRead() {
+func (c *Conversation) MarkMessagesRead() {
 	for _, m := range c.messages {
 		c.MarkRead(m.Source())
 	}
 }
 
 // Untrusted returns the first untrusted source that the model has read, or "" (S14).
-func (c *conversationState) Untrusted() string { return cmp.Or(c.read.source, c.read.party) }
+func (c *Conversation) Untrusted() string { return cmp.Or(c.read.source, c.read.party) }
 
 // UntrustedFor is Untrusted as it counts for a tool of party: the party's own tool descriptions do not count.
-func (c *conversationState) UntrustedFor(party string) string {
+func (c *Conversation) UntrustedFor(party string) string {
 	if c.read.source == "" && c.read.party == party {
 		return ""
 	}

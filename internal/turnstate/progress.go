@@ -1,4 +1,4 @@
-package hook
+package turnstate
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// progressState says how far a turn is, and whether it is to end.
-type progressState struct {
+// Progress says how far a turn is, and whether it is to end.
+type Progress struct {
 	iteration     int
 	tools         []string
 	usage         execution.Usage
@@ -19,22 +19,22 @@ type progressState struct {
 }
 
 // NextIteration begins the next iteration and returns its number, from 1.
-func (p *progressState) NextIteration() int {
+func (p *Progress) NextIteration() int {
 	p.iteration++
 	return p.iteration
 }
 
 // Iteration returns the number of the running iteration (0 before the first).
-func (p *progressState) Iteration() int { return p.iteration }
+func (p *Progress) Iteration() int { return p.iteration }
 
 // ToolRan notes that a tool ran.
-func (p *progressState) ToolRan(tool string) { p.tools = append(p.tools, tool) }
+func (p *Progress) ToolRan(tool string) { p.tools = append(p.tools, tool) }
 
 // Tools returns the tools that ran in the turn, in order.
-func (p *progressState) Tools() []string { return slices.Clip(p.tools) }
+func (p *Progress) Tools() []string { return slices.Clip(p.tools) }
 
 // AddUsage adds what a model call consumed. A side call of a handler does not change ContextTokens.
-func (p *progressState) AddUsage(u execution.Usage, side bool) {
+func (p *Progress) AddUsage(u execution.Usage, side bool) {
 	p.usage = p.usage.Add(u)
 	if !side {
 		p.contextTokens = u.InputTokens
@@ -42,29 +42,29 @@ func (p *progressState) AddUsage(u execution.Usage, side bool) {
 }
 
 // Usage returns what models consumed in the turn.
-func (p *progressState) Usage() execution.Usage { return p.usage }
+func (p *Progress) Usage() execution.Usage { return p.usage }
 
 // ContextTokens returns how many tokens the last model call of the conversation read (0 before the first).
-func (p *progressState) ContextTokens() int64 { return p.contextTokens }
+func (p *Progress) ContextTokens() int64 { return p.contextTokens }
 
 // Stop asks the turn to stop. The first reason counts.
-func (p *progressState) Stop(reason string) {
+func (p *Progress) Stop(reason string) {
 	if p.stop == "" {
 		p.stop = reason
 	}
 }
 
 // StopReason returns why the turn is to stop (empty while it continues).
-func (p *progressState) StopReason() string { return p.stop }
+func (p *Progress) StopReason() string { return p.stop }
 
 // End ends the turn at once.
-func (p *progressState) End() { p.ended = true }
+func (p *Progress) End() { p.ended = true }
 
 // Ended reports whether a handler ended the turn.
-func (p *progressState) Ended() bool { return p.ended }
+func (p *Progress) Ended() bool { return p.ended }
 
 // Escalate asks for the end of the enclosing Repeat. Safe for concurrent use.
-func (p *progressState) Escalate() { p.escalated.Store(true) }
+func (p *Progress) Escalate() { p.escalated.Store(true) }
 
 // Escalated reports whether a handler or a tool called Escalate.
-func (p *progressState) Escalated() bool { return p.escalated.Load() }
+func (p *Progress) Escalated() bool { return p.escalated.Load() }

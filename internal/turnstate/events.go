@@ -1,4 +1,4 @@
-package hook
+package turnstate
 
 import (
 	"slices"
@@ -18,18 +18,18 @@ type Numbers struct{ last atomic.Int64 }
 
 func (n *Numbers) next() int { return int(n.last.Add(1)) }
 
-// eventOrigin says where the events of a turn come from.
-type eventOrigin struct {
+// Origin says where the events of a turn come from.
+type Origin struct {
 	TurnID string
 	Step   int
 	Agent  string
 	Branch string
 }
 
-// eventStream emits the events of a turn and keeps those that become entries of the trace. The goroutine of the turn
+// Events emits the events of a turn and keeps those that become entries of the trace. The goroutine of the turn
 // alone uses it; only RejectWrite is safe for concurrent use.
-type eventStream struct {
-	origin     eventOrigin
+type Events struct {
+	origin     Origin
 	numbers    *Numbers
 	emit       func(event.Event) error // nil when no consumer is set
 	err        error                   // first error of the consumer (nil while it reads)
@@ -40,26 +40,26 @@ type eventStream struct {
 	violations []event.OwnershipViolation
 }
 
-// newEventStream returns the events of a turn. Nil numbers count from 1, a nil emit only collects entries.
-func newEventStream(origin eventOrigin, numbers *Numbers, emit func(event.Event) error) *eventStream {
+// NewEvents returns the events of a turn. Nil numbers count from 1, a nil emit only collects entries.
+func NewEvents(origin Origin, numbers *Numbers, emit func(event.Event) error) *Events {
 	if numbers == nil {
 		numbers = &Numbers{}
 	}
-	return &eventStream{origin: origin, numbers: numbers, emit: emit}
+	return &Events{origin: origin, numbers: numbers, emit: emit}
 }
 
 // Listen replaces the consumer and returns the one before.
-func (e *eventStream) Listen(emit func(event.Event) error) (before func(event.Event) error) {
+func (e *Events) Listen(emit func(event.Event) error) (before func(event.Event) error) {
 	before, e.emit = e.emit, emit
 	return before
 }
 
 // Emit emits an event of the turn itself. Every call after a failed one returns the same error and emits nothing.
-func (e *eventStream) Emit(p event.Payload) error { return e.Forward(event.Event{Payload: p}) }
+func (e *Events) Emit(p event.Payload) error { return e.Forward(event.Event{Payload: p}) }
 
 // Forward emits an event that another agent may have made, and fills in its missing sequence, time and author
 // (AD-9). It fails as Emit does.
-func (e *eventStream) Forward(ev event.Event) error {
+func (e *Events) Forward(ev event.Event) error {
 	if e.err == nil {
 		e.err = e.deliver(ev)
 	}
@@ -67,15 +67,15 @@ func (e *eventStream) Forward(ev event.Event) error {
 }
 
 // Err returns the error of the consumer, or nil while it reads.
-func (e *eventStream) Err() error { return e.err }
+func (e *Events) Err() error { return e.err }
 
 // Delivering reports whether the consumer has an event right now.
-func (e *eventStream) Delivering() bool { return e.delivering }
+func (e *Events) Delivering() bool { return e.delivering }
 
 // Entries returns what happened in the turn so far, without transient events such as text deltas (CO-46).
-func (e *eventStream) Entries() []event.Event { return slices.Clip(e.entries) }
+func (e *Events) Entries() []event.Event { return slices.Clip(e.entries) }
 
-func (e *eventStream) deliver(ev event.Event) error {
+func (e *Events) deliver(ev event.Event) error {
 	for _, v := range e.takeViolations() { // they happened before this event
 		if err := e.deliver(event.Event{Payload: v}); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (e *eventStream) deliver(ev event.Event) error {
 
 // RejectWrite notes a rejected write to state of another owner. It is emitted before the next event, whatever the
 // writer does with its error (SO-6). Safe for concurrent use.
-func (e *eventStream) RejectWrite(err *failure.Error) {
+func (e *Events) RejectWrite(err *failure.Error) {
 	v, ok := event.ViolationOf(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *eventStream) RejectWrite(err *failure.Error) {
 	}
 }
 
-func (e *eventStream) takeViolations() []event.OwnershipViolation {
+func (e *Events) takeViolations() []event.OwnershipViolation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all := e.violations

@@ -1,0 +1,53 @@
+// Package journal replays and records what happens in a step, as the loop uses it.
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// requestParts names the parts of a model request in the order of its digest.
+var requestParts = [...]string{"instructions", "messages", "tools"}
+
+// RequestDigest returns the digest of a model request. It has one word for each part, so DifferentParts can say which
+// part differs. When and where a message was stored does not count, nor does anything that no model reads.
+func RequestDigest(req llm.Request) string {
+	messages := make([]conversation.Message, len(req.Messages))
+	for i, m := range req.Messages {
+		m.Sequence, m.Turn, m.Time, m.Untrusted = 0, 0, time.Time{}, ""
+		m.Attachments = conversation.References(m.Attachments)
+		messages[i] = m
+	}
+	return strings.Join([]string{partDigest(req.System), partDigest(messages), partDigest([]any{req.Tools, req.Choices})}, " ")
+}
+
+// partDigest returns a digest of eight letters.
+func partDigest(part any) string {
+	text, err := json.Marshal(part)
+	if err != nil { // such as an invalid schema of a tool: all of these count as equal
+		return "-"
+	}
+	sum := sha256.Sum256(text)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
+}
+
+// DifferentParts returns the parts in which two request digests differ, or none when one of them is empty.
+func DifferentParts(one, other string) []string {
+	ours, theirs := strings.Fields(one), strings.Fields(other)
+	if len(ours) != len(requestParts) || len(theirs) != len(requestParts) {
+		return nil
+	}
+	var parts []string
+	for i, name := range requestParts {
+		if ours[i] != theirs[i] {
+			parts = append(parts, name)
+		}
+	}
+	return parts
+}
