@@ -16,7 +16,7 @@ import (
 // is one of a handler or of ctx.
 func (a *Agent) CallTool(ctx context.Context, name, arguments string) (event.ToolFinished, error) {
 	ctx = scope.WithRun(ctx, nil) // no journal of a turn records the call
-	control := hook.New(hook.Start{Info: a.info(Invocation{}), Handlers: a.handlers, State: a.state})
+	control := hook.New(hook.Start{Info: Invocation{}.info(a), Handlers: a.handlers, State: a.state})
 	var done event.ToolFinished
 	for e, err := range a.loop(Invocation{}).Call(ctx, loop.Input{Turn: control}, conversation.ToolCall{Name: name, Arguments: arguments}) {
 		if err != nil {

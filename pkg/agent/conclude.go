@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
 // Reasons of the warnings that an agent gives, in addition to the loop's.
@@ -144,28 +142,17 @@ func (t *turn) storeAnswer() error {
 	if key == "" {
 		return nil
 	}
-	text, err := cutToJSON(answer, memory.MaxStateValue)
+	text, err := result.CutForState(answer)
 	if err != nil {
 		return err
 	}
 	if len(text) < len(answer) {
 		if err := t.control.Events.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
-			"agent %s said more than the %d bytes that a key of state may have; %s holds the beginning", t.agent.Name(), memory.MaxStateValue, key)}); err != nil {
+			"agent %s said more than the %d bytes that a key of state may have; %s holds the beginning", t.agent.Name(), result.MaxStateBytes, key)}); err != nil {
 			return err
 		}
 	}
 	return t.control.Turn().Memory().Set(key, text)
-}
-
-// cutToJSON returns the beginning of a text whose JSON has at most limit bytes.
-func cutToJSON(text string, limit int) (string, error) {
-	for {
-		asJSON, err := json.Marshal(text)
-		if err != nil || len(asJSON) <= limit {
-			return text, err
-		}
-		text = conversation.Cut(text, min(limit, len(text)*9/10))
-	}
 }
 
 // wait makes a result of calls that wait, also in a step that chooses a route. It is no answer, so the handlers after the

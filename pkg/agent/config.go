@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -17,11 +16,11 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/planning"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -151,7 +150,8 @@ func (c Config) check() []string {
 	for _, name := range repeatedNames(c.Agents, map[string]bool{c.Name: true}) {
 		expect(false, "Agents: two are named %q; each name stands for one agent in the tree", name)
 	}
-	expect(isStorable(c.OutputKey), "OutputKey %q: it is no key of the session's state; use a name that no rule gives to another owner", c.OutputKey)
+	expect(c.OutputKey == "" || result.IsStateKey(c.OutputKey),
+		"OutputKey %q: it is no key of the session's state; use a name that no rule gives to another owner", c.OutputKey)
 	expect(c.MaxIterations >= 1 && c.MaxIterations <= MaxIterations, "MaxIterations %d: use 1 to %d", c.MaxIterations, MaxIterations)
 	expect(c.Capacity >= 1 && c.Capacity <= MaxCapacity, "Capacity %d: use 1 to %d", c.Capacity, MaxCapacity)
 	expect(c.Timeout > 0, "Timeout %v: use a positive duration", c.Timeout)
@@ -165,11 +165,6 @@ func (c Config) check() []string {
 	_, err := registry.Capabilities(c.Capabilities)
 	expect(err == nil, "Capabilities: %v", err)
 	return wrong
-}
-
-// isStorable reports whether an answer can be stored under a key. The empty key stores none.
-func isStorable(key string) bool {
-	return key == "" || memory.CheckDelta("agent.New", map[string]json.RawMessage{key: nil}) == nil
 }
 
 // repeatedNames lists the names in a tree of agents that occurred before (AD-2).

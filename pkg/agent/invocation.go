@@ -82,8 +82,8 @@ func (inv Invocation) recordKey(j execution.Journal, agent string) string {
 	return key
 }
 
-// info returns what handlers and tools see of the invocation.
-func (a *Agent) info(inv Invocation) hook.Info {
+// info returns what handlers and tools of agent a see of the invocation.
+func (inv Invocation) info(a *Agent) hook.Info {
 	s := inv.Step
 	info := hook.Info{
 		Agent: a.Name(), Session: s.SessionID, User: s.User, TurnID: s.TurnID, TraceID: s.TraceID,

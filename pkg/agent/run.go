@@ -119,7 +119,7 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		return nil
 	}
 	t.control = hook.New(hook.Start{
-		Info: a.info(inv), Handlers: a.handlers, Messages: briefing.History(inv.Step), State: a.state, Config: a.shared,
+		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step), State: a.state, Config: a.shared,
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})

@@ -1,4 +1,5 @@
-// Package result makes parts of the result of a step: the tally of what happened in it, and the route that a model chose.
+// Package result makes parts of the result of a step: the tally of what happened in it, the route that a model chose, and
+// the answer as the session's state stores it.
 package result
 
 import (
