@@ -40,6 +40,7 @@ func guarded(t *testing.T) (addr string, admin *redis.Client, users string) {
 
 // The Redis user of the service has exactly the permissions that the service needs.
 func TestStore_RunsAsItsUser(t *testing.T) {
+	t.Parallel()
 	addr, admin, users := guarded(t)
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("memory\n"), 0o600))
@@ -100,6 +101,7 @@ func TestStore_RunsAsItsUser(t *testing.T) {
 
 // Ping checks what the user may do, and needs no more itself.
 func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
+	t.Parallel()
 	users, err := os.ReadFile("../../../../deploy/redis/users.acl")
 	require.NoError(t, err)
 	may := map[string]bool{}
@@ -120,6 +122,7 @@ func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 }
 
 func TestStore_DefaultUserIsOff(t *testing.T) {
+	t.Parallel()
 	addr, _, _ := guarded(t)
 	for _, url := range []string{"redis://" + addr, "redis://memory:wrong@" + addr, "redis://default:default@" + addr} {
 		s := openStore(t, url)

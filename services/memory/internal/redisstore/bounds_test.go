@@ -57,6 +57,7 @@ func sent(t *testing.T, s *Store) int64 {
 
 // However long a session is, a call reads little more of it than it returns.
 func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
+	t.Parallel()
 	s, err := New(Config{URL: "redis://" + redistest.New(t, "--appendonly", "no").Addr})
 	require.NoError(t, err)
 	defer s.Close()
@@ -97,6 +98,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 
 // A session whose worker never returns still expires.
 func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	refs := map[string]session.Ref{}
 	for _, id := range []string{"abandoned", "held"} {
@@ -118,6 +120,7 @@ func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 }
 
 func TestStore_EvictionDeletesTheJournal(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
@@ -132,6 +135,7 @@ func TestStore_EvictionDeletesTheJournal(t *testing.T) {
 
 // The turn records of a session do not grow without limit.
 func TestStore_DeletesOldTurns(t *testing.T) {
+	t.Parallel()
 	server := miniredis.RunT(t)
 	now := time.UnixMilli(1_700_000_000_000)
 	s := openStore(t, "redis://"+server.Addr())
@@ -157,6 +161,7 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 
 // A deletion finds the keys of many turns.
 func TestStore_DeletesManyTurns(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b, _ := lived(t, s, "s1")
 	_, err := s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error {

@@ -87,6 +87,7 @@ func counted(t testing.TB, cfg Config) (*Store, *counter) {
 
 // The costs match the table in the package comment.
 func TestStore_CostOfOperations(t *testing.T) {
+	t.Parallel()
 	s, seen := counted(t, Config{})
 	var begun memory.Begun
 	hold := func() memory.Lease {

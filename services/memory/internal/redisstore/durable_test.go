@@ -36,6 +36,7 @@ func answer(b memory.Begin, turn session.Turn) memory.Commit {
 // The server is killed with SIGKILL during writes. Acknowledged writes must survive, and the others can be
 // repeated.
 func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
 	const writers = 8
@@ -91,6 +92,7 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 }
 
 func TestStore_ClosedTurnsExpire(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
@@ -107,6 +109,7 @@ func TestStore_ClosedTurnsExpire(t *testing.T) {
 }
 
 func TestStore_GenerationRaisesEpochs(t *testing.T) {
+	t.Parallel()
 	url := "redis://" + redistest.Start(t)
 	s := openStore(t, url)
 	b := ask("s1", "t1")

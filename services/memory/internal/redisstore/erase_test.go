@@ -132,6 +132,7 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 
 // No key contains data of an erased user, and no file either once Redis has rewritten its log.
 func TestStore_LeavesNothingOfAnErasedUser(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
 	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
@@ -158,6 +159,7 @@ func TestStore_LeavesNothingOfAnErasedUser(t *testing.T) {
 
 // A write of another process that was paused between two of its steps changes nothing after the erasure.
 func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
 	value := json.RawMessage(`"` + marker + `"`)
@@ -212,6 +214,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 
 // An erasure that is interrupted before any round trip to Redis is completed by the next one.
 func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
 	trips := 0
@@ -238,6 +241,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 }
 
 func TestStore_ErasesAUserInACluster(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, redistest.Cluster(t))
 	for n := range 5 {
 		marked(t, s, fmt.Sprintf("s%d", n), "alice")
@@ -249,6 +253,7 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 
 // A session of the largest size is erased within a minute (S24).
 func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
+	t.Parallel()
 	s, err := New(Config{URL: "redis://" + redistest.Start(t)})
 	require.NoError(t, err)
 	defer s.Close()

@@ -22,6 +22,7 @@ import (
 
 // A full Redis rejects the write as a whole (guarantees F8).
 func TestStore_FullRedisWritesNothing(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	require.NoError(t, s.db.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	b := ask("s1", "t1")
@@ -34,6 +35,7 @@ func TestStore_FullRedisWritesNothing(t *testing.T) {
 }
 
 func TestStore_RecoversFromARedisOutage(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
 	_, err := s.BeginTurn(t.Context(), ask("s1", "t1"))
@@ -52,6 +54,7 @@ func TestStore_RecoversFromARedisOutage(t *testing.T) {
 }
 
 func TestStore_KeepsContextErrors(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -61,6 +64,7 @@ func TestStore_KeepsContextErrors(t *testing.T) {
 
 // Each error reply of Redis maps to one failure mode, and its text is not sent to clients.
 func TestStore_MapsRedisErrors(t *testing.T) {
+	t.Parallel()
 	for reply, want := range map[string]failure.Mode{
 		"LOADING Redis is loading the dataset in memory":          failure.SystemNetwork,
 		"READONLY You can't write against a read only replica.":   failure.SystemNetwork,
@@ -89,6 +93,7 @@ func TestStore_MapsRedisErrors(t *testing.T) {
 }
 
 func TestStore_UnresponsiveRedisIsATimeout(t *testing.T) {
+	t.Parallel()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer lis.Close()
@@ -104,6 +109,7 @@ func TestStore_UnresponsiveRedisIsATimeout(t *testing.T) {
 }
 
 func TestNew_ErrorsDoNotContainThePassword(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{
 		"redis://:hunter2@localhost:six/0", "http://:hunter2@localhost", "redis://:hunter2@localhost:6379/x",
 		"redis://:hunter2@localhost:6379?addr=x&pool_size=many", "redis://:hunter2@[::1",
@@ -119,6 +125,7 @@ func TestNew_ErrorsDoNotContainThePassword(t *testing.T) {
 }
 
 func TestStore_DurableNamesTheSetting(t *testing.T) {
+	t.Parallel()
 	for flags, want := range map[string]string{
 		"--appendonly no":                   "set appendonly yes",
 		"--appendfsync everysec":            "set appendfsync always",

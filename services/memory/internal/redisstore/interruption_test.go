@@ -55,6 +55,7 @@ var errCut = errors.New("the connection was cut")
 
 // Wherever a deletion stops, its remains cannot be read, and the next cleanup or list removes them.
 func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
 	require.NoError(t, script("delete").Load(t.Context(), s.db).Err()) // else it takes two trips
@@ -107,6 +108,7 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 
 // A compaction does not restore messages that were cleared meanwhile.
 func TestStore_CompactionDuringAClear(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)

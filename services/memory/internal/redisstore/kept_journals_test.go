@@ -27,11 +27,13 @@ func openRecorded(t *testing.T, url string) *Store {
 }
 
 func TestStore_JournalsKeptOnRedis(t *testing.T) {
+	t.Parallel()
 	s := openRecorded(t, "redis://"+redistest.Start(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
 func TestStore_JournalsKeptOnCluster(t *testing.T) {
+	t.Parallel()
 	s := openRecorded(t, redistest.Cluster(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
@@ -59,6 +61,7 @@ func said() []execution.Entry {
 }
 
 func TestStore_JournalsExpire(t *testing.T) {
+	t.Parallel()
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
@@ -72,6 +75,7 @@ func TestStore_JournalsExpire(t *testing.T) {
 
 // By default a committed step leaves no journal.
 func TestStore_KeepsNoJournals(t *testing.T) {
+	t.Parallel()
 	redis := miniredis.RunT(t)
 	ref := over(t, openStore(t, "redis://"+redis.Addr()), "t1")
 	require.False(t, redis.Exists(db.Key(ref, db.JournalName("t1", 1))))
@@ -79,6 +83,7 @@ func TestStore_KeepsNoJournals(t *testing.T) {
 }
 
 func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
+	t.Parallel()
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
@@ -90,6 +95,7 @@ func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
 
 // The costs match the table in the package comment for a store that keeps journals.
 func TestStore_CostOfKeptJournals(t *testing.T) {
+	t.Parallel()
 	s, seen := counted(t, Config{KeepJournals: memorytest.KeepJournals})
 	costs := func(name string, trips, writes int, do func() error) {
 		t.Helper()

@@ -69,6 +69,7 @@ func keysOf(t *testing.T, s *Store, ref session.Ref) []string {
 
 // Only the tombstone is left, which fences late writers.
 func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, remove := range map[string]func(ref session.Ref) error{
 		"at once": func(ref session.Ref) error { return only(s.DeleteSession(t.Context(), ref)) },
@@ -113,6 +114,7 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 }
 
 func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	begin := func(id string) memory.Commit {
 		b := ask(id, "t1")
@@ -149,6 +151,7 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 
 // Sessions that were created in one millisecond are listed once each, whatever the page size.
 func TestStore_ListsSessionsCreatedInTheSameMillisecond(t *testing.T) {
+	t.Parallel()
 	server := miniredis.RunT(t)
 	server.SetTime(time.UnixMilli(1_700_000_000_000))
 	s := openStore(t, "redis://"+server.Addr())
@@ -175,6 +178,7 @@ func TestStore_ListsSessionsCreatedInTheSameMillisecond(t *testing.T) {
 }
 
 func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	key := db.IndexKey("default", "")
 	b := ask("real", "t1")
@@ -195,6 +199,7 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 
 // Staged content expires after a day, all at once; stored content stays.
 func TestStore_StagedContentExpires(t *testing.T) {
+	t.Parallel()
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
 	b := ask("s1", "t1")

@@ -36,6 +36,7 @@ func seen(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
 //
 // Req: AD-18, AD-19
 func TestStore_OutboxIsAppliedOnce(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	b.User = "alice"
@@ -65,6 +66,7 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 }
 
 func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
@@ -78,6 +80,7 @@ func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
 
 // The record of applied changes in a scope does not grow without limit.
 func TestStore_DeletesAppliedChanges(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)

@@ -74,6 +74,7 @@ func journals(t *testing.T, s *Store, ref session.Ref) []string {
 // The journal of a step with a pending call lives as long as its turn, and then as long as the continuing turn
 // is open. No other key contains it.
 func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, end := range map[string]func(t *testing.T, b memory.Begin, turn session.Turn){
 		"commit": func(t *testing.T, b memory.Begin, turn session.Turn) {
@@ -129,6 +130,7 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 }
 
 func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := halted(t, s, "cleared")
 	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
@@ -157,6 +159,7 @@ func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 
 // Answers after turns.Retention get a clear error, and no turn that would repeat work.
 func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
+	t.Parallel()
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
 	b := halted(t, s, "s1")
@@ -204,6 +207,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 
 // Pending calls may appear or disappear before BeginTurn is repeated with their keys.
 func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t)
 	first := openStore(t, "redis://"+addr)
 	for name, meeting := range map[string]struct {
@@ -258,6 +262,7 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 // A clear that began while a turn was open leaves nothing behind, even if the turn has pending calls since and
 // the epoch is the same.
 func TestStore_ClearDuringAPendingCall(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := replying(halted(t, s, "s1"), "t2")
 	begun, err := s.BeginTurn(t.Context(), b)
@@ -280,6 +285,7 @@ func TestStore_ClearDuringAPendingCall(t *testing.T) {
 
 // Completing an interrupted deletion also removes the pending calls.
 func TestStore_InterruptedDeletionRemovesPendingCalls(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := halted(t, s, "s1")
 	for i := range 5 {

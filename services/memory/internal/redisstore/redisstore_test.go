@@ -39,6 +39,7 @@ func openStore(t *testing.T, url string) *Store {
 //
 // Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21, AD-23
 func TestStore_OnRedis(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	require.NoError(t, s.Durable(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
@@ -52,6 +53,7 @@ func TestStore_OnMiniredis(t *testing.T) {
 
 // A Redis Cluster rejects a script that touches a key of another slot or one that is not in KEYS.
 func TestStore_OnCluster(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, redistest.Cluster(t))
 	require.NoError(t, s.Durable(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })

@@ -43,18 +43,21 @@ func replicated(t *testing.T, patience time.Duration, flags ...string) (*Store, 
 }
 
 func TestStore_OnRedisWithReplica(t *testing.T) {
+	t.Parallel()
 	s, _ := replicated(t, 10*time.Second, "--min-replicas-to-write", "1")
 	require.NoError(t, s.Durable(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
 func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
+	t.Parallel()
 	s, _ := replicated(t, 0)
 	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
 }
 
 // Acknowledged writes of class D2 are on the replica, and the others can be repeated.
 func TestStore_WritesWaitForTheReplica(t *testing.T) {
+	t.Parallel()
 	s, replica := replicated(t, time.Second)
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
@@ -87,6 +90,7 @@ func TestStore_WritesWaitForTheReplica(t *testing.T) {
 }
 
 func TestStore_RejectsWritesWithoutReplicas(t *testing.T) {
+	t.Parallel()
 	s, replica := replicated(t, 0, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	replica.Kill()
 	eventually(t, func(ctx context.Context) bool {

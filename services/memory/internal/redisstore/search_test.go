@@ -22,6 +22,7 @@ import (
 //
 // Req: AD-24
 func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
+	t.Parallel()
 	for name, store := range map[string]memory.Store{
 		"redis":  openStore(t, "redis://"+redistest.Start(t)),
 		"oracle": inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes}),

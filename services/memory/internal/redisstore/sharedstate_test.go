@@ -59,6 +59,7 @@ func warmed(t *testing.T, url string) *Store {
 //
 // Req: LP-27
 func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
+	t.Parallel()
 	url := "redis://" + redistest.Start(t)
 	for _, name := range []string{"app:theme", "user:theme"} {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +89,7 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 
 // A change that was rejected is not applied later and does not block its session.
 func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
+	t.Parallel()
 	url := "redis://" + redistest.Start(t)
 	s, other := warmed(t, url), openStore(t, url)
 	b := ask("s1", "t1")
@@ -115,6 +117,7 @@ func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 
 // The next caller applies a change that is left in the outbox, once and in order.
 func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)

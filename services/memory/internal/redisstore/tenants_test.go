@@ -13,6 +13,7 @@ import (
 )
 
 func TestStore_ListsTenants(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	all, err := s.Tenants(t.Context())
 	require.NoError(t, err)
@@ -32,6 +33,7 @@ func TestStore_ListsTenants(t *testing.T) {
 
 // Expire affects one tenant; another tenant with the same session id keeps its session.
 func TestStore_ExpiresSessionsOfOneTenant(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for _, tenant := range []string{"acme", "umbrella"} {
 		_, err := s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: session.Ref{Tenant: tenant, Session: "s1"}, Create: true})

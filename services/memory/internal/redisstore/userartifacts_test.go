@@ -60,6 +60,7 @@ func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 
 // Wherever a call is interrupted, repeating it completes it once and leaves nothing behind.
 func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
 	text := bytes.Repeat([]byte("0123456789abcdef"), memory.ArtifactChunk/16+1) // two pieces
@@ -98,6 +99,7 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 // The writer held the turn when it enqueued the version, and is fenced before the version is created. Its
 // successor sees the version from the start and writes after it.
 func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t)
 	next := openStore(t, "redis://"+addr)
 	for name, at := range map[string]*redis.Script{"before it is left": script("enqueue"), "before it is made": script("put_artifact")} {
@@ -142,6 +144,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 
 // Two sessions have the same content. One removes it while the other relies on it being stored.
 func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t)
 	other := openStore(t, "redis://"+addr)
 	s, _ := broken(t, addr, 1000)
@@ -170,6 +173,7 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 
 // A user without quota is rejected before content is copied, and content whose version is rejected is removed.
 func TestStore_ChecksTheQuotaBeforeCopying(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	_, h := alices(t, s, "default", "s1")
 	at := db.OfUser("default", "alice")
