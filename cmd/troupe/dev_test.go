@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// syncBuffer is what a command writes, which a test may read meanwhile.
+// syncBuffer is the output of a command, which a test may read at the same time.
 type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -35,7 +35,7 @@ func (h *syncBuffer) String() string {
 	return h.text.String()
 }
 
-// eventually asks until the condition holds.
+// eventually polls until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -53,7 +53,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
 
-// What a flag gives away is in its help.
+// The help of a flag says what it permits.
 func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
 	for command, words := range map[string][]string{
 		"new token": {`--tenant="default"`, "pause, drain and quarantine agents, replay turns"},

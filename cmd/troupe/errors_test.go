@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// rejectingMesh refuses what does not fit the rules of the API, and has nothing.
+// rejectingMesh validates requests like the API, and has no data.
 type rejectingMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
@@ -54,7 +54,7 @@ func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 	}
 }
 
-// A user of whom nothing is left is a finding in words.
+// Erasing an unknown user prints that nothing was found.
 func TestErase_SaysThatNothingWasLeft(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, rejectingMesh{}) })
 	var told bytes.Buffer
@@ -62,7 +62,7 @@ func TestErase_SaysThatNothingWasLeft(t *testing.T) {
 	require.Regexp(t, `(?m)^removed +nothing: there was nothing left$`, told.String())
 }
 
-// Where no mesh is, the way to one is that to the default address alone.
+// The hint to start a mesh is given only for the default address.
 func TestServer_AdvisesAMeshOfItsOwnOnlyWhereThatWouldHelp(t *testing.T) {
 	refused := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
 	lost := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New("error reading from server: EOF"))

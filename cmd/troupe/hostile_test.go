@@ -19,13 +19,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// hostile is in every text of every answer: a color, a cell, a line, and a direction of writing.
+// hostile is in every text of every answer: a color, a cell, a line end, and a direction of writing.
 const (
 	hostile = "x\x1b[31m\ttroupe\r\nFORGED \u202ey"
 	aTrace  = "0af7651916cd43dd8448eb211c80319c"
 )
 
-// What others wrote, in whatever field, neither moves the cursor nor looks like a line of the command.
+// Text of others, in whatever field, cannot move the cursor or look like a line of the command.
 func TestCommands_PrintNothingRaw(t *testing.T) {
 	addr := hostileMesh(t)
 	for _, line := range []string{
@@ -45,7 +45,7 @@ func TestCommands_PrintNothingRaw(t *testing.T) {
 	}
 }
 
-// So it is with the audit log, in which the names and reasons of callers are.
+// The same holds for the audit log, which has names and reasons of callers.
 func TestAudit_PrintsNothingRaw(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, err := audit.New(audit.Config{Path: path, Name: "orchestrator", Log: zap.NewNop(), Meter: noop.Meter{}})
@@ -68,7 +68,7 @@ func harmless(t *testing.T, text string) {
 	}
 }
 
-// hostileMesh serves every method of a mesh until the test ends, and returns where.
+// hostileMesh serves every method of a mesh until the test ends, and returns its address.
 func hostileMesh(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func hostileMesh(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// answerHostile gives the one answer that a method has, and of a trace an event of each kind.
+// answerHostile returns the answer of a method; for a trace, an event of each kind.
 func answerHostile(_ any, stream grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(stream)
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
@@ -129,7 +129,7 @@ func blank(of protoreflect.MessageDescriptor) protoreflect.Message {
 	return made.New()
 }
 
-// fill sets every field of a message, with one item where there are several.
+// fill sets every field of a message, with one item in each list.
 func fill(m protoreflect.Message, depth int) {
 	if depth > 6 || m.Descriptor().FullName().Parent() == "google.protobuf" {
 		return

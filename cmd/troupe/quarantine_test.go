@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// quarantinedMesh is an orchestrator that knows of one agent that is shut out.
+// quarantinedMesh is an orchestrator with one quarantined agent.
 type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	asked []string

@@ -31,13 +31,13 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // or each command would take a second to end
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each command would take a second to end
 			for _, name := range []string{"GRPC", "HTTP"} {
 				lis, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					return err
 				}
-				defer lis.Close() // only now, so that the two differ
+				defer lis.Close() // closed late, so that the two ports differ
 				env.Setenv(name, lis.Addr().String())
 			}
 			return nil
@@ -68,7 +68,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitready ADDR returns once the probe there says so.
+// waitready ADDR returns once the probe at the address succeeds.
 func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	deadline := time.NewTimer(patience)
@@ -115,8 +115,8 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// events FIRST checks that each line of the last output is an event in protobuf JSON, that
-// the stored ones go on from FIRST without a hole, and that the last is the turn result.
+// events FIRST checks that each line of the last output is an event in protobuf JSON, that the stored ones
+// continue from FIRST without a gap, and that the last is the turn result.
 func events(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.ParseUint(args[0], 10, 64)
 	ts.Check(err)
@@ -139,14 +139,14 @@ func events(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// nothingleft checks that no process is left that was started for this script.
+// nothingleft checks that no process of this script still runs.
 func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
 	work := ts.Getenv("WORK")
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
 	for _, file := range commands {
 		line, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(line), work) { // an error: it has just ended
+		if err == nil && strings.Contains(string(line), work) { // on an error it has just ended
 			ts.Fatalf("still there: %s", fmt.Sprintf("%q", line))
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// tokenRecorder is an orchestrator that notes what callers show.
+// tokenRecorder is an orchestrator that records the tokens of its callers.
 type tokenRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	last []string

@@ -39,7 +39,7 @@ type certificate struct {
 	} `json:"spec"`
 }
 
-// issuer is what they use of that.
+// issuer has the fields of a cert-manager Issuer that the manifests use.
 type issuer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -68,8 +68,7 @@ func (m *mesh) certify(t *testing.T, kind string, text []byte) {
 	}
 }
 
-// Every program has the certificate of its own id, from the one CA of the mesh, and looks for
-// it where it is mounted.
+// Every program has a certificate with its own id, from the one CA of the mesh, at the path of its settings.
 func TestPods_ProveWhoTheyAre(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		seen := 0
@@ -107,7 +106,7 @@ func TestPods_ProveWhoTheyAre(t *testing.T) {
 	})
 }
 
-// mounted is the certificate of the Secret in which the settings with that prefix look.
+// mounted returns the certificate of the Secret that is mounted at the paths of the settings with that prefix.
 func (m *mesh) mounted(t *testing.T, w workload, prefix string) certificate {
 	t.Helper()
 	env := environment(t, w)
@@ -127,8 +126,8 @@ func (m *mesh) mounted(t *testing.T, w workload, prefix string) certificate {
 	return m.certificates[volumes[j].Secret.SecretName]
 }
 
-// Clients are known by the tokens of a Secret, which no manifest holds; that they need none is
-// said by the overlay for development alone.
+// Clients are identified by the tokens of a Secret that no manifest contains. Only the overlay for development
+// runs without tokens.
 func TestPods_TellClientsApart(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {

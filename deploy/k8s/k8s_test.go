@@ -1,4 +1,4 @@
-// Package k8s_test renders every overlay and checks what must hold for all of them.
+// Package k8s_test renders every overlay and checks the rules for all of them.
 package k8s_test
 
 import (
@@ -36,7 +36,7 @@ func (w workload) container(t *testing.T) corev1.Container {
 	return w.pod.Spec.Containers[0]
 }
 
-// mesh is what an overlay renders to.
+// mesh is a rendered overlay.
 type mesh struct {
 	namespaces []*corev1.Namespace
 	workloads  []workload
@@ -46,7 +46,7 @@ type mesh struct {
 	budgets    []*policyv1.PodDisruptionBudget
 	policies   []*networkingv1.NetworkPolicy
 
-	certificates map[string]certificate // by the Secret that they are laid in
+	certificates map[string]certificate // by the Secret that holds them
 	issuers      map[string]issuer
 }
 
@@ -112,7 +112,7 @@ func (m *mesh) add(t *testing.T, object runtime.Object) {
 	}
 }
 
-// matches reports whether the selector takes the pods of the workload.
+// matches reports whether the selector selects the pods of the workload.
 func matches(t *testing.T, s *metav1.LabelSelector, w workload) bool {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
@@ -135,7 +135,7 @@ func TestOverlays_HaveAllPartsOfTheMesh(t *testing.T) {
 	})
 }
 
-// Each selector takes the pods of one workload and of no other.
+// Each selector selects the pods of exactly one workload.
 func TestOverlays_SelectorsAreApart(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		for _, of := range m.workloads {
@@ -158,8 +158,7 @@ func TestOverlays_SelectorsAreApart(t *testing.T) {
 	})
 }
 
-// The agents in a pod are the files of the repository, at the places where their
-// manifests look for them.
+// The agents in a pod are the files of the repository, at the paths of their manifests.
 func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
 	const repository = "../../agents/research-assistant"
 	want := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A connection needs both: that its source may send it, and that its target may take it.
+// A connection must be allowed by the policies of its source and of its target.
 func TestNetwork_LetsThroughTheseAndNoOthers(t *testing.T) {
 	want := []string{
 		"orchestrator -> memory:7401", "orchestrator -> redis:6379", "orchestrator -> etcd:2379",
@@ -46,7 +46,7 @@ func TestNetwork_DeniesByDefault(t *testing.T) {
 	})
 }
 
-// Clients come from anywhere in the cluster, by a label, and reach the orchestrator alone.
+// Clients in other namespaces need a label, and reach only the orchestrator.
 func TestNetwork_ClientsReachTheOrchestratorAlone(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		for _, p := range m.policies {
@@ -90,8 +90,8 @@ func open(ports []networkingv1.NetworkPolicyPort, port int32) bool {
 	})
 }
 
-// admits reports whether the peers, as seen from the namespace of the mesh, name the
-// workload. No peers name everybody.
+// admits reports whether the peers, seen from the namespace of the mesh, include the workload. No peers include
+// everything.
 func admits(t *testing.T, peers []networkingv1.NetworkPolicyPeer, w workload) bool {
 	t.Helper()
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool {

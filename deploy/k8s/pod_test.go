@@ -51,8 +51,8 @@ func TestPods_HaveBoundsAndTimeToStop(t *testing.T) {
 	})
 }
 
-// Readiness follows the dependencies; being alive and having started must not, or an
-// outage of a store would restart the whole mesh.
+// Readiness depends on the dependencies. Liveness and startup must not, or an outage of a store would restart
+// the whole mesh.
 func TestPods_HaveProbes(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
@@ -65,12 +65,12 @@ func TestPods_HaveProbes(t *testing.T) {
 			}
 			require.Equal(t, "/livez", c.StartupProbe.HTTPGet.Path, w.name)
 			require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path, w.name)
-			require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path, w.name) // its gRPC port takes calls of the mesh alone
+			require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path, w.name) // its gRPC port accepts only calls of the mesh
 		}
 	})
 }
 
-// Every variable is one that the program knows, and the program takes all of them.
+// Every variable belongs to a setting of the program, and the program accepts all of them.
 func TestPods_ConfigureTheirProgram(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
@@ -114,7 +114,7 @@ func (w workload) service(t *testing.T) string {
 	return command[2]
 }
 
-// A variable that is there and empty is none: a path is not the folder in which the program runs.
+// An empty variable counts as unset: an empty path is not the working directory.
 func TestPods_TakeAnEmptyPathForNone(t *testing.T) {
 	for name, config := range map[string]any{"memory": &memory.Config{}, "orchestrator": &orchestrator.Config{}, "worker": &worker.Config{}} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestPods_TakeAnEmptyPathForNone(t *testing.T) {
 	}
 }
 
-// environment is what the kubelet would set.
+// environment returns the environment that the kubelet would set.
 func environment(t *testing.T, w workload) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -161,7 +161,7 @@ func environment(t *testing.T, w workload) map[string]string {
 	return all
 }
 
-// service reports whether the workload is a program of ours.
+// service reports whether the workload runs a program of ours.
 func service(w workload) bool { return w.name != "etcd" && w.name != "redis" }
 
 func port(t *testing.T, c corev1.Container, name string) int32 {

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// pod is the container of Redis, run here: its mounts are in a folder.
+// pod runs the container of Redis on this machine, with its mounts in a folder.
 type pod struct {
 	t       *testing.T
 	mesh    mesh
@@ -47,7 +47,7 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// write lays a file where it is mounted, readable alone as there.
+// write writes a file where it is mounted, read-only as there.
 func (p *pod) write(name, text string) {
 	p.t.Helper()
 	file := filepath.Join(p.dir, name)
@@ -58,7 +58,7 @@ func (p *pod) write(name, text string) {
 	require.NoError(p.t, os.WriteFile(file, []byte(text), 0o440))
 }
 
-// certify lays a new certificate of Redis into its Secret.
+// certify writes a new certificate of Redis into its Secret.
 func (p *pod) certify() {
 	p.t.Helper()
 	made, err := p.ca.ServerFiles(p.t.TempDir(), "redis")
@@ -70,7 +70,7 @@ func (p *pod) certify() {
 	}
 }
 
-// here are the paths and the port of the container as they are on this machine.
+// here returns the paths and the port of the container on this machine.
 func (p *pod) here(text string) string {
 	return strings.NewReplacer("/etc/redis", p.dir+"/etc", "/run/redis", p.dir+"/run", "/data", p.dir, "6379", p.address[len("127.0.0.1:"):],
 		"redis-cli ", "redis-cli -p "+p.address[len("127.0.0.1:"):]+" ").Replace(text)
@@ -96,7 +96,7 @@ func (p *pod) probe(by *corev1.Probe) bool {
 	return exec.Command("sh", "-c", p.here(by.Exec.Command[2])).Run() == nil
 }
 
-// ask sends a command as a service with its settings, and with the certificate of a process.
+// ask sends a command with the settings of a service and the certificate of a process.
 func (p *pod) ask(service, process identity.Role, agent string, command ...any) error {
 	p.t.Helper()
 	files, err := p.ca.Files(process, agent)
@@ -110,7 +110,7 @@ func (p *pod) ask(service, process identity.Role, agent string, command ...any) 
 	return conn.Do(p.t.Context(), command...).Err()
 }
 
-// It makes users of the passwords, whatever is in these, and rejects clients without a certificate
+// It creates users with the given passwords, whatever they contain, and rejects clients without a certificate
 // of the mesh and a password.
 func TestRedis_StartsWithTheUsers(t *testing.T) {
 	p := newPod(t)
@@ -132,8 +132,8 @@ func TestRedis_StartsWithTheUsers(t *testing.T) {
 	require.Error(t, p.ask(identity.Memory, identity.Worker, "research", "HGETALL", "m:x"))
 }
 
-// Redis reads its certificate when it starts. Once another one is mounted the container is not
-// alive any more, so the kubelet starts it again, with all that it had.
+// Redis reads its certificate at its start. After a renewal the liveness probe fails, so the kubelet restarts
+// the container, which keeps its data.
 func TestRedis_IsStartedAgainWithANewCertificate(t *testing.T) {
 	p := newPod(t)
 	p.start()

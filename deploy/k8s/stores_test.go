@@ -17,8 +17,8 @@ func (m mesh) workload(t *testing.T, name string) workload {
 	return all[i]
 }
 
-// etcd rejects clients without a certificate, has a certificate with its name, and root's is in the hands of
-// one job alone.
+// etcd rejects clients without a certificate, has a certificate with its name, and only one job has the
+// certificate of root.
 func TestEtcd_AsksWhoComes(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		etcd := m.workload(t, "etcd")
@@ -69,7 +69,7 @@ func TestRedis_SpeaksTLSAlone(t *testing.T) {
 	})
 }
 
-// Each service has the password of its own user alone.
+// Each service has only the password of its own user.
 func TestRedis_EachServiceHasItsUser(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		for _, user := range []string{"memory", "orchestrator"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowed are the commands of a user of the file.
+// allowed returns the commands of a user in the file.
 func allowed(t *testing.T, user string) map[string]bool {
 	t.Helper()
 	file, err := os.ReadFile("users.acl")

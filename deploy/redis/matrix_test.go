@@ -24,7 +24,7 @@ func TestUsers_HaveTheirOwnKeysAlone(t *testing.T) {
 				{"HGETALL", key},
 				{"XADD", key, "*", "field", "value"},
 				{"EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", 1, key},
-				{"EVAL", "return redis.call('HSET', ARGV[1], 'a', 'b')", 1, prefix + "mine", key}, // a key that is not declared
+				{"EVAL", "return redis.call('HSET', ARGV[1], 'a', 'b')", 1, prefix + "mine", key}, // the key is not declared
 			} {
 				require.Equal(t, mine, redistest.May(t, url, command...), "%s %v", user, command)
 			}

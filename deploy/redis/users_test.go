@@ -23,8 +23,8 @@ func TestUsers_GetPasswords(t *testing.T) {
 	require.ErrorContains(t, err, `no users ["nobody"]`)
 }
 
-// Redis reads its log as the user default: what this one may not do is not read, and lost. So it
-// may do all, and is off.
+// Redis loads its append-only file as the user default. Commands that this user may not run would be lost. So
+// it has all rights, and is off.
 func TestUsers_LoseNothingOverARestart(t *testing.T) {
 	server := redistest.Guarded(t)
 	for user, key := range map[string]string{"memory": "m:x", "orchestrator": "o:x"} {

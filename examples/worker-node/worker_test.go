@@ -1,8 +1,7 @@
 //go:build node
 
-// Package workernode_test tries the worker in TypeScript as the binary that it is: against
-// the conformance kit, and in a mesh. It needs Node, and `npm run build` first; see the
-// Makefile.
+// Package workernode_test tests the TypeScript worker as a process: with the conformance kit, and in a mesh. It
+// needs Node, and `npm run build` first; see the Makefile.
 package workernode_test
 
 import (

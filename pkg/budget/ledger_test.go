@@ -16,15 +16,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// calls are limits of tool calls alone.
+// calls returns limits of tool calls only.
 func calls(n int64, policy budget.Policy) budget.Limits {
 	l := budget.Open()
 	l.ToolCalls, l.Policy = n, policy
 	return l
 }
 
-// The budget part of OC-29 in its numbers; that a block comes before the call is shown by the loop.
-//
+// The budget part of OC-29 in numbers. The tests of the loop show that a rejection comes before the call.
 // Req: OC-29
 func TestDefault_IsThatOfTheContract(t *testing.T) {
 	limits := budget.Default()

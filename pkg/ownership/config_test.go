@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// shelf is where configurations of a test last.
+// shelf holds the configurations of a test.
 type shelf struct {
 	version int64
 	values  map[string]json.RawMessage

@@ -12,7 +12,7 @@ import (
 
 var tiers = []Owner{Agent, Memory, Orchestrator, Shared}
 
-// anyKey is one of a rule, of a family, or of none.
+// anyKey returns a key of a rule, of a family, or of neither.
 func anyKey(r *rand.Rand) string {
 	known := []string{
 		"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory",
@@ -29,9 +29,8 @@ func anyKey(r *rand.Rand) string {
 	}
 }
 
-// Whatever keys there are and whatever agents declare, each key has one owner, the same whenever it
-// is asked for; and the agent can write exactly those that it owns.
-//
+// Whatever agents declare, each key has one owner, the same at every lookup, and an agent can write exactly its
+// own keys.
 // Req: SO-1
 func TestOwner_IsExactlyOneForEachKey(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -1,4 +1,4 @@
 package secret
 
-// Bytes are where a test sees what becomes of the text.
+// Bytes lets a test inspect the memory of the text.
 func Bytes(v Value) []byte { return (*v.at).text }

@@ -39,8 +39,7 @@ func shapes() map[string]any {
 	}
 }
 
-// hides checks that what was made of a secret does not hold it, in any of the spellings that
-// verbs have.
+// hides checks that text made from a secret does not contain it, in any encoding of the format verbs.
 func hides(t *testing.T, made string) {
 	t.Helper()
 	require.NotContains(t, made, text)
@@ -115,7 +114,7 @@ func TestValue_RevealsItsTextToThoseWhoAsk(t *testing.T) {
 	require.False(t, secret.New(text).Equal(secret.New(text+"0")))
 }
 
-// All copies are wiped, the bytes as well as the way to them, and what was revealed before stays.
+// Wiping affects all copies. Text that was revealed before stays.
 func TestValue_WipesItsText(t *testing.T) {
 	v := secret.New(text)
 	all := []secret.Value{v, v}

@@ -22,8 +22,8 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// The parts of a mesh take calls of those alone who are meant to call them, and nothing in plain
-// text (guarantees 4.2). Clients need no identity.
+// The parts of a mesh accept calls only from the roles that may call them, and nothing in plain text
+// (guarantees 4.2). Clients need no identity.
 func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
 	m := run(t, config(t))
 	listed, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
@@ -54,8 +54,8 @@ func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
 		call    func(*grpc.ClientConn) error
 		want    failure.Mode
 	}{
-		{identity.Orchestrator, "", m.Memory, getSession, failure.NotFound},         // it was answered
-		{identity.Worker, "research", m.Memory, getSession, failure.PolicySecurity}, // it shows no credential of a turn
+		{identity.Orchestrator, "", m.Memory, getSession, failure.NotFound},         // the call was served
+		{identity.Worker, "research", m.Memory, getSession, failure.PolicySecurity}, // it has no credential of a turn
 		{identity.Memory, "", m.Memory, getSession, failure.PolicySecurity},
 		{"", "", m.Memory, getSession, failure.SystemNetwork},
 		{identity.Orchestrator, "", worker, getState, ""},
@@ -88,8 +88,7 @@ func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
 	}
 }
 
-// A service that other machines reach has a certificate of its own, or says in full words that
-// it does without.
+// A service that other machines reach has its own certificate, or an explicit flag that it needs none.
 func TestServices_StayOnLoopbackWithoutACertificate(t *testing.T) {
 	const everywhere, here, redis = "0.0.0.0:0", "127.0.0.1:0", "redis://127.0.0.1:1/0"
 	etcd := []string{"127.0.0.1:1"}
@@ -101,7 +100,7 @@ func TestServices_StayOnLoopbackWithoutACertificate(t *testing.T) {
 		role  identity.Role
 		agent string
 		make  func(addr string, own identity.Config, clients identity.Edge) (io.Closer, error)
-		flag  string // that gives the port TLS
+		flag  string // the flag that gives the port TLS
 	}{
 		"memory": {identity.Memory, "", func(addr string, own identity.Config, _ identity.Edge) (io.Closer, error) {
 			return memory.New(telemetry.Discard(), memory.Config{GRPCAddr: addr, HTTPAddr: here, Redis: redis, Identity: own})

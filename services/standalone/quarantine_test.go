@@ -17,9 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// A mesh whose agent is quarantined starts again, with a worker of the agent that has a configuration
-// to load: otherwise it could not be released. The memory service rejects the agent, also where the data are
-// gone with each run.
+// A mesh with a quarantined agent can start again, even if its worker must load a configuration: otherwise the
+// agent could not be released. The memory service rejects the agent, even if its data are lost with each run.
 func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
 	parrot(t)
 	t.Setenv("PATH", "") // without redis-server
@@ -42,7 +41,7 @@ func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
 		_, err := troupev1.NewMemoryServiceClient(conn).PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "greeter"})
 		return failure.Is(grpcfailure.FromStatus("test", err), failure.PolicySecurity)
 	})
-	await(t, "an operator releases it", func() bool { // which the orchestrator refuses until it knows
+	await(t, "an operator releases it", func() bool { // the orchestrator rejects it until it knows the quarantine
 		_, err := f.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "greeter"})
 		return err == nil
 	})

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// parrot is a model over HTTP that answers with the system prompt. A request whose prompt has
-// "slow" in it is held until release is closed.
+// parrot is an HTTP model that answers with the system prompt. It holds requests whose prompt contains "slow"
+// until release is closed.
 func parrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	held, free := make(chan struct{}, 1), make(chan struct{})
@@ -55,7 +55,7 @@ func parrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	return held, free
 }
 
-// folder is one of declared agents that the mesh of a test watches.
+// folder is a folder of agents that the mesh of a test watches.
 type folder struct {
 	*mesh
 	t    *testing.T
@@ -63,7 +63,7 @@ type folder struct {
 	logs *observer.ObservedLogs
 }
 
-// declared is an agent whose prompt is in prompts/NAME.md.
+// declared returns an agent whose prompt is in prompts/NAME.md.
 func declared(name, more string) string {
 	return "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: " + name + "}\nspec:\n  model: openai/parrot\n  instructions: {file: prompts/" + name + ".md}\n" + more
 }
@@ -88,7 +88,7 @@ func watchedIn(t *testing.T, dir string, files map[string]string) *folder {
 	return f
 }
 
-// write puts a file in the place of another at once, as editors do.
+// write replaces a file atomically, as editors do.
 func (f *folder) write(name, text string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
@@ -98,7 +98,7 @@ func (f *folder) write(name, text string) {
 	require.NoError(f.t, os.Rename(aside, path))
 }
 
-// edit changes a file, and returns when new turns of the agent go to a successor alone.
+// edit changes a file, and returns when all new turns of the agent go to the new instance.
 func (f *folder) edit(agent, name, text string) {
 	f.t.Helper()
 	before := f.instances(agent)
@@ -128,7 +128,7 @@ func (f *folder) says(agent string) string {
 	return result.GetText()
 }
 
-// awaitLog waits for a line that holds the text.
+// awaitLog waits for a line that contains the text.
 func (f *folder) awaitLog(text string) {
 	f.t.Helper()
 	await(f.t, text, func() bool { return f.logged(text) > 0 })
@@ -174,7 +174,7 @@ func TestWatch_AChangedFileTakesEffectAndRunningTurnsEndAsTheyBegan(t *testing.T
 	require.Zero(t, f.logged("many registrations vanished"), "no instance was lost")
 }
 
-// What a tool reads when it starts is part of the agent, as far as it is in the folder.
+// Files that a tool reads at its start are part of the agent if they are in the folder.
 func TestWatch_FilesOfToolsTakeEffect(t *testing.T) {
 	parrot(t)
 	dir := t.TempDir()
@@ -208,7 +208,7 @@ func TestWatch_WhatIsWrongIsToldAndChangesNothing(t *testing.T) {
 	require.Equal(t, "one", f.says("a"))
 	require.Equal(t, before, f.instances("a"))
 
-	f.write("prompts/a.md", "two") // the file that names it is still wrong
+	f.write("prompts/a.md", "two") // the file that names it is still invalid
 	f.write("a.yaml", declared("a", ""))
 	f.awaitLog("the declaration is valid again")
 	await(t, "the file that is right again takes effect", func() bool { return f.says("a") == "two" })
@@ -231,7 +231,7 @@ func TestWatch_AgentsComeAndGoWithTheirFiles(t *testing.T) {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 	}
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "a.yaml")))
-	f.awaitLog("not reloaded: ") // the last one stays
+	f.awaitLog("not reloaded: ") // the last agent stays
 	require.Equal(t, "one", f.says("a"))
 }
 

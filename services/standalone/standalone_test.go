@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a worker once, when it is imported.
+	// The SDK of Gemini starts a goroutine when it is imported.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -45,7 +45,7 @@ func config(t *testing.T) standalone.Config {
 	}
 }
 
-// mesh is one that runs until stop, or until the test ends.
+// mesh is a mesh that runs until stop, or until the test ends.
 type mesh struct {
 	standalone.Endpoints
 	*client.Client
@@ -87,7 +87,7 @@ func runWith(t *testing.T, tell *telemetry.Telemetry, cfg standalone.Config) *me
 	return m
 }
 
-// ask carries a question to its end.
+// ask sends a question and returns its result.
 func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) (events []*troupev1.Event, result *troupev1.TurnResult) {
 	t.Helper()
 	req.Input = &troupev1.OrchestrateRequest_Text{Text: text}
@@ -98,7 +98,7 @@ func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) 
 	return events, events[len(events)-1].GetTurnResult()
 }
 
-// await asks until the condition holds.
+// await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -145,9 +145,8 @@ func TestRun_AnswersAsSoonAsItIsReadyAndKeepsItsDataOverARestart(t *testing.T) {
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, old.GetTrace().GetState())
 }
 
-// The example of the README: an agent that is a program of its own joins the mesh, is asked
-// by its name, and leaves it when it stops.
-//
+// The example of the README: an agent in its own program joins the mesh, is called by its name, and leaves the
+// mesh when it stops.
 // Req: LC-23
 func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hello-agent")
@@ -162,7 +161,7 @@ func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	require.NoError(t, hello.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- hello.Wait() }()
-	defer func() { _ = hello.Process.Kill() }() // it has ended by then, unless the test failed
+	defer func() { _ = hello.Process.Kill() }() // it has ended, unless the test failed
 	await(t, "hello is ready", func() bool { return m.ready(t, "hello") == 1 })
 
 	events, result := m.ask(t, &troupev1.OrchestrateRequest{Target: "hello"}, "How do I say hello in Norwegian?")

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// running is an App that runs until the test ends.
+// running runs an App until the test ends.
 type running struct {
 	*App
 	conn  *grpc.ClientConn
@@ -62,7 +62,7 @@ func run(t testing.TB, redisURL string, more ...func(*Config)) *running {
 	return r
 }
 
-// get returns status and body of a probe, once the port answers.
+// get returns the status and body of a probe, once the port answers.
 func (r *running) get(t *testing.T, path string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.HTTPAddr()+path, nil)
@@ -76,7 +76,7 @@ func (r *running) get(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// becomes waits until the gRPC health is as wanted, and checks that /readyz agrees.
+// becomes waits until the gRPC health is the given one, and checks that /readyz agrees.
 func (r *running) becomes(t *testing.T, want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -131,7 +131,7 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 
-	// It goes away: not ready, calls fail, and what was acknowledged is there afterwards.
+	// Redis goes away: the service is not ready and calls fail. Acknowledged data exist afterwards.
 	server.Kill()
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	_, err = begin(t.Context(), r, "s2")
@@ -170,7 +170,7 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Redis may come back with other settings before anybody notices that it was away.
+// Redis may come back with other settings before the service notices that it was away.
 func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
 	server := redistest.New(t)
 	r := run(t, "redis://"+server.Addr)
@@ -194,7 +194,7 @@ func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// One that cannot be asked has not told anything.
+// A Redis that cannot be asked is not called less durable.
 func TestDurability_RedisThatIsAwayIsNotTakenForOneThatDoesNotTell(t *testing.T) {
 	server := redistest.Reserve(t)
 	r := run(t, "redis://"+server.Addr)
@@ -222,7 +222,7 @@ func TestApp_WarnsWhenRedisDoesNotTell(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Who hides INFO hides which process it is: that is no reason to end connections.
+// A Redis that rejects INFO does not identify its process. That is no reason to close connections.
 func TestApp_ServesWhenRedisDoesNotSayWhoItIs(t *testing.T) {
 	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
 	r := run(t, "redis://"+server.Addr)
@@ -241,8 +241,7 @@ func TestApp_AsksForReplicas(t *testing.T) {
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-// The generation is one of the flags' things: with etcd it follows Redis, and without it
-// stays, and the log says so.
+// With etcd the generation follows Redis. Without it the generation stays, and the log says so.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.New(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// The commit of a step overtakes what is on its way to the journal: that is refused, and no news.
+// The commit of a step may overtake a journal write. The late write is rejected and not logged.
 func TestApp_SaysNothingOfAJournalBehindItsCommit(t *testing.T) {
 	r := run(t, "redis://"+redistest.Start(t))
 	<-r.ready

@@ -43,7 +43,8 @@ func TestApp_RefusesWorkersThatCallTooOften(t *testing.T) {
 	}
 }
 
-// One address cannot take all descriptors, and has more connections than any mesh on one machine needs.
+// One address cannot use all file descriptors, and may open more connections than any mesh on one machine
+// needs.
 func TestApp_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 	r := run(t, "redis://"+redistest.Start(t))
 	<-r.ready
@@ -51,7 +52,7 @@ func TestApp_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 		conn, err := net.Dial("tcp", r.GRPCAddr())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		if n%256 == 0 { // which are served
+		if n%256 == 0 { // to serve the pending ones
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 			_, err = conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
 			require.Equal(t, n < rpc.MaxInnerPeerConnections, err == nil, "connection %d: %v", n, err)

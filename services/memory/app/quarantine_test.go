@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Guarantees S18: the memory service refuses the calls of a worker of a quarantined agent, also
-// while etcd is away, and serves other agents. It may read its configuration, as all of the
-// mesh may, and ask whether the service serves: else it could not start.
+// Guarantees S18: the memory service rejects calls of workers of a quarantined agent, even while etcd is away,
+// and serves other agents. Such a worker may still read its configuration and check the health of the service:
+// otherwise it could not start.
 func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()
 	r := run(t, "redis://"+redistest.Start(t), func(cfg *Config) {
@@ -55,7 +55,7 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	}
 	turns(failure.PolicySecurity)
 	said := func(message string) []observer.LoggedEntry {
-		var lines []observer.LoggedEntry // it is said right behind what it says
+		var lines []observer.LoggedEntry // the log follows the effect
 		require.Eventually(t, func() bool { lines = r.logs.FilterMessage(message).All(); return len(lines) == 1 }, 20*time.Second, 5*time.Millisecond)
 		return lines
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// One whose Redis lets it do nothing, or not all of its work, begins no turns, so it is not ready
-// and says why.
+// A service whose Redis user lacks rights begins no turns, so it is not ready and says why.
 func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
 	server, etcd := redistest.Guarded(t), etcdtest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
@@ -41,7 +40,7 @@ func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
 	}
 }
 
-// awaits asks until /readyz says something.
+// awaits polls until /readyz contains a text.
 func (r *running) awaits(t *testing.T, want string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

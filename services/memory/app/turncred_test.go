@@ -33,15 +33,14 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// secured is a memory service in a mesh with identities, in which ann and bob have a session each,
-// with an open turn.
+// secured is a memory service in a mesh with identities. ann and bob have a session each, with an open turn.
 type secured struct {
 	*running
 	dir     string
 	signer  *turncred.Authority
-	worker  *grpc.ClientConn // of the agent research
-	turn    turncred.Turn    // of research, in ann's session
-	foreign turncred.Turn    // of synthesis, in bob's
+	worker  *grpc.ClientConn // connection of agent research
+	turn    turncred.Turn    // turn of research in ann's session
+	foreign turncred.Turn    // turn of synthesis in bob's session
 }
 
 func secure(t testing.TB) *secured {
@@ -83,7 +82,7 @@ func (s *secured) begin(t testing.TB, agent, sessionID, user string) turncred.Tu
 	return turn
 }
 
-// showing is a context whose calls show a credential for the turn.
+// showing returns a context whose calls carry a credential for the turn.
 func (s *secured) showing(t testing.TB, turn turncred.Turn, deadline time.Time) context.Context {
 	t.Helper()
 	credential, err := s.signer.Issue(turn, deadline)
@@ -93,7 +92,7 @@ func (s *secured) showing(t testing.TB, turn turncred.Turn, deadline time.Time) 
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// requests are what workers ask the memory service, one for each method that is theirs, in the turn.
+// requests returns a request of a worker in the turn for each method that workers may call.
 func requests(of turncred.Turn) map[string]proto.Message {
 	lease := durationpb.New(time.Minute)
 	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
@@ -120,7 +119,7 @@ func requests(of turncred.Turn) map[string]proto.Message {
 	}
 }
 
-// ask makes one call, whatever kind of call the method is, and returns its error.
+// ask makes one call of any kind and returns its error.
 func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -134,7 +133,7 @@ func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Me
 	if err != nil {
 		return grpcfailure.FromStatus("test", err)
 	}
-	_ = stream.SendMsg(req) // what it failed with is received
+	_ = stream.SendMsg(req) // the error arrives with the reply
 	_ = stream.CloseSend()
 	for err == nil {
 		err = stream.RecvMsg(kind.New().Interface())
@@ -145,7 +144,7 @@ func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Me
 	return grpcfailure.FromStatus("test", err)
 }
 
-// A worker gets all that it asks for in its own turn, and its methods are all here.
+// A worker may make every request in its own turn, and the list of methods is complete.
 func TestApp_WorkersActInTheirTurn(t *testing.T) {
 	s := secure(t)
 	all := requests(s.turn)
@@ -156,7 +155,7 @@ func TestApp_WorkersActInTheirTurn(t *testing.T) {
 		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
 			continue
 		}
-		if _, known := configurations("")[name]; !known { // which is asked in no turn
+		if _, known := configurations("")[name]; !known { // they need no turn
 			require.Contains(t, all, name, "what does a worker ask there?")
 		}
 	}
@@ -170,7 +169,7 @@ func TestApp_WorkersActInTheirTurn(t *testing.T) {
 	require.NoError(t, ask(s.showing(t, again, time.Time{}), s.worker, "GetRecording", all["GetRecording"]))
 }
 
-// configurations are what workers ask in no turn.
+// configurations returns the requests of workers that need no turn.
 func configurations(agent string) map[string]proto.Message {
 	return map[string]proto.Message{
 		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
@@ -178,8 +177,8 @@ func configurations(agent string) map[string]proto.Message {
 	}
 }
 
-// A worker has its configuration before its first turn and behind its last one, by its certificate;
-// in a step that is only run again it changes none (ADR 0033).
+// A worker may read its configuration before its first turn and after its last one, by its certificate. A
+// replayed step changes none (ADR 0033).
 func TestApp_AConfigurationIsOfNoTurn(t *testing.T) {
 	s := secure(t)
 	again := s.turn
@@ -201,9 +200,9 @@ func texts(roles []identity.Role) (all []string) {
 	return all
 }
 
-// A worker that was taken over gets nowhere without the credential of its own turn: not with none,
-// not with another agent's, nor one that has ended, was changed, or that no orchestrator of the mesh has
-// signed, whatever it calls (guarantees S6, 4.2).
+// A compromised worker achieves nothing without the credential of its own turn: not without one, nor with one
+// of another agent, an expired or modified one, or one that no orchestrator of the mesh signed, whatever it
+// calls (guarantees S6, 4.2).
 func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 	s := secure(t)
 	stranger, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
@@ -215,7 +214,7 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 		return text
 	}
 	good := credential(s.signer, s.turn, time.Time{})
-	others := s.turn // her own session, in another agent's name
+	others := s.turn // her own session, with another agent
 	others.Agent = "synthesis"
 	for name, c := range map[string]struct {
 		shown []string
@@ -243,9 +242,8 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 	}
 }
 
-// With the credential of its own turn a worker touches only that turn: for it, the session of another user
-// else is one that does not exist, whatever it calls, and another turn or epoch of its own is fenced
-// (guarantees S5, S6).
+// With the credential of its turn a worker can access only that turn: sessions of other users look like missing
+// ones, whatever it calls, and other turns or epochs are fenced (guarantees S5, S6).
 func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
 	s := secure(t)
 	ctx := s.showing(t, s.turn, time.Time{})
@@ -277,8 +275,8 @@ func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
 	}
 }
 
-// BenchmarkApp_SmallRead is what the credential costs a small call: the same read, by an orchestrator,
-// which shows none, and by a worker.
+// BenchmarkApp_SmallRead measures the cost of the credential for a small call: the same read by an
+// orchestrator, which sends none, and by a worker.
 func BenchmarkApp_SmallRead(b *testing.B) {
 	s := secure(b)
 	read := func(ctx context.Context, conn *grpc.ClientConn) func(b *testing.B) {
@@ -295,8 +293,8 @@ func BenchmarkApp_SmallRead(b *testing.B) {
 	b.Run("credential=shown", read(s.showing(b, s.turn, time.Time{}), s.worker))
 }
 
-// A worker whose turn was given to another one neither writes nor reads any more, although its
-// credential has not ended (guarantees S6).
+// A worker whose turn was given to another one can neither write nor read any more, although its credential is
+// still valid (guarantees S6).
 func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	s := secure(t)
 	ctx := s.showing(t, s.turn, time.Time{})
@@ -311,7 +309,7 @@ func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	require.Greater(t, successor.Epoch, s.turn.Epoch)
 	for method := range requests(s.turn) {
 		if method == "GetRecording" {
-			continue // which is not a turn's
+			continue // the method needs no turn
 		}
 		err := ask(ctx, s.worker, method, requests(s.turn)[method])
 		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", method, err)
@@ -321,16 +319,15 @@ func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	}
 }
 
-// writing are the methods with which a worker changes something in its turn, but for the commit itself.
+// writing are the methods with which a worker changes its turn, except for the commit.
 var writing = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
-// An agent writes in its own step alone, and in its own name: not in that of the agent behind it in the
-// workflow, whose journal it does not read either. Once its step is committed it writes nothing more,
-// while the turn goes on (guarantees S16).
+// An agent writes only in its own step and in its own name, and cannot read the journal of the next agent.
+// After its step is committed it writes nothing more, while the turn continues (guarantees S16).
 func TestApp_NoAgentActsAsAnother(t *testing.T) {
 	s := secure(t)
 	research := s.showing(t, s.turn, time.Time{})
-	next := s.turn // whose step is not open yet
+	next := s.turn // its step has not begun
 	next.Step = 2
 	poses := requests(next)
 	for _, method := range []string{"Journal", "LoadJournal", "CommitStep"} {
@@ -370,7 +367,7 @@ func TestApp_NoAgentActsAsAnother(t *testing.T) {
 	require.NoError(t, ask(ctx, synthesis, "CommitStep", last))
 }
 
-// When the last step has closed the turn its worker reads nothing more, of its session or its user's
+// After the last step has closed the turn, its worker reads nothing more of its session or of the user's
 // history, although no other turn has begun yet (guarantees S6).
 func TestApp_AWorkerReadsNothingBehindItsTurn(t *testing.T) {
 	s := secure(t)

@@ -42,7 +42,7 @@ const flow = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\
 
 func files(text string) fstest.MapFS { return fstest.MapFS{"flow.yaml": {Data: []byte(text)}} }
 
-// config has the defaults of the flags, and ports of its own.
+// config returns the defaults of the flags, with free ports.
 func config(t *testing.T, flags ...string) Config {
 	t.Helper()
 	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
@@ -67,12 +67,12 @@ func freeAddress(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// service is what all three services are.
+// service is the interface of all three services.
 type service interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// run runs a service until the test ends; ready is closed once it says so.
+// run runs a service until the test ends; ready is closed once it is ready.
 func run(t *testing.T, s service) (ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -95,7 +95,7 @@ func get(t *testing.T, a *App, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// await asks until the condition holds.
+// await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -111,8 +111,8 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Started before everything else, it lives, says what it waits for and where, refuses
-// calls cleanly, and is ready once all is there.
+// An orchestrator that starts before its dependencies lives, reports what it waits for and where, rejects calls
+// cleanly, and becomes ready once all of them serve.
 func TestApp_WaitsForWhatItNeeds(t *testing.T) {
 	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), freeAddress(t)
 	etcd.Stop()
@@ -181,7 +181,7 @@ func TestApp_IsReadyOnceAllIsThere(t *testing.T) {
 	await(t, "it is ready again", func() bool { code, _ := get(t, a, "/readyz"); return code == http.StatusOK })
 }
 
-// member is a worker's lifecycle that is READY, at an address of its own.
+// member is the lifecycle of a READY worker, at its own address.
 type member struct {
 	troupev1.UnimplementedLifecycleServiceServer
 }
@@ -204,8 +204,8 @@ func serveMember(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// Guarantees F10: what one orchestrator knew is enough for the next while etcd is away,
-// for as much of it as still answers.
+// Guarantees F10: the snapshot of one orchestrator is enough for the next one while etcd is away, for the
+// instances that still answer.
 func TestApp_StartsWithoutEtcdFromItsSnapshot(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
@@ -265,7 +265,7 @@ func TestNew_SaysWhatIsWrongWithItsFilesAndAddresses(t *testing.T) {
 	}
 }
 
-// Without files of the caller the folder of the flag is read.
+// Without files from the caller, the folder of the flag is read.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flow), 0o600))
@@ -304,7 +304,7 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 	require.ErrorContains(t, cfg.Validate(), "--etcd: at least one address is needed")
 }
 
-// What is there and does not serve is not called away, and says why.
+// A dependency that is reachable and does not serve is not reported as away; the reason is shown.
 func TestApp_SaysWhyItsStoresDoNotServe(t *testing.T) {
 	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr, Grace: time.Second})

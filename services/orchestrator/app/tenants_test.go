@@ -30,9 +30,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// tenants are clients of one mesh, an admin each so that every method is theirs, by tenant.
-// The mesh has no worker: a turn fails with NO_WORKER, and leaves a session, a message, a file
-// and a trace.
+// tenants are clients of one mesh by tenant, each an admin, so that it may call every method. The mesh has no
+// worker: a turn fails with NO_WORKER, and leaves a session, a message, a file and a trace.
 func tenants(t *testing.T, names ...string) map[string]*client.Client {
 	t.Helper()
 	var entries []token.Entry
@@ -68,7 +67,7 @@ func tenants(t *testing.T, names ...string) map[string]*client.Client {
 	return all
 }
 
-// said is what alice says in a session; it returns the trace.
+// said stores a turn of alice in a session and returns its trace.
 func said(t *testing.T, c *client.Client, session, request, text string) string {
 	t.Helper()
 	traceID := ""
@@ -88,8 +87,7 @@ func said(t *testing.T, c *client.Client, session, request, text string) string 
 // named are the ids with which a request names an object.
 type named struct{ session, trace string }
 
-// asked are all calls that name an object, under their methods. Those that read come before
-// those that change something.
+// asked returns all calls that name an object, by method. Reads come before writes.
 func asked(n named) []struct {
 	method string
 	call   func(ctx context.Context, c *client.Client) (proto.Message, error)
@@ -180,8 +178,7 @@ func asked(n named) []struct {
 	}
 }
 
-// ofTheMesh are the methods that name nothing of a tenant: agents, workflows and instances serve
-// all of them.
+// ofTheMesh are the methods that name nothing of a tenant: agents, workflows and instances serve all tenants.
 var ofTheMesh = []string{
 	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
 	"QuarantineAgent", "ReleaseAgent",
@@ -209,8 +206,8 @@ func bytesOf(t *testing.T, n, other named, m proto.Message, err error) []byte {
 	return bytes.ReplaceAll(text, []byte(n.trace), []byte(other.trace))
 }
 
-// What is another tenant's is answered as what does not exist, to the byte, by every method that
-// names an object; and nothing of it changes (guarantees S5).
+// Objects of another tenant are reported as not existing, byte for byte, by every method that names an object,
+// and are never changed (guarantees S5).
 func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
 	all := tenants(t, "acme", "umbrella")
 	nothing := named{"session-0", strings.Repeat("0", 31) + "1"}
@@ -232,7 +229,7 @@ func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
 			}
 			covered = append(covered, foreign.method)
 		}
-		_, err := other.Sessions.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"}) // who is its own alice
+		_, err := other.Sessions.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"}) // the other tenant has its own alice
 		require.NoError(t, err)
 		covered = append(covered, "EraseUser")
 		require.Equal(t, before, seen(t, owner, there), "nothing of it changed")
@@ -247,11 +244,11 @@ func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
 	}
 }
 
-// seen is what the owner sees of its own.
+// seen returns what the owner sees of its objects.
 func seen(t *testing.T, owner *client.Client, n named) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, a := range asked(n)[:12] { // those that read
+	for _, a := range asked(n)[:12] { // the reads
 		if a.method == "ReplayTrace" {
 			continue
 		}
@@ -301,7 +298,7 @@ func TestApp_TenantsShareNoName(t *testing.T) {
 	require.Empty(t, foreign.GetSessions())
 }
 
-// Without a token nothing is served, and the process does not start where others would reach it.
+// Without tokens nothing is served, and the process does not start on an address that others reach.
 func TestApp_KnowsItsClients(t *testing.T) {
 	_, err := New(telemetry.Discard(), config(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), files(flow))
 	require.ErrorContains(t, err, "--client-tokens: ")

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
-// as is a client whom the CA calls by that name.
+// as returns a client with a certificate for that common name.
 func as(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
 	t.Helper()
 	creds, err := ca.As(name)

@@ -41,7 +41,7 @@ func redisAs(t *testing.T, url string) *redis.Client {
 	return client
 }
 
-// pid of the server, by its own word.
+// pid returns the process id that the server reports.
 func pid(t *testing.T, client *redis.Client) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "server").Result()
@@ -89,8 +89,8 @@ func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 	}
 }
 
-// Each user has its own keys, no client gets in without a password, and only the owner of the
-// folder can read those.
+// Each user has its own keys, no client gets in without a password, and only the owner of the folder can read
+// the passwords.
 func TestRedis_HasUsersOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	r := newRedis(t, dir)
@@ -153,7 +153,7 @@ func TestRedis_DoesNotOutliveAKilledParent(t *testing.T) {
 	require.True(t, found)
 	client := redisAs(t, "unix://admin:"+strings.TrimSpace(password)+"@"+filepath.Join(dir, "redis.sock"))
 	blocked := client.Subscribe(ctx, "nothing") // its connection ends with the server
-	defer func() { _ = blocked.Close() }()      // by then the server is gone
+	defer func() { _ = blocked.Close() }()      // the server has ended by then
 	_, err = blocked.Receive(ctx)
 	require.NoError(t, err)
 	require.NoError(t, parent.Process.Kill())
@@ -183,7 +183,7 @@ func TestNewRedis_RefusesAPathTooLongForASocket(t *testing.T) {
 	require.ErrorContains(t, err, "choose one with a shorter path")
 }
 
-// Every client of its port on loopback needs a password.
+// Every client of the loopback port needs a password.
 func TestRedis_ImitationServesThoseWithAPasswordAndWarns(t *testing.T) {
 	t.Setenv("PATH", "")
 	core, logs := observer.New(zapcore.WarnLevel)

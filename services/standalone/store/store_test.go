@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
-// childFolder, when it is set, makes this test program a process that runs a Redis there.
+// childFolder makes this test program a process that runs a Redis in the folder, if it is set.
 const childFolder = "TROUPE_TEST_CHILD_FOLDER"
 
 func TestMain(m *testing.M) {

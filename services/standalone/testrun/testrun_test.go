@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a worker once, when it is imported.
+	// The SDK of Gemini starts a goroutine when it is imported.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -27,7 +27,7 @@ spec:
   plugins: [{guardrails: {input: {forbid: [secret]}, answer: I will not say.}}]
 `
 
-// rehearse runs a test whose spec is given, and returns what is wrong with it.
+// rehearse runs a test with the given spec, and returns its errors.
 func rehearse(t *testing.T, spec string) []string {
 	t.Helper()
 	var all []testrun.Result
@@ -106,7 +106,7 @@ func TestRun_SaysWhatIsNotAsWanted(t *testing.T) {
 	}
 }
 
-// Without a script it is the declared model that is asked.
+// Without a script the declared model is called.
 func TestRun_WithoutAScriptTheModelIsTheDeclaredOne(t *testing.T) {
 	wrong := rehearse(t, "  turns: [{say: hi}]\n")
 	require.Len(t, wrong, 1)

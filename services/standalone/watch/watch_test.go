@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
 
-// watched is a folder that is watched until the test ends.
+// watched returns a folder that is watched until the test ends.
 func watched(t *testing.T) (dir string, await func(what string)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -62,7 +62,7 @@ func TestFolder_TellsChangesHoweverTheyAreMade(t *testing.T) {
 	write(t, dir, "prompts", "a.md")
 	await("a file in a folder below")
 
-	write(t, dir, ".agent.yaml.swp") // as editors do that rename
+	write(t, dir, ".agent.yaml.swp") // as editors do that replace files
 	require.NoError(t, os.Rename(filepath.Join(dir, ".agent.yaml.swp"), filepath.Join(dir, "agent.yaml")))
 	await("a file that another took the place of")
 	require.NoError(t, os.Rename(filepath.Join(dir, "agent.yaml"), filepath.Join(dir, "agent.yaml~")))
@@ -77,7 +77,7 @@ func TestFolder_TellsChangesHoweverTheyAreMade(t *testing.T) {
 	await("a file that is gone")
 }
 
-// The next reported change is the one that counts: earlier ones had no effect.
+// Only the next reported change counts: earlier ones had no effect.
 func TestFolder_LeavesOutWhatEditorsAndGitWrite(t *testing.T) {
 	f := &Folder{dir: "agents"}
 	for name, ignored := range map[string]bool{

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a worker once, when it is imported.
+	// The SDK of Gemini starts a goroutine when it is imported.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -40,7 +40,7 @@ func parse(t *testing.T, flags ...string) (Config, error) {
 	return cfg, err
 }
 
-// config has the defaults of the flags, and ports of its own.
+// config returns the defaults of the flags, with free ports.
 func config(t *testing.T, flags ...string) Config {
 	t.Helper()
 	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
@@ -75,7 +75,7 @@ func TestNew_SaysWhatIsWrongWithTheDeclaration(t *testing.T) {
 	}
 }
 
-// Without files of the caller the folder of the flag is read.
+// Without files from the caller, the folder of the flag is read.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(one), 0o600))
@@ -97,8 +97,8 @@ func TestNames_AreThoseOfTheDeclaredAgents(t *testing.T) {
 	require.ErrorContains(t, err, "--agents: the folder declares no agent")
 }
 
-// Started before everything else, it lives, says what it waits for and where, and stops
-// when it is asked to.
+// A worker that starts before its dependencies lives, reports what it waits for and where, and stops on
+// request.
 func TestNew_AWorkerWithNothingThereIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")

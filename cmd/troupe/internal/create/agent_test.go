@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// writeAgent is a new agent in the folder, and what the command said.
+// writeAgent creates an agent in the folder, and returns the output.
 func writeAgent(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, told bytes.Buffer
@@ -56,7 +56,7 @@ func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
 }
 
 func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
-	parent, err := os.MkdirTemp(".", "testdata-") //nolint:usetesting // it has to be within the module
+	parent, err := os.MkdirTemp(".", "testdata-") //nolint:usetesting // it must be inside the module
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
 	dir := filepath.Join(parent, "hours")
@@ -66,7 +66,7 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 	require.Contains(t, goCommand(t, dir, "test", "-v", "."), "PASS: TestAgent_KeepsSecrets")
 }
 
-// Inside another module the agent is a package of it, and that module may not require Troupe yet.
+// Inside another module the agent is a package of that module, which may not require Troupe yet.
 func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	module := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))

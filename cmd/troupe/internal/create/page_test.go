@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
-// page is what authors of agents read first.
+// page is the page that authors of agents read first.
 const page = "../../../../docs/write-an-agent.md"
 
 var (
@@ -26,7 +26,7 @@ var (
 	fieldRow  = regexp.MustCompile("(?m)^\\| `([a-zA-Z.\\[\\]]+)` \\|")
 )
 
-// Everything that the page quotes is in an agent that its commands write.
+// Everything that the page quotes is in an agent that its commands create.
 func TestPage_QuotesWhatIsWritten(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestPage_QuotesWhatIsWritten(t *testing.T) {
 	}
 }
 
-// What the page has an author write for a language model in Go is built.
+// The Go code for a language model on the page compiles.
 func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	goCommand(t, dir, "vet", ".")
 }
 
-// The table of fields has each of them, and no other.
+// The table of fields is complete, and has no others.
 func TestPage_HasEveryFieldOfATest(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestPage_HasEveryFieldOfATest(t *testing.T) {
 		append(fields[testrun.Want]("turns[].want."), append(fields[testrun.Test]("", "turns", "model"), "model[]")...)...), listed)
 }
 
-// fields are the YAML names of a struct's fields, without some.
+// fields returns the YAML names of a struct's fields, except for some.
 func fields[T any](prefix string, without ...string) (all []string) {
 	for f := range reflect.TypeFor[T]().Fields() {
 		name := f.Tag.Get("yaml")

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// What the command prints is a token, and to stderr a file with its entry: together they open a mesh.
+// The command prints a token, and on stderr a file with its entry. The file accepts the token.
 func TestNewToken_PrintsATokenAndItsEntry(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// artifactServer has one artifact, of which it sends so many bytes.
+// artifactServer has one artifact, of which it sends only so many bytes.
 type artifactServer struct {
 	troupev1.UnimplementedSessionServiceServer
 	content []byte

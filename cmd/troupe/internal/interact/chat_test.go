@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// chat has a conversation of the given lines.
+// chat runs a chat with the given lines as input.
 func runChat(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) string {
 	t.Helper()
 	out, said := d.Run(t, process.ExitOK, strings.Join(lines, "\n"), append([]string{"chat"}, flags...)...)
@@ -60,7 +60,7 @@ Go on with: `+again, out)
 	require.Equal(t, "clerk", req.GetTarget())
 	require.Equal(t, "a b", req.GetAuth().GetActor())
 
-	// It goes on where it stopped, in the name of its user.
+	// The session continues with its user.
 	out = runChat(t, d, []string{"again", "/quit", "never"}, "--session", "s1")
 	require.Contains(t, out, "Session s1 (ready, 3 turns). You talk with the default workflow; ")
 	require.Contains(t, out, "\n> Good morning\\x1b[2J\nclerk: And to you.\n> again\n")
@@ -112,13 +112,13 @@ func TestChat_AnswersInRounds(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "call       1-1-3"))
 	require.Equal(t, 1, strings.Count(out, "call       2-1-3"), "and not before it was wished")
 
-	// A user who stops a turn is not asked about the rest of it.
+	// A user who stops a turn is not asked about its other calls.
 	out = runChat(t, d, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"4-1-2": "APPROVE ", "4-1-3": "STOP enough"}, d.Verdicts()))
 	require.Contains(t, out, "Stopped.")
 	require.Contains(t, out, "Nothing waits.")
 
-	// Calls that waited when the user left are asked about when they return.
+	// Calls that waited when the user left are asked about on return.
 	runChat(t, d, []string{"mail", "/quit"}, "--session", "s1")
 	runChat(t, d, []string{"y"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"6-1-2": "APPROVE "}, d.Verdicts()))
@@ -227,7 +227,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	s.expect("You said hello.")
 	s.expect("> ")
 
-	// Twice leaves; a line between them makes the first of another two.
+	// Two interrupts leave the chat; a line between them starts the count again.
 	s.interrupts <- os.Interrupt
 	s.expect("Ctrl-C once more leaves.")
 	s.typeLine("/session")
@@ -250,7 +250,7 @@ func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
 	s.expect("Go on with: ")
 }
 
-// What a user types while an agent works must not allow what the user has not seen.
+// Input that the user typed while an agent worked must not approve a call that the user has not seen.
 func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

@@ -11,8 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// What is typed or piped in reaches the tool sealed, and is never an argument.
-//
+// A typed or piped credential reaches the tool sealed, and is never an argument.
 // Req: LP-37
 func TestAnswer_SealsACredential(t *testing.T) {
 	d := newMesh(t)

@@ -10,14 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// Nothing that anybody says reaches a terminal as more than text, and no flag quotes what may be a
-// credential.
+// No text reaches a terminal unescaped, and no error quotes a value that may be a credential.
 func FuzzFlags(f *testing.F) {
 	for _, text := range []string{"", "name=env:HOME", "name=file:", "=env:X", "name=CANARY", "name", "a=b=c", "a\nb\x1b[2J\u202e", "env:\x00", "\xff"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if !strings.Contains(text, "file:") { // which would be read
+		if !strings.Contains(text, "file:") { // the file would be read
 			auth, err := credentialFlags{Credential: []string{text}}.auth()
 			require.Equal(t, err == nil, auth != nil)
 			if _, value, ok := strings.Cut(text, "="); err != nil && ok && len(value) > 12 && !strings.HasPrefix(value, "env:") {

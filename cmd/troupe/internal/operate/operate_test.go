@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// deadlineRecorder is an orchestrator that notes how much time its callers have.
+// deadlineRecorder is an orchestrator that records the deadlines of its callers.
 type deadlineRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	left time.Duration
@@ -37,7 +37,8 @@ func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAg
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 
-// quarantinedMesh is an orchestrator with an agent that is quarantined, until it is released; none of its instances takes steps.
+// quarantinedMesh is an orchestrator with a quarantined agent; none of its instances takes steps until it is
+// released.
 type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 }
@@ -72,8 +73,8 @@ func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
 		"no instance of it takes steps: none is registered, or each is paused or drains\n", said("release", "slow"))
 }
 
-// The orchestrator asks the registry and every worker, and takes back what failed: the one
-// who waits must not give up before it has answered.
+// The orchestrator asks the registry and every worker, and rolls back what failed. The caller must not give up
+// before it has answered.
 func TestOperate_WaitsAsLongAsTheOrchestratorMayTake(t *testing.T) {
 	const most = 15 * time.Second
 	s := &deadlineRecorder{}

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// The command serves until its signal, and says where.
+// The command prints its address and serves until a signal.
 func TestA2A_ServesTheMesh(t *testing.T) {
 	d := newMesh(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -64,7 +64,7 @@ func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 	require.Equal(t, process.ExitOK, <-left)
 }
 
-// There is no authentication, so that others reach it has to be said in full words.
+// There is no authentication, so serving other machines needs an explicit flag.
 func TestA2A_IsNotServedToOthersByMistake(t *testing.T) {
 	for listen, says := range map[string]string{
 		"0.0.0.0:0":      "add --allow-unauthenticated",

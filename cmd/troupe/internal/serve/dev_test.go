@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// Nothing is written before a port is refused that other machines reach.
+// An address that other machines reach is rejected before anything is written.
 func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var out bytes.Buffer

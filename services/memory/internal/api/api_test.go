@@ -31,21 +31,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns a store at the far end of a real server, over loopback, and the near one.
+// serve returns a store behind a real server on loopback, and the store itself.
 func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 	t.Helper()
 	far, near, _ := open(t)
 	return far, near
 }
 
-// open is serve, with the service itself.
+// open is serve, and also returns the service.
 func open(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
 	t.Helper()
 	conn, store := listen(t)
 	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
 }
 
-// listen is a connection to a real server, and its store.
+// listen returns a connection to a real server, and its store.
 func listen(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{
@@ -128,8 +128,8 @@ func TestServer_RefusesWhatIsOutOfBounds(t *testing.T) {
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "nothing was written")
 }
 
-// It proves a part of guarantee S15: an agent says nothing in the name of the system, the user or the
-// store. Whose words a message holds is stored with it.
+// A part of guarantee S15: an agent cannot speak as the system, the user or the store. The author of a message
+// is stored with it.
 func TestServer_LetsAStepSpeakForItsAgentOnly(t *testing.T) {
 	far, near := serve(t)
 	begun, err := far.BeginTurn(t.Context(), valid())
@@ -156,7 +156,7 @@ func TestServer_LetsAStepSpeakForItsAgentOnly(t *testing.T) {
 	require.Equal(t, "tool http_fetch", history[1].Source())
 }
 
-// Parts may each be as long as a message may be, but not together.
+// Each part may be as long as a message, but not all together.
 func TestServer_RefusesALongMessageOfManyParts(t *testing.T) {
 	half := &troupev1.Part{Content: &troupev1.Part_Text{Text: strings.Repeat("a", conversation.MaxMessageBytes/2+1)}}
 	long := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{half, half}}
@@ -167,7 +167,7 @@ func TestServer_RefusesALongMessageOfManyParts(t *testing.T) {
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 }
 
-// Each answer and each call that waits may be long, but not all of them.
+// Each answer and each pending call may be long, but not all together.
 func TestServer_RefusesManyLongCalls(t *testing.T) {
 	far, _ := serve(t)
 	const each = 200 << 10

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// holder is the holder of a new turn.
+// holder returns the lease of a new turn.
 func holder(t *testing.T, s *memoryrpc.Store) memory.Lease {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), valid())
@@ -103,7 +103,7 @@ func TestServer_CarriesAContentInOneStream(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(err))
 }
 
-// Two send the same content at once: one finds what the other stored, and goes on there.
+// Two callers send the same content at once: one finds what the other stored, and continues there.
 func TestServer_CarriesOneContentForMany(t *testing.T) {
 	far, _ := serve(t)
 	h := holder(t, far)
@@ -124,14 +124,14 @@ func TestServer_CarriesOneContentForMany(t *testing.T) {
 	require.True(t, bytes.Equal(content, got.Bytes()))
 }
 
-// full takes nothing.
+// full accepts nothing.
 type full struct{}
 
 var errFull = errors.New("full")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// An upload that broke off goes on where it stopped, through another connection.
+// An interrupted upload resumes over another connection.
 func TestServer_GoesOnWithAnUpload(t *testing.T) {
 	far, near := serve(t)
 	h := holder(t, far)

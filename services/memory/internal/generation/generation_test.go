@@ -29,10 +29,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// floor is the lowest epoch of a generation.
+// floor returns the lowest epoch of a generation.
 func floor(generation int64) int64 { return generation << 32 }
 
-// guarded is a store under a guard that runs until the test ends.
+// guarded returns a store under a guard that runs until the test ends.
 type guarded struct {
 	*redisstore.Store
 	guard   *generation.Guard
@@ -63,7 +63,7 @@ func guard(t *testing.T, url string, records registry.StoreRecords) *guarded {
 	return g
 }
 
-// rollbacks is the value of the rollback metric.
+// rollbacks returns the value of the rollback metric.
 func (g *guarded) rollbacks(t *testing.T) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -109,7 +109,7 @@ func commit(t *testing.T, s memory.Store, sessionID string, turn session.Turn) {
 	require.NoError(t, err)
 }
 
-// eventually asks until there is no error, within a bound that only a broken test reaches.
+// eventually polls until there is no error, within a bound that only a broken test reaches.
 func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -184,7 +184,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 			require.Equal(t, floor(1), lost.Epoch)
 			before, _, err := records.Load(t.Context(), "redis")
 			require.NoError(t, err)
-			eventually(t, func(ctx context.Context) error { // until the record is ahead of the backup by some
+			eventually(t, func(ctx context.Context) error { // until the record is some counts ahead of the backup
 				if r, _, err := records.Load(ctx, "redis"); err != nil || r.Beat > before.Beat+2 {
 					return err
 				}
@@ -232,12 +232,12 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 		return context.DeadlineExceeded
 	})
 
-	// What is known goes on, for a replica that starts now too.
+	// The known generation stays valid without the registry, also for a replica that starts now.
 	require.EqualValues(t, 1, g.begin(t, "s2").Epoch)
 	late := guard(t, "redis://"+server.Addr, records)
 	require.EqualValues(t, 1, late.begin(t, "s3").Epoch)
 
-	// Another process over the data: no turn begins, and what is open goes on.
+	// After another process took over the data, no turn begins, and open turns continue.
 	server.Kill()
 	server.Start()
 	eventually(t, func(ctx context.Context) error {
@@ -262,7 +262,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 			url, masters := redistest.Masters(t)
 			lost := masters[1]
 			empty := ""
-			if !kept { // the node is still one of the Cluster
+			if !kept { // the node is still in the Cluster
 				lost.Kill()
 				empty = lost.Backup()
 				lost.Start()
@@ -285,7 +285,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 			grant("ijklmnop")
 			before, _, err := records.Load(t.Context(), "redis")
 			require.NoError(t, err)
-			eventually(t, func(ctx context.Context) error { // until the record is ahead of the backup by some
+			eventually(t, func(ctx context.Context) error { // until the record is some counts ahead of the backup
 				if r, _, err := records.Load(ctx, "redis"); err != nil || r.Beat > before.Beat+2 {
 					return err
 				}
@@ -298,7 +298,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 			for id, epoch := range granted {
 				require.Greater(t, g.begin(t, id).Epoch, epoch, "session %s", id)
 			}
-			eventually(t, func(context.Context) error { // one that has its answer late is counted late
+			eventually(t, func(context.Context) error { // a late answer is counted late
 				if g.rollbacks(t) == 0 {
 					return context.DeadlineExceeded
 				}
@@ -316,7 +316,7 @@ func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	g.begin(t, "s1")
 	had, revision, err := records.Load(t.Context(), "redis")
 	require.NoError(t, err)
-	// Before, there was one master, and it had counted for long.
+	// Before, there was one master, with a high counter.
 	had.Identity, had.Beat = "none=gone", had.Beat+1000
 	eventually(t, func(ctx context.Context) error {
 		if swapped, err := records.Swap(ctx, "redis", had, revision); err != nil || swapped {

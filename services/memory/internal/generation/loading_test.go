@@ -29,7 +29,7 @@ func (l *loading) Beat(context.Context, string, int64) (int64, error) { return 1
 func (l *loading) Remember(context.Context, generation.Mark) error    { return nil }
 func (l *loading) Recall(context.Context) (generation.Mark, error)    { return generation.Mark{}, nil }
 
-// A store that just started is checked again soon, before the next tick: until then no turn begins.
+// A store that has just started is checked again soon, before the next tick. Until then no turn begins.
 func TestGuard_ChecksALoadingStoreBeforeTheNextTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard, err := generation.New(generation.Config{

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// kept is a store that a keeper tends until the test ends.
+// kept returns a store that a keeper maintains until the test ends.
 type kept struct {
 	memory.Store
 	logs    *observer.ObservedLogs
@@ -52,7 +52,7 @@ func tend(t *testing.T, cfg maintenance.Config) *kept {
 	return &kept{Store: keeper.Observe(), logs: logs, metrics: reader}
 }
 
-// counted is the value of a counter, of all attributes together.
+// counted returns the value of a counter, over all attributes.
 func (k *kept) counted(t *testing.T, name string) (sum int64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -69,7 +69,7 @@ func (k *kept) counted(t *testing.T, name string) (sum int64) {
 	return sum
 }
 
-// turn carries a turn of so many messages, the user's included, with the given end.
+// turn runs a turn of so many messages, including the user's, with the given outcome.
 func turn(t *testing.T, s memory.Store, ref session.Ref, id string, messages int, outcome session.Outcome) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
@@ -98,7 +98,7 @@ func turn(t *testing.T, s memory.Store, ref session.Ref, id string, messages int
 	}
 }
 
-// eventually asks until ok, within a bound that only a broken test reaches.
+// eventually polls until ok, within a bound that only a broken test reaches.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
@@ -144,7 +144,7 @@ func TestKeeper_KeepsAsManyAsItIsTold(t *testing.T) {
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	turn(t, k, ref, "t1", 12, session.OutcomeCompleted)
 	eventually(t, func() bool { return messages(t, k, ref) == 2 })
-	for i := range 3 { // it goes on as it grows again
+	for i := range 3 { // it is compacted again as it grows
 		turn(t, k, ref, fmt.Sprintf("again%d", i), 12, session.OutcomeCompleted)
 		eventually(t, func() bool { return messages(t, k, ref) == 2 })
 	}
@@ -159,7 +159,7 @@ func TestKeeper_WarnsOnceOfASessionThatIsNearlyFull(t *testing.T) {
 	turn(t, k, ref, "t2", 2, session.OutcomeCompleted)
 	eventually(t, func() bool { return warnings() == 1 })
 	turn(t, k, ref, "t3", 2, session.OutcomeCompleted)
-	other := session.Ref{Tenant: "default", Session: "s2"} // looked at after the third turn
+	other := session.Ref{Tenant: "default", Session: "s2"} // checked after the third turn
 	turn(t, k, other, "t1", session.MaxMessages*90/100, session.OutcomeCompleted)
 	eventually(t, func() bool { return warnings() == 2 })
 	require.Equal(t, "s2", k.logs.FilterMessageSnippet("nearly full").All()[1].ContextMap()["session"])
@@ -181,7 +181,7 @@ func TestKeeper_DeletesWhatNobodyUses(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Each tenant's, and of each only its own.
+// The sessions of every tenant are deleted, each in its own tenant.
 func TestKeeper_DeletesWhatNobodyUsesOfAllTenants(t *testing.T) {
 	k := tend(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
@@ -196,7 +196,7 @@ func TestKeeper_DeletesWhatNobodyUsesOfAllTenants(t *testing.T) {
 	eventually(t, func() bool { return k.counted(t, "troupe.sessions.expired") == 2 })
 }
 
-// A Redis that is away is said once a look, and is not the end of the keeper.
+// An outage of Redis is logged once for each search, and does not end the keeper.
 func TestKeeper_OutlivesItsStore(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + server.Addr()})

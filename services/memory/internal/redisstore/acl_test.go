@@ -64,7 +64,7 @@ func TestStore_RunsAsItsUser(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, log, "the suite was refused something")
 
-	// What is allowed and is not used is too much. A Cluster and replicas are not here.
+	// Permissions that are not used are an error. Those for a Cluster and replicas are not tested here.
 	stats, err := admin.InfoMap(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
 	for line := range strings.Lines(users) {

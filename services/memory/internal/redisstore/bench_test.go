@@ -24,15 +24,15 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// BenchmarkTurn carries turns from their begin to their answer, in a session for each client,
-// beside the same writes without a check: one transaction a call. Every write is synced.
+// BenchmarkTurn runs turns from begin to answer, in a session for each client. It compares them with the same
+// writes without checks, one transaction a call. Every write is synced.
 func BenchmarkTurn(b *testing.B) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(b), MaxMessages: 1 << 40, MaxBytes: 1 << 40})
 	require.NoError(b, err)
 	defer s.Close()
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			// In turn, so that a disk that is slow for a while is slow for both.
+			// They alternate, so that a slow disk affects both.
 			var bare, store time.Duration
 			turns := 0
 			for left := b.N; left > 0; left -= some {
@@ -119,8 +119,7 @@ func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref
 	return err
 }
 
-// BenchmarkLoadHistory reads whole histories of messages of 200 bytes, in pages of the most
-// that a call returns.
+// BenchmarkLoadHistory reads whole histories of messages of 200 bytes, in the largest pages.
 func BenchmarkLoadHistory(b *testing.B) {
 	s, err := New(Config{URL: "redis://" + redistest.New(b, "--appendonly", "no").Addr})
 	require.NoError(b, err)
@@ -163,9 +162,9 @@ func filled(b *testing.B, s *Store, messages int) session.Ref {
 	return q.Ref
 }
 
-// BenchmarkJournal measures what the journal adds to a turn of one step: after each model
-// call, which asks for one tool, a write that has the call, what the tool gave before it and
-// that the next one is about to run. Replies and results are of 1 KiB.
+// BenchmarkJournal measures what the journal adds to a turn of one step. After each model call, which asks for
+// one tool, there is a write with the reply, the previous result and the intent of the next tool. Replies and
+// results have 1 KiB.
 func BenchmarkJournal(b *testing.B) {
 	s, seen := counted(b, Config{})
 	for _, calls := range []int{1, 10, 50, 200} {
@@ -188,8 +187,8 @@ func BenchmarkJournal(b *testing.B) {
 	}
 }
 
-// round is what a step writes to the journal at its nth model call, from 0: the earlier tool's result, the
-// reply, and the next tool.
+// round returns the journal entries at the nth model call of a step, from 0: the result of the earlier tool,
+// the reply, and the intent of the next tool.
 func round(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{

@@ -55,7 +55,7 @@ func sent(t *testing.T, s *Store) int64 {
 	return bytes
 }
 
-// However long a session is, a call reads little more of it than it returns.
+// However long a session is, a call reads little more than it returns.
 func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{URL: "redis://" + redistest.New(t, "--appendonly", "no").Addr})
@@ -84,7 +84,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	require.Equal(t, messages+1, read)
 	require.Less(t, sent(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
 
-	// A search reads the session that was made last, and stops in the one before.
+	// A search reads the newest session, and stops in the one before.
 	long(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
 	before = sent(t, s)
 	hits, err := s.SearchMemory(t.Context(), memory.Search{Tenant: "default", User: "alice", Query: "lake hello", Limit: memory.MaxHits})

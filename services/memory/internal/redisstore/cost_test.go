@@ -65,7 +65,7 @@ func written(ctx context.Context, node *redis.Client) int64 {
 	return size
 }
 
-// counted is a store whose scripts are loaded, with a counter of its calls.
+// counted returns a store whose scripts are loaded, with a counter of its calls.
 func counted(t testing.TB, cfg Config) (*Store, *counter) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -77,7 +77,7 @@ func counted(t testing.TB, cfg Config) (*Store, *counter) {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	_, err = s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
-	require.NoError(t, err) // pipelines have a connection of their own, and greeting on it counts
+	require.NoError(t, err) // pipelines have their own connection, whose greeting counts
 	c := &counter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
 	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
 	c.size = written(t.Context(), c.log)

@@ -77,7 +77,7 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, messages, 2)
 		}
-		// The one in doubt is carried to its end by repeating it.
+		// The call in doubt is completed by repeating it.
 		b := ask(fmt.Sprintf("w%d-%d", w, turns), "t1")
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)

@@ -67,7 +67,7 @@ func scan(t *testing.T, s *Store) (found []string) {
 	t.Helper()
 	var mu sync.Mutex // masters are asked concurrently
 	require.NoError(t, s.db.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
-		if err := c.ConfigSet(ctx, "rdbcompression", "no").Err(); err != nil { // else a dump may be
+		if err := c.ConfigSet(ctx, "rdbcompression", "no").Err(); err != nil { // otherwise a dump may be compressed
 			return err
 		}
 		for cursor := uint64(0); ; {
@@ -99,11 +99,11 @@ func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string
 		info := s.db.Info(ctx, "persistence").Val()
 		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
 	})
-	eventually(t, func(context.Context) bool { // the file of before is removed behind that
+	eventually(t, func(context.Context) bool { // the old file is removed later
 		found = nil
 		require.NoError(t, filepath.WalkDir(server.Dir(), func(path string, d os.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
-				return nil //nolint:nilerr // Redis removes files meanwhile
+				return nil //nolint:nilerr // Redis may remove files at the same time
 			}
 			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), marker) {
 				found = append(found, path)
@@ -197,7 +197,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 					}
 					return nil
 				}))
-				err := write(slow, h) // it may have been done before, or be refused
+				err := write(slow, h) // it may have been done before, or be rejected
 				if stopped && err != nil {
 					require.True(t, failure.Is(err, failure.SessionDeleted, failure.NotFound), "stopped before trip %d: %v", stop, err)
 				}

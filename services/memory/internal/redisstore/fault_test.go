@@ -144,7 +144,7 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 	}
 }
 
-// refusing is the address of a server that greets and then answers every command with the reply.
+// refusing returns the address of a server that greets and then answers every command with the reply.
 func refusing(t *testing.T, reply string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

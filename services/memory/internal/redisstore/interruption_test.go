@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// between is called before each round trip of a store. Its error is returned in place of the round trip.
+// between calls a function before each round trip of a store. Its error replaces the round trip.
 type between func(cmds ...redis.Cmder) error
 
 func (b between) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -58,7 +58,7 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
-	require.NoError(t, script("delete").Load(t.Context(), s.db).Err()) // else it takes two trips
+	require.NoError(t, script("delete").Load(t.Context(), s.db).Err()) // otherwise it takes two trips
 	resume := map[string]func(tenant string) error{
 		"by Expire": func(tenant string) error {
 			_, err := s.Expire(t.Context(), tenant, time.Millisecond)
@@ -76,7 +76,7 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 				cut = false
 				left := trips
 				broken := openStore(t, "redis://"+addr)
-				require.NoError(t, broken.Ping(t.Context())) // greetings are trips too
+				require.NoError(t, broken.Ping(t.Context())) // greetings are trips, too
 				_, err := broken.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 				require.NoError(t, err)
 				broken.db.AddHook(between(func(...redis.Cmder) error {
@@ -92,7 +92,7 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 				_, err = s.ListArtifacts(t.Context(), b.Ref)
 				require.Equal(t, failure.SessionDeleted, failure.ModeOf(err), "cut after %d trips: %v", trips, err)
 				require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLeaseTTL)))
-				eventually(t, func(context.Context) bool { // when it is a millisecond old
+				eventually(t, func(context.Context) bool { // it must be a millisecond old
 					require.NoError(t, resume(b.Ref.Tenant))
 					mark, err := s.db.HGetAll(t.Context(), db.Key(b.Ref, "meta")).Result()
 					require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestStore_JournalsKeptOnCluster(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-// over creates a turn of two steps, each with a journal of one entry.
+// over returns a finished turn of two steps, each with a journal of one entry.
 func over(t *testing.T, s *Store, turnID string) session.Ref {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), ask("s1", turnID))

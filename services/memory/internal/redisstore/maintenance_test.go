@@ -73,7 +73,7 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, remove := range map[string]func(ref session.Ref) error{
 		"at once": func(ref session.Ref) error { return only(s.DeleteSession(t.Context(), ref)) },
-		"in two attempts": func(ref session.Ref) error { // the first ended when the mark was made
+		"in two attempts": func(ref session.Ref) error { // the first one was interrupted after the mark
 			if _, err := s.db.Run(t.Context(), "test", ref, script("delete"), deleteKeys(ref), 0); err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 			for _, user := range []string{"", "alice"} {
 				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", user), b.Ref.Session).Val())
 			}
-			// What was committed for all sessions is not the session's to take away.
+			// Changes that a session committed for all sessions are not removed with it.
 			other := ask("other", "t1")
 			_, err = s.BeginTurn(t.Context(), other)
 			require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 	_, err = s.GetSession(t.Context(), idle.Ref)
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(err))
 
-	// What became of use again since it was read is spared too.
+	// A session that was used again after it was read is kept.
 	r, err := s.db.Run(t.Context(), "test", late.Ref, script("delete"), deleteKeys(late.Ref), time.Hour.Milliseconds())
 	require.NoError(t, err)
 	require.Equal(t, "active", r.Status())
@@ -191,13 +191,13 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	require.Empty(t, next)
 	require.Equal(t, []string{"real"}, s.db.ZRange(t.Context(), key, 0, -1).Val())
 
-	// One that was made again since it was read stays.
+	// A session that was created again after it was read stays.
 	require.NoError(t, s.db.ZAdd(t.Context(), key, zAt("ghost", 7)).Err())
 	require.NoError(t, index.New(s.db).Remove(t.Context(), "test", key, index.Entry{Created: 5, Session: "ghost"}))
 	require.EqualValues(t, 2, s.db.ZCard(t.Context(), key).Val())
 }
 
-// Staged content expires after a day, all at once; stored content stays.
+// Staged content expires after a day, with all its pieces; stored content stays.
 func TestStore_StagedContentExpires(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)

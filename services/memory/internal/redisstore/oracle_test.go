@@ -19,7 +19,7 @@ var (
 // Redis and the in-memory store give the same answers to the same calls.
 func TestStore_AgreesWithTheOracle(t *testing.T) {
 	t.Parallel()
-	// The disk has no part in this.
+	// The disk does not matter here, so it is not synced.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
 	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	replies := memorytest.Compare(t, oracle, s, *differOps, *differSeed)

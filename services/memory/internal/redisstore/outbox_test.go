@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// wait leaves a change in the outbox, as a commit does whose caller dies before it drains the outbox.
+// wait leaves a change in the outbox, like a commit whose caller dies before it drains the outbox.
 func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
 	t.Helper()
 	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
@@ -43,7 +43,7 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 
-	// It died after it had applied the change, and before the session had forgotten it.
+	// The process died after it had applied the change, and before the session had forgotten it.
 	u := wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Alice"`)})
 	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))
 	wait(t, s, b, 1, 1, u.Delta)
@@ -52,7 +52,7 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	require.Equal(t, map[memory.Scope]int64{memory.ScopeApp: 1, memory.ScopeUser: 1, memory.ScopeSession: 0}, got.Revisions)
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val())
 
-	// Many come to it at once.
+	// Several callers drain the outbox at once.
 	for step := range 20 {
 		wait(t, s, b, 1, step+2, map[string]json.RawMessage{"app:step": json.RawMessage(fmt.Sprint(step))})
 	}
@@ -73,7 +73,7 @@ func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
 	require.NoError(t, err)
 	for _, at := range []struct{ epoch, step int }{{2, 1}, {1, 10}, {1, 9}} {
 		wait(t, s, b, int64(at.epoch), at.step, map[string]json.RawMessage{"app:last": json.RawMessage(fmt.Sprintf("[%d,%d]", at.epoch, at.step))})
-		b.TurnID += "x" // turns have ids in no order
+		b.TurnID += "x" // ids of turns have no order
 	}
 	require.JSONEq(t, "[2,1]", string(seen(t, s, b).Values["app:last"]))
 }

@@ -180,7 +180,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	_, err = s.BeginTurn(t.Context(), ask("s1", "t3"))
 	require.NoError(t, err)
 
-	// So does who comes when the journal alone is gone.
+	// The same holds when only the journal is gone.
 	b = halted(t, s, "s2")
 	server.Del(db.Key(b.Ref, db.JournalName("t1", 2)))
 	_, err = s.BeginTurn(t.Context(), replying(b, "t2"))
@@ -235,7 +235,7 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+addr)
-			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // else a run takes two trips
+			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // otherwise a run takes two trips
 			b := halted(t, s, strings.ReplaceAll(name, " ", "-"))
 			trips := 0
 			s.db.AddHook(between(func(cmds ...redis.Cmder) error {

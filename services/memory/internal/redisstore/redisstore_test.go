@@ -35,8 +35,7 @@ func openStore(t *testing.T, url string) *Store {
 	return s
 }
 
-// The suite names what each of its tests proves; this is the sum for the store that ships.
-//
+// The suite names what each of its tests proves; this list is the sum for the shipped store.
 // Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21, AD-23
 func TestStore_OnRedis(t *testing.T) {
 	t.Parallel()
@@ -59,7 +58,7 @@ func TestStore_OnCluster(t *testing.T) {
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
-// eventually asks until ok, within a bound that only a broken test reaches.
+// eventually polls until ok, within a bound that only a broken test reaches.
 func eventually(t *testing.T, ok func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -25,7 +25,7 @@ func replicated(t *testing.T, patience time.Duration, flags ...string) (*Store, 
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
-	// A log of its own would be written by a process of its own, which outlives a kill.
+	// Its own append-only file would be written by a child process that outlives a kill.
 	replica := redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no")
 	s, err := New(Config{
 		URL: "redis://" + master.Addr, Durability: redisconn.D2, ReplicaTime: patience,

@@ -45,7 +45,7 @@ func named(b memory.Begin, epoch int64, request, name, value string) memory.Stat
 	}
 }
 
-// warmed has all scripts of a change loaded, so that each is one command.
+// warmed returns a store with all scripts of a change loaded, so that each is one command.
 func warmed(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
@@ -98,14 +98,14 @@ func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	s.db.AddHook(&interposed{do: func() {
 		require.Empty(t, seen(t, other, b).Values, "another caller applies the change: the revision is different")
 		_, err := other.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r2", "app:a", "2"))
-		require.NoError(t, err) // and now it is the one that was wanted
+		require.NoError(t, err) // now it has the expected revision
 	}})
 	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	u.IfRevision = new(int64(1))
 	_, err = s.UpdateState(t.Context(), u)
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.Equal(t, "2", string(seen(t, s, b).Values["app:a"]))
-	revision, err := s.UpdateState(t.Context(), u) // the call again
+	revision, err := s.UpdateState(t.Context(), u) // the repeated call
 	require.NoError(t, err)
 	require.EqualValues(t, 2, revision)
 
@@ -131,7 +131,7 @@ func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 		require.Equal(t, "ok", r.Status())
 	}
 	leave()
-	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a commit behind it
+	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a later commit
 	revision, err := s.UpdateState(t.Context(), u)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, revision, "it was made already")

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// alices opens a turn of a session of alice in its own tenant.
+// alices begins a turn of a session of alice in a tenant of its own.
 func alices(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := ask(id, "t1")
@@ -38,7 +38,8 @@ func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Conten
 	return c
 }
 
-// broken is a store whose connection is cut after the given number of round trips; cut reports whether it was.
+// broken returns a store whose connection is cut after the given number of round trips; cut reports whether it
+// was.
 func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)

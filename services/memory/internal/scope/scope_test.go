@@ -13,8 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// put sets the fields of a name in a message, at its top or in messages of it that are not
-// repeated, and returns how many there are.
+// put sets every field with a name in a message and its single submessages, and returns how many there are.
 func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (n int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -31,8 +30,8 @@ func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (
 	return n
 }
 
-// No request of the service slips by: whatever it names, wherever it has it, has to be what the
-// turn is; and a request that names nothing is rejected. That also holds for future methods.
+// Every field of every request that names something must match the turn, wherever it is, and a request that
+// names nothing is rejected. That also holds for future methods.
 func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7, Step: 2}
 	own := map[protoreflect.Name]any{"session_id": "s", "turn_id": "t", "user_id": "ann", "epoch": int64(7), "step": int32(2), "agent": "a"}
@@ -43,7 +42,8 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 		t.Run(string(method.Name()), func(t *testing.T) {
 			kind, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
 			require.NoError(t, err)
-			// request is one that names what is the turn's own, but for one field; and which it has.
+			// request returns a request that matches the turn except for one field, and the names of its
+			// fields.
 			request := func(other protoreflect.Name, value any) (_ any, names map[protoreflect.Name]int) {
 				m := kind.New()
 				names = map[protoreflect.Name]int{}
@@ -60,7 +60,7 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 				require.True(t, failure.Is(checkRequest(turn, "op", req), failure.PolicySecurity))
 				return
 			}
-			if err := checkRequest(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // else it is for a replay
+			if err := checkRequest(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // otherwise it is for a replay
 				require.NoError(t, err)
 			}
 			for name, c := range map[protoreflect.Name]struct {
@@ -85,7 +85,7 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 	}
 }
 
-// What a step reads that is only run again, and that it stores nothing.
+// A replayed step may read, and stores nothing.
 func TestWithin_AReplayOnlyReads(t *testing.T) {
 	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Step: 1, Replay: true}
 	for _, req := range []proto.Message{

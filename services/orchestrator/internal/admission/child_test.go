@@ -8,17 +8,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Child turns are admitted beyond the limit, so that a parent never waits for its own permit; but no
-// more below one than that one may ask for.
-func TestGate_LetsInBelowATurnAsManyAsItMayAskFor(t *testing.T) {
-	g := newGate(t, 1)
+// Child turns are admitted beyond the limit, so that a parent never waits for its own permit; but only as many
+// as the fan-out of the parent allows.
+func TestController_AdmitsChildrenUpToTheFanOut(t *testing.T) {
+	g := newController(t, 1)
 	above, ok := g.TryAdmit("a")
 	require.True(t, ok)
-	var below []*Permit
+	var children []*Permit
 	for range 3 {
 		p, err := g.AdmitChild("a", "x", 3)
 		require.NoError(t, err)
-		below = append(below, p)
+		children = append(children, p)
 	}
 	_, err := g.AdmitChild("a", "x", 3)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
@@ -31,15 +31,15 @@ func TestGate_LetsInBelowATurnAsManyAsItMayAskFor(t *testing.T) {
 	namesake, err := g.AdmitChild("b", "x", 3)
 	require.NoError(t, err, "and so has another tenant")
 
-	below[0].ReleaseChild()
+	children[0].ReleaseChild()
 	next, err := g.AdmitChild("a", "x", 3)
 	require.NoError(t, err, "what has its result leaves room, before it has ended")
-	below[0].Release(true)
-	below[0].ReleaseChild() // which says nothing any more
+	children[0].Release(true)
+	children[0].ReleaseChild() // has no effect any more
 	_, err = g.AdmitChild("a", "x", 3)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "once alone")
 
-	for _, p := range append(below[1:], above, other, namesake, next) {
+	for _, p := range append(children[1:], above, other, namesake, next) {
 		p.Release(true)
 	}
 	require.True(t, g.empty())

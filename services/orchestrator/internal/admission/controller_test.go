@@ -17,8 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newGate is one for so many turns at once, and as many who wait, for 5 s.
-func newGate(t *testing.T, turns int, change ...func(*Config)) *Controller {
+// newController returns a controller for so many turns, with a queue of the same length and a queue time of 5
+// s.
+func newController(t *testing.T, turns int, change ...func(*Config)) *Controller {
 	t.Helper()
 	cfg := Config{Turns: func() int { return turns }, QueueTime: 5 * time.Second}
 	for _, c := range change {
@@ -29,17 +30,17 @@ func newGate(t *testing.T, turns int, change ...func(*Config)) *Controller {
 	return g
 }
 
-// asked is a caller of Enter.
+// asked is a caller of Admit.
 type asked struct {
 	tenant string
 	leave  context.CancelFunc
-	pass   *Permit
+	permit *Permit
 	err    error
-	after  time.Duration // that it waited
+	after  time.Duration // how long it waited
 	done   bool
 }
 
-// ask has a caller enter, and returns once it waits or is through. For the bubble of a test.
+// ask starts a caller, and returns once it waits or has been admitted. It is for tests in a bubble.
 func ask(t *testing.T, g *Controller, tenant string, until time.Time) *asked {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -47,17 +48,17 @@ func ask(t *testing.T, g *Controller, tenant string, until time.Time) *asked {
 	began := time.Now()
 	go func() {
 		defer leave()
-		a.pass, a.err = g.Admit(ctx, tenant, until)
+		a.permit, a.err = g.Admit(ctx, tenant, until)
 		a.after, a.done = time.Since(began), true
 	}()
 	synctest.Wait()
 	return a
 }
 
-// entered are the tenants of those that were let in.
+// entered returns the tenants of the admitted callers.
 func entered(all []*asked) (names []string) {
 	for _, a := range all {
-		if a.pass != nil {
+		if a.permit != nil {
 			names = append(names, a.tenant)
 		}
 	}
@@ -66,9 +67,9 @@ func entered(all []*asked) (names []string) {
 
 func (g *Controller) empty() bool { return g.turns == 0 && g.waiting == 0 && len(g.tenants) == 0 }
 
-func TestGate_LetsInOneForOneThatEnded(t *testing.T) {
+func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, 2)
+		g := newController(t, 2)
 		var all []*asked
 		for range 5 {
 			all = append(all, ask(t, g, "a", time.Time{}))
@@ -84,31 +85,31 @@ func TestGate_LetsInOneForOneThatEnded(t *testing.T) {
 		require.Equal(t, time.Second, after)
 
 		time.Sleep(time.Second)
-		all[0].pass.Release(true)
-		all[0].pass.Release(true)
+		all[0].permit.Release(true)
+		all[0].permit.Release(true)
 		synctest.Wait()
-		require.NotNil(t, all[2].pass, "first come, first served")
+		require.NotNil(t, all[2].permit, "first come, first served")
 		require.Equal(t, time.Second, all[2].after)
-		require.Nil(t, all[3].pass)
+		require.Nil(t, all[3].permit)
 		forced := g.ForceAdmit("a")
-		all[1].pass.Release(true)
+		all[1].permit.Release(true)
 		synctest.Wait()
-		require.Nil(t, all[3].pass, "who is let in whatever there is counts")
+		require.Nil(t, all[3].permit, "who is let in whatever there is counts")
 		forced.Release(true)
 		synctest.Wait()
-		require.NotNil(t, all[3].pass)
-		all[2].pass.Release(false)
-		all[3].pass.Release(false)
+		require.NotNil(t, all[3].permit)
+		all[2].permit.Release(false)
+		all[3].permit.Release(false)
 		require.True(t, g.empty())
 	})
 }
 
-func TestGate_RefusesWhoWouldWaitInVain(t *testing.T) {
+func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, 1, func(c *Config) { c.Queue = 100 })
+		g := newController(t, 1, func(c *Config) { c.Queue = 100 })
 		first := ask(t, g, "a", time.Time{})
 		time.Sleep(2 * time.Second)
-		first.pass.Release(true) // turns take 2 s
+		first.permit.Release(true) // turns take 2 s
 
 		first = ask(t, g, "a", time.Time{})
 		hasty := ask(t, g, "a", time.Now().Add(5*time.Second))
@@ -118,63 +119,63 @@ func TestGate_RefusesWhoWouldWaitInVain(t *testing.T) {
 		require.Zero(t, fourth.after)
 		require.ErrorContains(t, fourth.err, "than the 5s that this caller may wait. Send the same request again in 6s")
 
-		time.Sleep(5 * time.Second) // the first takes longer than was expected
+		time.Sleep(5 * time.Second) // the first turn takes longer than expected
 		synctest.Wait()
 		require.Equal(t, 5*time.Second, third.after)
 		require.ErrorContains(t, third.err, "none ended within the 5s")
 		require.Equal(t, failure.Overloaded, failure.ModeOf(second.err))
-		first.pass.Release(true)
+		first.permit.Release(true)
 		require.True(t, g.empty())
 	})
 }
 
-func TestGate_WhoLeavesLeavesNothing(t *testing.T) {
+func TestController_ACallerThatLeavesLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, 1)
+		g := newController(t, 1)
 		first, second := ask(t, g, "a", time.Time{}), ask(t, g, "b", time.Time{})
 		second.leave()
 		synctest.Wait()
 		require.ErrorIs(t, second.err, context.Canceled)
 		third := ask(t, g, "b", time.Time{})
-		first.pass.Release(true)
+		first.permit.Release(true)
 		synctest.Wait()
-		require.NotNil(t, third.pass, "its place is another's")
+		require.NotNil(t, third.permit, "its place is another's")
 
-		// In the same moment: it may have been let in, and does not know it.
+		// The caller leaves at the moment in which it may have been admitted.
 		for range 100 {
 			next := ask(t, g, "a", time.Time{})
 			next.leave()
-			third.pass.Release(true)
+			third.permit.Release(true)
 			synctest.Wait()
-			if next.pass != nil {
-				next.pass.Release(false)
+			if next.permit != nil {
+				next.permit.Release(false)
 			}
 			require.True(t, g.empty())
 			third = ask(t, g, "a", time.Time{})
 		}
-		third.pass.Release(true)
+		third.permit.Release(true)
 	})
 }
 
-func TestGate_CloseRefusesWhoWaitsAndWhoComes(t *testing.T) {
+func TestController_CloseRejectsWaitingAndLaterCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, 1)
+		g := newController(t, 1)
 		first, second := ask(t, g, "a", time.Time{}), ask(t, g, "a", time.Time{})
 		stopping := errors.New("stopping")
 		g.Close(stopping)
 		synctest.Wait()
 		require.ErrorIs(t, second.err, stopping)
-		first.pass.Release(true)
+		first.permit.Release(true)
 		require.ErrorIs(t, ask(t, g, "a", time.Time{}).err, stopping)
 		g.ForceAdmit("a").Release(true)
 		require.True(t, g.empty())
 	})
 }
 
-func TestGate_FollowsItsLimit(t *testing.T) {
+func TestController_FollowsItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := 0
-		g := newGate(t, 0, func(c *Config) { c.Turns, c.Queue = func() int { return limit }, 10 })
+		g := newController(t, 0, func(c *Config) { c.Turns, c.Queue = func() int { return limit }, 10 })
 		var all []*asked
 		for range 4 {
 			all = append(all, ask(t, g, "a", time.Time{}))
@@ -185,28 +186,28 @@ func TestGate_FollowsItsLimit(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, entered(all), 3)
 		limit = 1
-		all[0].pass.Release(true)
-		all[1].pass.Release(true)
+		all[0].permit.Release(true)
+		all[1].permit.Release(true)
 		synctest.Wait()
 		require.Len(t, entered(all), 3)
-		all[2].pass.Release(true)
+		all[2].permit.Release(true)
 		synctest.Wait()
 		require.Len(t, entered(all), 4)
-		all[3].pass.Release(true)
+		all[3].permit.Release(true)
 	})
 }
 
-// A tenant may have all places while it is alone. As soon as another comes, places that become
-// free are the other's until both have the same.
-func TestGate_SharesAmongTenants(t *testing.T) {
+// A tenant may use all permits while it is alone. When another tenant comes, freed permits go to it until both
+// have the same number.
+func TestController_SharesAmongTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, 4)
+		g := newController(t, 4)
 		var all []*asked
 		for range 8 {
 			all = append(all, ask(t, g, "busy", time.Time{}))
 		}
 		require.Len(t, entered(all), 4)
-		for range 3 { // each makes room for itself in a queue that is full
+		for range 3 { // each displaces a caller from the full queue
 			all = append(all, ask(t, g, "other", time.Time{}))
 		}
 		refused := slices.DeleteFunc(slices.Clone(all), func(a *asked) bool { return a.err == nil })
@@ -214,32 +215,32 @@ func TestGate_SharesAmongTenants(t *testing.T) {
 		for n, message := range []string{
 			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
 			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
-			"no more than 4 turns may run here at once, and as many callers wait as may", // two of each wait, and this is one more
+			"no more than 4 turns may run here at once, and as many callers wait as may", // two of each tenant wait, and this is one more
 		} {
 			require.ErrorContains(t, refused[n].err, message)
 		}
 		require.Equal(t, []string{"busy", "busy", "other"}, []string{refused[0].tenant, refused[1].tenant, refused[2].tenant})
 
 		for n, want := range [][]string{{"other"}, {"other", "other"}, {"busy", "other", "other"}, {"busy", "busy", "other", "other"}} {
-			all[n].pass.Release(true)
+			all[n].permit.Release(true)
 			synctest.Wait()
 			require.Equal(t, want, entered(all[4:]), "after %d have ended", n+1)
 		}
 		for _, a := range all[4:] {
-			if a.pass != nil {
-				a.pass.Release(true)
+			if a.permit != nil {
+				a.permit.Release(true)
 			}
 		}
 		require.True(t, g.empty())
 	})
 }
 
-// A tenant that has its fair share is not refused, and waits for one turn at most of those
-// that run, whatever another does.
-func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
+// A tenant within its fair share is not rejected, and waits for at most one running turn, whatever another
+// tenant does.
+func TestController_ATenantWithinItsFairShareIsNotRejected(t *testing.T) {
 	const places, took = 8, time.Second
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, places)
+		g := newController(t, places)
 		var all []*asked
 		arrive := func(tenant string) {
 			ctx, leave := context.WithCancel(t.Context())
@@ -248,15 +249,15 @@ func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
 			began := time.Now()
 			go func() {
 				defer leave()
-				if a.pass, a.err = g.Admit(ctx, tenant, time.Time{}); a.pass != nil {
+				if a.permit, a.err = g.Admit(ctx, tenant, time.Time{}); a.permit != nil {
 					a.after = time.Since(began)
 					time.Sleep(took)
-					a.pass.Release(true)
+					a.permit.Release(true)
 				}
 			}()
 		}
 		const seconds = 30
-		for tick := range seconds * 40 { // 40 a second of one, 4 a second of the other; together they may have 8
+		for tick := range seconds * 40 { // 40 a second of one tenant, 4 of the other; the capacity is 8
 			arrive("greedy")
 			if tick%10 == 0 && tick >= 40*5 {
 				arrive("modest")
@@ -283,7 +284,7 @@ func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
 
 // A caller that makes up tenants cannot exhaust the memory of the metrics backend.
 func TestCount_NamesAFewTenants(t *testing.T) {
-	g := newGate(t, 1)
+	g := newController(t, 1)
 	for n := range 2 * maxTenantLabels {
 		g.metrics.admitted(fmt.Sprint(n), atOnce, 0)
 	}

@@ -27,14 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
 
-// teller is an orchestrator that has events to tell of one trace.
-type teller struct {
+// fakeOrchestrator is a fake orchestrator that publishes the events of one trace.
+type fakeOrchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	streams streams
 	events  func(ctx context.Context) iter.Seq2[*troupev1.Event, error]
 }
 
-func (s *teller) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+func (s *fakeOrchestrator) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
 	return s.streams.send(s.events(stream.Context()), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})
@@ -43,7 +43,7 @@ func (s *teller) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.Orche
 // watch serves the events and opens one stream of them.
 func watch(t *testing.T, sendTime time.Duration, events func(context.Context) iter.Seq2[*troupev1.Event, error]) troupev1.OrchestratorService_WatchTraceClient {
 	t.Helper()
-	s := &teller{streams: streams{sendTime: sendTime}, events: events}
+	s := &fakeOrchestrator{streams: streams{sendTime: sendTime}, events: events}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, s)
@@ -65,7 +65,7 @@ func watch(t *testing.T, sendTime time.Duration, events func(context.Context) it
 	return stream
 }
 
-// numbered are events of a size, from 1 up to last, as fast as they are taken.
+// numbered yields events of a size, numbered from 1 up to last, as fast as they are taken.
 func numbered(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
 	return func(context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
@@ -79,7 +79,7 @@ func numbered(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.E
 	}
 }
 
-// rest reads a stream to its end; last is the sequence of the last event, all in order.
+// rest reads a stream to its end, checks the order, and returns the last sequence.
 func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (last uint64, _ error) {
 	t.Helper()
 	for {
@@ -95,8 +95,8 @@ func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (l
 	}
 }
 
-// A client that takes nothing while there is much to take learns where to resume; nothing
-// of its call is left.
+// A client that takes nothing while many events wait gets the sequence at which to resume, and nothing of its
+// call is left.
 func TestStreams_EndThatOfASlowClient(t *testing.T) {
 	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestStreams_EndThatOfASlowClient(t *testing.T) {
 				}
 			})
 			select {
-			case <-stopped: // nothing was read
+			case <-stopped: // the client reads nothing
 			case <-time.After(patience):
 				require.FailNow(t, "waited in vain")
 			}
@@ -125,7 +125,7 @@ func TestStreams_EndThatOfASlowClient(t *testing.T) {
 	}
 }
 
-// However much there is, a client that keeps reading gets all of it.
+// A client that keeps reading gets all events, however many there are.
 func TestStreams_SendAllToWhoKeepsReading(t *testing.T) {
 	stream := watch(t, patience, numbered(2000, 2000))
 	last, err := rest(t, stream)
@@ -133,7 +133,7 @@ func TestStreams_SendAllToWhoKeepsReading(t *testing.T) {
 	require.EqualValues(t, 2000, last)
 }
 
-// What was to be sent before an error is sent before it.
+// Events before an error are sent before the error.
 func TestStreams_TellAnErrorBehindTheEvents(t *testing.T) {
 	stream := watch(t, patience, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
@@ -146,7 +146,7 @@ func TestStreams_TellAnErrorBehindTheEvents(t *testing.T) {
 	require.EqualValues(t, 200, last)
 }
 
-// A client that has little to take may take its time while there may be more.
+// A client with a small backlog may be slow while more events may come.
 func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s streams
@@ -154,7 +154,7 @@ func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
 		taken := make(chan struct{})
 		err := s.send(func(yield func(*troupev1.Event, error) bool) {
 			numbered(100, 5000)(t.Context())(yield)
-			<-taken // there may be more
+			<-taken // more events may come
 		}, func(e *troupev1.Event) error {
 			switch e.GetSequence() {
 			case 1:
@@ -168,8 +168,8 @@ func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
 	})
 }
 
-// Once there is no more to come, a client that takes nothing is given up however little it
-// has left to take: its call must not stay for ever.
+// After the last event, a client that takes nothing loses its stream even with a small backlog, so that its
+// call does not stay for ever.
 func TestStreams_EndThatOfASlowClientWithLittleToTake(t *testing.T) {
 	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")} {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestStreams_EndThatOfASlowClientWithLittleToTake(t *testing.T) {
 				}, func(e *troupev1.Event) error {
 					switch s := e.GetSequence(); {
 					case s < 4:
-						<-time.After(sendTime - time.Second) // slow, and not stuck
+						<-time.After(sendTime - time.Second) // slow, but not stuck
 					case s == 4:
 						<-time.After(time.Hour)
 					}

@@ -22,9 +22,8 @@ func ended(r *troupev1.TurnResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}}
 }
 
-// The fields of a state by name, and the values with which a conversation starts. The sample's
-// orchestrator is the agent with which the workflow begins: our coordinator.
-//
+// The fields of a state by name, and their values at the start of a session. The orchestrator of the sample is
+// the first agent of our workflow: the coordinator.
 // Req: RA-2, RA-3
 func TestStart_HasAllFieldsAndTheirStartValues(t *testing.T) {
 	mine := []conversation.Message{said(1, conversation.User("What may an agent write?"))}
@@ -40,7 +39,7 @@ func TestStart_HasAllFieldsAndTheirStartValues(t *testing.T) {
 	require.Equal(t, Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}}, s.Context)
 }
 
-// Of the turn before, a turn knows who spoke last, and not what came of it.
+// Of the turn before, a turn knows who spoke last, and not its outcome.
 func TestStart_KnowsWhoSpokeLastAndNoMore(t *testing.T) {
 	s := Start(Turn{SessionID: "s1", Number: 3, Entry: "coordinator", Messages: []conversation.Message{
 		said(1, conversation.User("Tell me about it")), said(1, conversation.Assistant("clarification", "About what?")),
@@ -59,7 +58,7 @@ func TestStart_KnowsWhoSpokeLastAndNoMore(t *testing.T) {
 	require.Equal(t, []string{"Which?"}, s.MissingContext)
 }
 
-// What is found is kept with where it was found, also when it was found before the turn that goes on.
+// Observations are kept with their source, also those from before the turn that is continued.
 func TestState_CollectsWhatAgentsFound(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
@@ -76,7 +75,7 @@ func TestState_CollectsWhatAgentsFound(t *testing.T) {
 	require.Equal(t, []string{"web_search"}, start.Context.ToolHistory)
 }
 
-// A turn without an answer has none, and the state says who should have worked.
+// A turn without an answer has no final answer, and the state names the agent that was due.
 func TestState_OfATurnThatFailed(t *testing.T) {
 	s := Start(Turn{}).Apply(
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Entry: "coordinator"}}},

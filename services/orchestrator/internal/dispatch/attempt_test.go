@@ -24,8 +24,7 @@ func failed(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) e
 	}}))
 }
 
-// The caller learns which instance did not bring the step to an end, and why; a step that
-// failed by itself is a result.
+// The caller learns which instance did not end the step, and why. A step that failed by itself is a result.
 func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -102,7 +101,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, address := serve(t, c.script)
 			r := newRig(t, patience, instance("1", address, 4))
-			if strings.HasPrefix(name, "silent") { // the others end by what happens, however long that takes
+			if strings.HasPrefix(name, "silent") { // the other streams end without a timeout
 				r.maxSilence = 200 * time.Millisecond
 			}
 			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
@@ -129,7 +128,7 @@ func (r *rig) passesOver(in registry.Instance) bool {
 	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
 }
 
-// Anything that comes shows that the worker is at work.
+// Every item shows that the worker is at work.
 func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
 	const silence = 400 * time.Millisecond
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
@@ -155,14 +154,14 @@ func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
 	require.Zero(t, h.events, "a heartbeat is nothing that happened")
 }
 
-// An instance that lost the step is not asked again until it has been started anew.
+// An instance that lost the step is not asked again until it has restarted.
 func TestDispatcher_PassesOverThoseToAvoid(t *testing.T) {
 	worker, first := serve(t, answer)
 	_, second := serve(t, answer)
 	lost := instance("1", first, 4)
 	lost.Incarnation = 7
 	r := newRig(t, patience, lost, instance("2", second, 4))
-	for range 4 { // in turns
+	for range 4 { // round robin
 		var h heard
 		_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, h.handler())
 		require.NoError(t, err)
@@ -181,8 +180,8 @@ func TestDispatcher_PassesOverThoseToAvoid(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// mute takes connections and says nothing, as a worker does that a network swallows.
-func mute(t *testing.T) string {
+// unresponsiveAddress returns an address that accepts connections and never answers, like a worker behind a broken network.
+func unresponsiveAddress(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -190,13 +189,13 @@ func mute(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// Each that does not answer costs time. No step waits for more than one of them after
-// the time that a step has, or while there is a place elsewhere.
+// Each instance that does not answer costs time. No step waits for more than one of them after its own time has
+// run out, or while another instance has a free slot.
 func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 	const many = 8
 	var known []registry.Instance
 	for n := range many {
-		known = append(known, instance("mute-"+string(rune('0'+n)), mute(t), 4))
+		known = append(known, instance("mute-"+string(rune('0'+n)), unresponsiveAddress(t), 4))
 	}
 	t.Run("the patience ends", func(t *testing.T) {
 		r := newRig(t, 100*time.Millisecond, known...)
@@ -229,7 +228,7 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 		}
 		began := time.Now()
 		go execute()
-		require.Eventually(t, func() bool { // it is on its way through the mute ones
+		require.Eventually(t, func() bool { // the step is trying the unresponsive instances
 			return slices.ContainsFunc(known, func(in registry.Instance) bool { return r.passesOver(in) })
 		}, patience, 10*time.Millisecond)
 		close(release)
@@ -240,7 +239,7 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 	t.Run("it is remembered", func(t *testing.T) {
 		_, address := serve(t, answer)
 		r := newRig(t, patience, known[0], instance("up", address, 4))
-		for range 2 { // the first of which comes to the mute one
+		for range 2 { // the first of them tries the unresponsive instance
 			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			require.NoError(t, err)
 		}

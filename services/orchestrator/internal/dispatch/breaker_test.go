@@ -28,33 +28,32 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// hospital is a rig in a synctest bubble: it has a clock of its own. Each worker does
-// what its patient says.
-type hospital struct {
+// breakerRig is a rig in a synctest bubble, with its own clock. Each worker fails as its faultyWorker says.
+type breakerRig struct {
 	*rig
-	known    []registry.Instance
-	patients map[string]*patient
+	known   []registry.Instance
+	workers map[string]*faultyWorker
 }
 
-// patient is a worker that fails as long as it is ill.
-type patient struct {
+// faultyWorker is a worker that fails while it has an error.
+type faultyWorker struct {
 	agentServer
-	ill atomic.Pointer[func(troupev1.AgentService_ExecuteStepServer) error]
+	err atomic.Pointer[func(troupev1.AgentService_ExecuteStepServer) error]
 }
 
-func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
+func admit(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 	t.Helper()
-	h := &hospital{rig: &rig{}, patients: map[string]*patient{}}
+	h := &breakerRig{rig: &rig{}, workers: map[string]*faultyWorker{}}
 	doors := map[string]*bufconn.Listener{}
 	h.pool = connection.NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
 		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) { return doors[at].DialContext(ctx) }))
 	})
 	for _, id := range ids {
-		p := &patient{}
+		p := &faultyWorker{}
 		p.script = func(s troupev1.AgentService_ExecuteStepServer) error {
-			if ill := p.ill.Load(); ill != nil {
-				return (*ill)(s)
+			if err := p.err.Load(); err != nil {
+				return (*err)(s)
 			}
 			return answer(s)
 		}
@@ -64,7 +63,7 @@ func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
 		doors[id] = door
 		go func() { ended <- server.Serve(door) }()
 		t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
-		h.patients[id] = p
+		h.workers[id] = p
 		h.known = append(h.known, instance(id, id, 4))
 	}
 	t.Cleanup(h.pool.Close)
@@ -74,17 +73,17 @@ func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
 	return h
 }
 
-// falls makes a worker fail from now on; nil makes it well.
-func (h *hospital) falls(id string, ill func(troupev1.AgentService_ExecuteStepServer) error) {
-	if ill == nil {
-		h.patients[id].ill.Store(nil)
+// setError makes a worker fail from now on (nil makes it succeed).
+func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteStepServer) error) {
+	if err == nil {
+		h.workers[id].err.Store(nil)
 		return
 	}
-	h.patients[id].ill.Store(&ill)
+	h.workers[id].err.Store(&err)
 }
 
-// step gives a step to one instance, and returns the decision and what became of it.
-func (h *hospital) step(t *testing.T, id string) (d selection.Decision, err error) {
+// step runs a step at one instance, and returns the decision and the outcome.
+func (h *breakerRig) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
 	handler, _ := choosing(t, &d)
 	_, err = h.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), request(), nil, handler)
@@ -99,18 +98,18 @@ func breaks(s troupev1.AgentService_ExecuteStepServer) error {
 func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1", "2")
-		h.falls("1", breaks)
+		h.setError("1", breaks)
 		lose := func() { _, err := h.step(t, "1"); require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err) }
-		count := h.patients["1"].count
+		count := h.workers["1"].count
 
 		lose()
 		lose()
-		h.falls("1", nil)
+		h.setError("1", nil)
 		_, err := h.step(t, "1")
 		require.NoError(t, err, "which begins the count anew")
 		require.Empty(t, h.breakers.Failures("a"))
 
-		h.falls("1", breaks)
+		h.setError("1", breaks)
 		lose()
 		lose()
 		lose()
@@ -136,13 +135,13 @@ func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testi
 		time.Sleep(time.Until(opened.Add(breaker.OpenFor - time.Millisecond)))
 		require.Equal(t, breakers.Open, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status)
 		time.Sleep(2 * time.Millisecond)
-		lose() // the trial
+		lose() // fails the trial
 		_, err = h.step(t, "1")
 		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 		require.Equal(t, asked+1, count())
 
 		time.Sleep(breaker.OpenFor)
-		h.falls("1", nil)
+		h.setError("1", nil)
 		for range 3 {
 			_, err = h.step(t, "1")
 			require.NoError(t, err)
@@ -151,17 +150,17 @@ func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testi
 	})
 }
 
-// While one step is the trial, no other is given to the instance.
+// While one step is the trial, the instance gets no other.
 func TestBreaker_TriesOneStepAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, 20*time.Second, "1")
-		h.falls("1", breaks)
+		h.setError("1", breaks)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
-		asked, release := h.patients["1"].count(), make(chan struct{})
-		h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
+		asked, release := h.workers["1"].count(), make(chan struct{})
+		h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 			err := s.SendHeader(nil)
 			<-release
 			return errors.Join(err, result(s, "done"))
@@ -172,24 +171,24 @@ func TestBreaker_TriesOneStepAtATime(t *testing.T) {
 			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(heard).handler()) })
 		}
 		time.Sleep(breaker.OpenFor + time.Second)
-		require.Equal(t, asked+1, h.patients["1"].count())
+		require.Equal(t, asked+1, h.workers["1"].count())
 		close(release)
 		steps.Wait()
 		require.NoError(t, errors.Join(errs...))
 	})
 }
 
-// A step waits for the trial of the only instance, however long that takes: what it shows decides.
+// A step waits for the trial of the only instance, however long it takes, because its outcome decides.
 func TestBreaker_WaitsWhileOneIsOnTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1")
-		h.falls("1", breaks)
+		h.setError("1", breaks)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
 		time.Sleep(breaker.OpenFor + time.Second)
-		h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
+		h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 			err := s.SendHeader(nil)
 			time.Sleep(5 * time.Second)
 			return errors.Join(err, result(s, "done"))
@@ -211,17 +210,17 @@ func TestBreaker_WaitsWhileOneIsOnTrial(t *testing.T) {
 	})
 }
 
-// Who contains the panic of a handler goes on: the place is free, and another step is the trial.
+// A handler that panics returns its slot, and another step can be the trial.
 func TestBreaker_APanicInTheTrialShowsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1")
-		h.falls("1", breaks)
+		h.setError("1", breaks)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
 		time.Sleep(breaker.OpenFor + time.Second)
-		h.falls("1", nil)
+		h.setError("1", nil)
 		handler := new(heard).handler()
 		handler.Started = func(registry.Instance) error { panic("broken") }
 		require.Panics(t, func() { _, _ = h.Execute(t.Context(), request(), nil, handler) })
@@ -235,7 +234,7 @@ func TestBreaker_APanicInTheTrialShowsNothing(t *testing.T) {
 	})
 }
 
-// What says nothing of the instance, and what happened to all of its steps at once.
+// Outcomes that say nothing about the instance, and failures of all its steps at once.
 func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, mode) }
@@ -246,7 +245,7 @@ func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		ill    func(troupev1.AgentService_ExecuteStepServer) error
+		err    func(troupev1.AgentService_ExecuteStepServer) error
 		counts bool
 	}{
 		"lost":                       {breaks, true},
@@ -265,7 +264,7 @@ func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := admit(t, 50*time.Millisecond, "1")
-				h.falls("1", c.ill)
+				h.setError("1", c.err)
 				for range breaker.MaxFailures {
 					_, _ = h.step(t, "1")
 				}
@@ -276,7 +275,7 @@ func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	t.Run("all at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := admit(t, time.Second, "1")
-			h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
+			h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 				err := s.SendHeader(nil)
 				time.Sleep(time.Second)
 				return errors.Join(err, grpcfailure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))

@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// able is an instance that can something.
+// able returns an instance with capabilities.
 func able(id, address string, capacity int, capabilities ...string) registry.Instance {
 	in := instance(id, address, capacity)
 	in.Capabilities = capabilities
 	return in
 }
 
-// What an agent is as a candidate follows from its instances, and the steps that they have now.
+// An agent as a candidate follows from its instances and their running steps.
 func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
 	var during choice.Candidate
 	var r *rig
@@ -53,7 +53,7 @@ func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
 	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Why)
 }
 
-// A step gets the tools that it may use at the instance which it is given to; an error ends it before.
+// A step gets the tools that it may use at its instance. An error of Equip ends the step before it starts.
 func TestDispatcher_EquipsAStepForItsInstance(t *testing.T) {
 	var got []*troupev1.AllowedTools
 	_, second := serve(t, answer)

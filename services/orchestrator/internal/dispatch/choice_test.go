@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// choosing returns a handler that keeps the decision, which it gets before the start.
+// choosing returns a handler that keeps the decision, which arrives before the start.
 func choosing(t *testing.T, d *selection.Decision) (Handler, *heard) {
 	t.Helper()
 	h := &heard{}
@@ -26,7 +26,8 @@ func choosing(t *testing.T, d *selection.Decision) (Handler, *heard) {
 	return handler, h
 }
 
-// Who takes the step, why, and what became of those who were asked before.
+// The decision says which instance takes the step, why, and what happened at the instances that were asked
+// before.
 func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
 	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstancePaused, "test", "it is paused")
@@ -106,7 +107,7 @@ func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
 	require.Zero(t, other.starts.Load())
 }
 
-// What an instance registered as able to do decides, and no other instance gets the step.
+// The registered capabilities decide, and no other instance gets the step.
 func TestDispatcher_GivesTheStepToOneThatCan(t *testing.T) {
 	_, address := serve(t, answer)
 	plain, able := instance("0", address, 4), instance("1", address, 4)

@@ -21,7 +21,7 @@ func hidden(size int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), bytes.Repeat([]byte("x"), size))
 }
 
-// delta is an event of a worker, with hidden fields wherever they may be.
+// delta returns an event of a worker, with unknown fields wherever possible.
 func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	d := &troupev1.TextDelta{Text: text}
 	e := &troupev1.Event{Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: d}}
@@ -34,8 +34,7 @@ func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	return item
 }
 
-// What a worker hides in its events and its result, in unknown fields, is not kept: no
-// rule bounds it.
+// Unknown fields in the events and the result of a worker are dropped, because no rule bounds them.
 func TestDispatcher_DropsWhatItDoesNotKnow(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		r := &troupev1.StepResult{Step: 1, Agent: "a", Text: "done", Usage: &troupev1.Usage{InputTokens: 7}}
@@ -56,8 +55,8 @@ func TestDispatcher_DropsWhatItDoesNotKnow(t *testing.T) {
 	require.Less(t, proto.Size(result), 100)
 }
 
-// A long failure of a worker is cut to the limits and is the failure of the step: it goes into lists, and
-// to clients.
+// A long failure of a worker is cut to the limits and becomes the failure of the step, because it goes into
+// lists and to clients.
 func TestDispatcher_CutsTheFailureOfAStep(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		why := &troupev1.Failure{
@@ -77,8 +76,8 @@ func TestDispatcher_CutsTheFailureOfAStep(t *testing.T) {
 	require.Less(t, proto.Size(result), 16<<10)
 }
 
-// What a worker says that it used is at least nothing, and no more than numbers hold: with anything else
-// it breaks the contract, in events as in results.
+// The usage that a worker reports must be between 0 and what numbers can hold. Anything else violates the
+// contract, in events and in results.
 func TestDispatcher_BelievesNoUsageThatIsNone(t *testing.T) {
 	for name, item := range map[string]*troupev1.ExecuteStepResponse{
 		"of a step": {Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
 
-// rig is a dispatcher, and the instances that it knows.
+// rig is a dispatcher with its instances.
 type rig struct {
 	*Dispatcher
 	roster    *instances.Cache
@@ -49,12 +49,12 @@ func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
 	return r
 }
 
-// instance is one of agent a.
+// instance returns an instance of agent a.
 func instance(id, address string, capacity int) registry.Instance {
 	return registry.Instance{ID: id, Agent: "a", Address: address, State: lifecycle.Ready, Capacity: capacity}
 }
 
-// agentServer is a worker that does what the test says.
+// agentServer is a worker that runs a function of the test.
 type agentServer struct {
 	troupev1.UnimplementedAgentServiceServer
 	script func(troupev1.AgentService_ExecuteStepServer) error
@@ -110,7 +110,7 @@ func result(stream troupev1.AgentService_ExecuteStepServer, text string) error {
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "a", Text: text}}})
 }
 
-// request is one that passes the checks of the wire.
+// request returns a valid request.
 func request() *troupev1.ExecuteStepRequest {
 	said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
 	return &troupev1.ExecuteStepRequest{
@@ -153,7 +153,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// An instance that does not take the step has not begun it: the next one is asked.
+// An instance that rejects the step has not begun it, so the next one is asked.
 func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestDispatcher_TakesAnInstanceThatComesWhileItWaits(t *testing.T) {
 	require.Equal(t, []string{"late"}, h.started)
 }
 
-// Steps wait for a place here instead of asking an instance that is known to be full.
+// Steps wait in the queue instead of asking an instance that is known to be full.
 func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 	const steps, capacity = 8, 2
 	var mu sync.Mutex
@@ -245,7 +245,7 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 		add(1)
 		entered <- struct{}{}
 		<-release
-		add(-1) // before the answer makes room for the next
+		add(-1) // before the reply frees the slot
 		return answer(stream)
 	})
 	r := newRig(t, patience, instance("1", address, capacity))
@@ -308,7 +308,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	}
 }
 
-// When the turn does not need the step any more, the worker is cancelled.
+// When the turn no longer needs the step, the call of the worker is cancelled.
 func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
@@ -329,7 +329,7 @@ func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// Whatever its context finds it at, there is an error when there is no result.
+// Without a result there is always an error, whenever the context ends.
 func TestDispatcher_EndsWithAnErrorWhenItsTimeIsOverBeforeItLooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -349,8 +349,8 @@ func TestDispatcher_EndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A step waits for longer than the patience while an instance works, for then there will be a
-// place; and no longer than that once none does.
+// A step waits longer than the patience while an instance works, because a slot will become free; and not
+// longer once none works.
 func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	const wait = time.Second
 	working, release := make(chan struct{}, 1), make(chan struct{})
@@ -364,7 +364,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	})
 	busy := instance("1", address, 1)
 	r := newRig(t, patience, busy)
-	hasty := r.WithPolicy(selection.Policy{}) // for whom the first step is at work, however long it took to begin
+	hasty := r.WithPolicy(selection.Policy{}) // an impatient dispatcher, which counts the first step as work however long ago it began
 	hasty.patience = wait
 	ended := make(chan error, 2)
 	execute := func(d *Dispatcher) {
@@ -374,7 +374,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	go execute(r.Dispatcher)
 	receive(t, working)
 	go execute(hasty)
-	time.AfterFunc(wait+wait/10, func() { close(release) }) // just behind the end of the patience, and long before the next one
+	time.AfterFunc(wait+wait/10, func() { close(release) }) // just after the patience has ended, and long before the next one would
 	require.NoError(t, receive(t, ended))
 	require.NoError(t, receive(t, ended))
 
@@ -382,7 +382,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
-// A worker that drains is no longer registered, and still at work.
+// A draining worker is no longer registered but still runs steps.
 func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
 	working, release := make(chan struct{}), make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// stated is a worker that says how it is.
+// stated is a worker that reports a fixed status.
 type stated struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	status *troupev1.InstanceStatus
@@ -29,9 +29,8 @@ func (s *stated) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1
 	return &troupev1.GetStateResponse{Status: s.status}, nil
 }
 
-// A worker must prove that it belongs to the agent it is registered for. If it does not, it gets no
-// step, and the error says why. A connection that is proven for one agent is used for no other one
-// (guarantees S16).
+// A worker must prove that it belongs to the agent for which it is registered. If it does not, it gets no step,
+// and the error says why. A connection that is proven for one agent is never used for another (guarantees S16).
 func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role identity.Role, agent string) *identity.Source {

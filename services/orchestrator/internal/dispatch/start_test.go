@@ -117,7 +117,7 @@ func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
 	}
 	require.EqualValues(t, 1, s.starts.Load())
 
-	in.Incarnation++ // it came back
+	in.Incarnation++ // it has restarted
 	r.roster.Apply(registry.Update{Put: &in})
 	s.started <- nil
 	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
@@ -125,7 +125,7 @@ func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
 	require.EqualValues(t, 2, s.starts.Load())
 }
 
-// Nothing is left when the dispatcher closes while an instance starts.
+// Nothing is left running when the dispatcher closes while an instance starts.
 func TestDispatcher_CloseEndsStarts(t *testing.T) {
 	s, in := asleep(t, "1")
 	r := newRig(t, 200*time.Millisecond, in)

@@ -31,7 +31,7 @@ const tenant = "default"
 
 func ref(id string) session.Ref { return session.Ref{Tenant: tenant, Session: id} }
 
-// tiers are both, and what goes wrong between them: the call of that number fails, and all behind it.
+// tiers are both tiers with injected faults: the call with the given number and all later ones fail.
 type tiers struct {
 	memory.Store
 	trace.Erasures
@@ -101,9 +101,9 @@ func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.E
 func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: zap.NewNop()}) }
 
 // store returns the store of the traces.
-func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // it was made so
+func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // the constructor sets it
 
-// talk opens a turn in both tiers, and returns who holds it.
+// talk begins a turn in both tiers, and returns its lease.
 func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Lease {
 	t.Helper()
 	h, err := s.talkBelow(t, id, user, n, "")
@@ -111,7 +111,7 @@ func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Lease {
 	return h
 }
 
-// talkBelow opens a turn that an agent of another one asks for.
+// talkBelow begins a turn that an agent of another turn requests.
 func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
@@ -162,7 +162,7 @@ func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound))
 }
 
-// However far an orchestrator came, another one ends what it began, and says the same of it.
+// However far an orchestrator came, another one completes the erasure with the same receipt.
 func TestEraser_AnotherOrchestratorEndsIt(t *testing.T) {
 	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.Erasure, error){
 		"session": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
@@ -206,7 +206,7 @@ func TestEraser_AnotherOrchestratorEndsIt(t *testing.T) {
 
 func cmpEqual(a, b memory.Erasure) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
-// A user with more sessions than one page has.
+// A user with more sessions than one page.
 func TestEraser_ErasesAUser(t *testing.T) {
 	s := newTiers(t)
 	const sessions = memory.MaxPage + 10
@@ -242,7 +242,7 @@ func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
 	s.clean(t)
 }
 
-// Agents that work for a session in sessions of their own know what was said in it.
+// Agents that work for a session in child sessions know its content, so these are erased as well.
 func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 	for what, cut := range map[string]int{"at once": -1, "by another orchestrator": 4} {
 		t.Run(what, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 			for n, asked := range []struct {
 				session string
 				above   int
-			}{{below, 1}, {deeper, 2}, {"s2", 1}, {other, 1}} { // the last two are no sessions of s1
+			}{{below, 1}, {deeper, 2}, {"s2", 1}, {other, 1}} { // the last two are not children of s1
 				_, err := s.talkBelow(t, asked.session, "alice", n+2, traceRef(asked.above).Trace)
 				require.NoError(t, err)
 			}
@@ -286,8 +286,8 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 	}
 }
 
-// An agent that asks for a turn of another one when its own session is erased asks for nothing that
-// stays, wherever the erasure is.
+// A turn that an agent requests while its own session is erased leaves nothing behind, at whatever point of the
+// erasure.
 func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
 	below := turnctx.ChildSessionPrefix("s1") + "a"
 	for what, erase := range map[string]func(*testing.T, *tiers) error{

@@ -46,8 +46,8 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 	require.Equal(t, registry.Run, r.recorded(t, "research", "b").Want)
 }
 
-// Routing passes an instance over before its worker has let its steps end, and again takes
-// it when the worker could not be paused in time.
+// Routing excludes an instance before its worker has ended its steps, and includes it again if the worker could
+// not be paused in time.
 func TestOperator_APauseInVainIsTakenBack(t *testing.T) {
 	r := newRig(t)
 	busy, idle := r.join(t, "research", "busy"), r.join(t, "research", "idle")
@@ -89,7 +89,7 @@ func TestOperator_AWorkerThatIsAwayDoesNotHoldUpTheOthers(t *testing.T) {
 	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
 }
 
-// Guarantees F9: without the registry nothing is changed.
+// Guarantees F9: without the registry nothing changes.
 func TestOperator_WithoutTheRegistryNothingIsAsked(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -143,7 +143,7 @@ func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
 	decided, goOn := make(chan struct{}), make(chan struct{})
 	var first atomic.Bool
 	r.wanted = func() {
-		if first.CompareAndSwap(false, true) { // the worker is not told yet
+		if first.CompareAndSwap(false, true) { // the worker has not been asked yet
 			close(decided)
 			<-goOn
 		}
@@ -163,7 +163,7 @@ func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
 	require.NotContains(t, w.calls(), "resume")
 }
 
-// When the caller leaves, the drain goes on.
+// When the caller disconnects, the drain continues.
 func TestOperator_ADrainOutlivesItsCaller(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")

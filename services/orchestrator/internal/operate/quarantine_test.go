@@ -50,8 +50,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
-// A quarantine at one orchestrator holds at all: each has a cache of its own, and hears it from the
-// registry.
+// A quarantine at one orchestrator applies at all of them: each watches the registry.
 func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
@@ -63,7 +62,7 @@ func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 	await(t, "the other knows the agent", func() bool { return other.Ready("research") == 1 })
 	worker := identity.Principal{Role: identity.Worker, Name: "research"}
 	require.NoError(t, other.Desired().RejectQuarantined(worker, ""))
-	shut := other.Desired().QuarantineBegun("research") // as a turn that the other drives waits for it
+	shut := other.Desired().QuarantineBegun("research") // as a turn at another orchestrator waits for it
 
 	_, err := r.Quarantine(t.Context(), "research", "it misbehaves")
 	require.NoError(t, err)
@@ -85,7 +84,7 @@ func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// An orchestrator that has just started does not say that nothing is quarantined.
+// An orchestrator that has just started does not claim that nothing is quarantined.
 func TestOperator_ReleasesNothingBeforeItKnowsWhatIsQuarantined(t *testing.T) {
 	desires := &unread{inmem.New(), make(chan struct{})}
 	require.NoError(t, desires.Want(t.Context(), registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine}))
@@ -105,7 +104,7 @@ func TestOperator_ReleasesNothingBeforeItKnowsWhatIsQuarantined(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// unread is a registry that takes its time.
+// unread is a registry that answers late.
 type unread struct {
 	*inmem.Registry
 	answer chan struct{}
@@ -116,7 +115,7 @@ func (u *unread) WatchDesires(ctx context.Context, apply func(map[registry.Key]r
 	return u.Registry.WatchDesires(ctx, apply)
 }
 
-// An agent that has no instance yet can be quarantined, and an instance that comes is paused.
+// An agent without instances can be quarantined, and an instance that registers later is paused.
 func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "synthesis", "c")
@@ -136,7 +135,7 @@ func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
-// When it is not known whether it was recorded, it is not taken back.
+// A quarantine that may have been recorded is not taken back.
 func TestOperator_AQuarantineThatMayBeRecordedStays(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")

@@ -35,8 +35,8 @@ type rig struct {
 	*Operator
 	registry *inmem.Registry
 	away     atomic.Bool // for Want
-	lost     atomic.Bool // a Want is done, and its answer lost: all but the last of its desires
-	wanted   func()      // called after a Want; may be nil
+	lost     atomic.Bool // a Want is recorded, except for its last desire, and its answer is lost
+	wanted   func()      // called after a Want (may be nil)
 	stop     func()
 }
 
@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// fickle is a registry whose desired states cannot be changed while it is away.
+// fickle is a registry that rejects changes of the desired state while it is away.
 type fickle struct {
 	*inmem.Registry
 	rig *rig
@@ -82,12 +82,12 @@ func (f *fickle) Want(ctx context.Context, desires ...registry.Desire) error {
 	return err
 }
 
-// worker is one that does what its lifecycle does, over real gRPC.
+// worker serves its lifecycle over real gRPC.
 type worker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	life         *lifecycle.Instance
 	registration registry.Registration
-	paused       chan struct{} // gets one as a Pause begins
+	paused       chan struct{} // gets a value when a Pause begins
 	mute         atomic.Bool   // its answers to Pause are lost
 	id           string
 
@@ -95,7 +95,7 @@ type worker struct {
 	verbs []string
 }
 
-// join adds a worker that is READY, registered, and known to the roster.
+// join adds a READY, registered worker that the cache knows.
 func (r *rig) join(t *testing.T, agent, id string) *worker {
 	t.Helper()
 	w := &worker{paused: make(chan struct{}, 8), id: id}
@@ -126,7 +126,7 @@ func (r *rig) knows(key registry.Key) bool {
 	return false
 }
 
-// routes are the ids of the instances that routing would take.
+// routes returns the ids of the instances that routing would use.
 func (r *rig) routes(agent string) map[string]bool {
 	ids := map[string]bool{}
 	list, _ := r.instances.List(agent)
@@ -136,7 +136,7 @@ func (r *rig) routes(agent string) map[string]bool {
 	return ids
 }
 
-// recorded is what the registry has of an instance.
+// recorded returns the registry's record of an instance.
 func (r *rig) recorded(t *testing.T, agent, id string) registry.Desire {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func (w *worker) called(verb string) {
 	w.verbs = append(w.verbs, verb)
 }
 
-// calls are the verbs that reached it, in order.
+// calls returns the verbs that reached it, in order.
 func (w *worker) calls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +216,7 @@ func (w *worker) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*trou
 	return &troupev1.GetMetricsResponse{TotalRequests: w.life.Metrics().TotalRequests}, nil
 }
 
-// await asks until the condition holds.
+// await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

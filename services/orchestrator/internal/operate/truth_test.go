@@ -14,12 +14,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// What is wanted, what was recorded, and what workers do can come apart at every step. Here
-// is that no healthy instance stays out of work for it.
+// The desired state, its record and the state of workers can diverge at every step. These tests check that no
+// healthy instance stays out of work because of that.
 
 var key = registry.Key{Agent: "research", ID: "a"}
 
-// runs reports whether an instance is in work, in the record and for routing.
+// runs reports whether an instance gets steps, by its record and by routing.
 func (r *rig) runs(t *testing.T, of registry.Key) bool {
 	t.Helper()
 	want := r.recorded(t, of.Agent, of.ID).Want
@@ -38,7 +38,7 @@ func TestOperator_ADrainWhoseCallerLeavesEarlyIsDone(t *testing.T) {
 	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
 }
 
-// The drains that are under way end with the operator, and the workers go on by themselves.
+// The drains in progress end with the operator, and the workers continue them.
 func TestOperator_EndsWithWhatItAsksInTheBackground(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -60,7 +60,7 @@ func TestOperator_EndsWithWhatItAsksInTheBackground(t *testing.T) {
 	require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 }
 
-// A drain may be recorded by an orchestrator that died before it asked the worker.
+// A recorded drain reaches the worker even if the orchestrator died before it asked the worker.
 func TestOperator_ResumeEndsADrainOfWhichTheWorkerNeverHeard(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -84,7 +84,7 @@ func TestOperator_ResumeLeavesADrainAloneThatTheWorkerConfirms(t *testing.T) {
 	w := r.join(t, "research", "a")
 	_, end, err := w.life.Admit(t.Context())
 	require.NoError(t, err)
-	w.registration = nopRegistration{w.registration} // so that it is known while it drains
+	w.registration = nopRegistration{w.registration} // so that it stays known while it drains
 	go func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), patience, "") }()
 	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
 	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
@@ -101,7 +101,7 @@ func TestOperator_ResumeLeavesADrainAloneThatTheWorkerConfirms(t *testing.T) {
 	end(nil)
 }
 
-// nopRegistration stays when it is closed.
+// nopRegistration ignores Close.
 type nopRegistration struct{ registry.Registration }
 
 func (nopRegistration) Close(context.Context) error { return nil }
@@ -130,7 +130,7 @@ func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
 			require.ErrorContains(t, err, "the registry does not answer")
 			require.NotEqual(t, registry.Want(""), r.recorded(t, "research", "a").Want, "the first was recorded")
 			r.lost.Store(false)
-			r.join(t, "other", "o") // a change, so that it is tried again now
+			r.join(t, "other", "o") // a change, so that it is retried now
 			await(t, "it is taken back", func() bool {
 				return r.runs(t, key) != paused && (!paused || r.recorded(t, "research", "a").Want == registry.Pause)
 			})
@@ -139,8 +139,7 @@ func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
 	}
 }
 
-// One who has little time does not end the pause of one who has more, in whatever order
-// they come.
+// The shorter of two pauses does not end the longer one, whichever comes first.
 func TestOperator_APauseInVainLeavesAnotherAlone(t *testing.T) {
 	for _, hastyFirst := range []bool{true, false} {
 		r := newRig(t)
@@ -183,7 +182,7 @@ func TestOperator_APauseInVainLeavesAnotherAlone(t *testing.T) {
 	}
 }
 
-// Two pauses in vain leave nothing behind, though each found the desire of the other.
+// Two failed pauses leave nothing behind, although each found the desire of the other.
 func TestOperator_TwoPausesInVainAreTakenBack(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -204,7 +203,7 @@ func TestOperator_TwoPausesInVainAreTakenBack(t *testing.T) {
 	require.False(t, w.life.Status().Pausing)
 }
 
-// A pause whose answer was lost was done: the worker says so.
+// A pause whose answer was lost took effect: the status of the worker shows it.
 func TestOperator_APauseThatWasDoneIsNotTakenForAFailure(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -217,7 +216,7 @@ func TestOperator_APauseThatWasDoneIsNotTakenForAFailure(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
-// What cannot be taken back now is taken back when the registry is there again.
+// A desire that cannot be replaced now is replaced when the registry is back.
 func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -231,12 +230,12 @@ func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
 	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
 	r.wanted = nil
 	r.away.Store(false)
-	r.join(t, "other", "o") // a change, so that it is tried again now
+	r.join(t, "other", "o") // a change, so that it is retried now
 	await(t, "it is taken back", func() bool { return r.runs(t, key) })
 }
 
-// What is registered tells more than the lifecycle: a worker that never reached its memory service is
-// READY to itself, and begins for the mesh.
+// The registered state overrides the lifecycle: a worker that never reached its memory service is READY by its
+// lifecycle, and INITIALIZING for the mesh.
 func TestOperator_ConfirmsWhatWouldBeRegistered(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")

@@ -16,10 +16,8 @@ import (
 
 var stages = []Stage{Created, Routed, Executing, Completed, Failed, Cancelled}
 
-// A step of a plan goes created, routed, executing, and then completed, failed or cancelled; it can
-// be cancelled wherever it is, unless it has ended. Each stage has its time stamp, and every other
-// transition is refused.
-//
+// A step of a plan is created, routed, executing, and then completed, failed or cancelled. It can be cancelled
+// at any stage before the last. Each stage has its time, and every other transition is rejected.
 // Req: OC-29
 func TestStep_GoesFromStageToStage(t *testing.T) {
 	legal := map[Stage][]Stage{
@@ -55,7 +53,7 @@ func TestStep_GoesFromStageToStage(t *testing.T) {
 	}
 }
 
-// told are the events of a trace, a second apart.
+// told returns the events of a trace, a second apart.
 func told(events ...*troupev1.Event) []*troupev1.Event {
 	for i, e := range events {
 		e.Time = timestamppb.New(time.Unix(int64(i), 0))
@@ -90,7 +88,7 @@ func ended() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
 }
 
-// lines are steps in short: number, name, agent, task, stage, and when it came to which.
+// lines returns a line for each step: number, name, agent, task, stage, and the times of its stages.
 func lines(steps []*Step) (all []string) {
 	for _, s := range steps {
 		p := s.Proto()

@@ -30,7 +30,7 @@ import (
 
 var old = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
 
-// sameWorker finds that every step does what it did.
+// sameWorker reports that every step did the same.
 type sameWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 }
@@ -54,8 +54,7 @@ func working(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// staffed is a mesh with a trace of two steps, by research and then synthesis, whose recordings
-// are kept.
+// staffed is a mesh with a recorded trace of two steps, by research and then synthesis.
 func staffed(t *testing.T) *Replayer {
 	t.Helper()
 	r, was := researched(t)

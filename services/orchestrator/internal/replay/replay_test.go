@@ -64,7 +64,7 @@ func TestReplayer_DecidesTheSame(t *testing.T) {
 	require.EqualValues(t, 3, same)
 }
 
-// Of a turn that continues an earlier one the trace has no decisions about what that did.
+// The trace of a turn that continues an earlier one has no decisions about the earlier steps.
 func TestReplayer_StopsWhereAnotherTraceDecided(t *testing.T) {
 	r, was := researched(t)
 	delete(was.decisions, 1)
@@ -113,7 +113,7 @@ func TestReplayer_FindsAnotherWay(t *testing.T) {
 	}
 }
 
-// A turn that was cut off came to no decision that could differ.
+// A cancelled turn made no decision that could differ.
 func TestReplayer_DecidesAsFarAsATurnCame(t *testing.T) {
 	r, was := researched(t)
 	was.record.Result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
@@ -124,7 +124,7 @@ func TestReplayer_DecidesAsFarAsATurnCame(t *testing.T) {
 	require.EqualValues(t, 2, same)
 }
 
-// record stores a turn whose third step was given the messages and results that are named.
+// record stores a turn whose third step was given the named messages and results.
 func record(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequest) {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -173,12 +173,12 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 	require.Equal(t, "its session was deleted, and what was recorded with it", why)
 }
 
-// A silent step has the sequence of the message before it, which the same agent may have said.
+// A silent step has the sequence of the message before it, which may have the same author.
 func TestReplayer_TakesASilentStepForNoMessage(t *testing.T) {
 	was := &past{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
 		1: {Step: 1, Agent: "planner", Text: "Let us look.", Sequence: 2},
 	}}
-	for silent := 2; silent < 12; silent++ { // many, as a map has no order
+	for silent := 2; silent < 12; silent++ { // several, because the order of a map is random
 		was.results[silent] = &troupev1.StepResult{Step: int32(silent), Agent: "planner", Text: "what a silent task found", Sequence: 2}
 	}
 	said := was.said(&troupev1.Message{Sequence: 2, Author: "planner"})

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// office is a workflow whose first step chooses.
-func office(t *testing.T, choose string) *workflow.Workflow {
+// choosingFlow is a workflow whose first step chooses.
+func choosingFlow(t *testing.T, choose string) *workflow.Workflow {
 	t.Helper()
 	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
 kind: Workflow
@@ -41,8 +41,8 @@ spec:
 	return flow
 }
 
-// standings of the agents of the desk.
-func standings(agent string) choice.Candidate {
+// agentStates returns the state of the agents of the workflow.
+func agentStates(agent string) choice.Candidate {
 	can := map[string][]string{"billing": {"tax"}, "support": {"tax", "law"}, "law": {"law"}}[agent]
 	load := map[string]int32{"billing": 3, "support": 2, "law": 1}[agent]
 	return choice.Combine(agent, []choice.Candidate{choice.FromInstance(selection.Candidate{ID: agent + "-1", Capacity: 4, InFlight: load, Capabilities: can}, selection.Available)})
@@ -93,7 +93,7 @@ func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
 	require.Greater(t, looked, 300, "or nothing is shown")
 }
 
-// dotted is a name of another package, as it is written.
+// dotted returns a name of another package, as it is written.
 func dotted(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		if pkg, ok := s.X.(*ast.Ident); ok {
@@ -103,14 +103,13 @@ func dotted(e ast.Expr) string {
 	return ""
 }
 
-// It has three calls: for agents, for workers, which are instances, and for tools. Each gets the same input about the turn, and
-// of candidates the same is known.
-//
+// The authority has three calls: for agents, for instances, and for tools. All get the same input about the
+// turn, and the same facts about candidates.
 // Req: OC-13, OC-14
 func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 	a := NewAuthority()
-	flow := office(t, "choose: {needs: [tax]}")
-	agent, err := a.Agent(flow, flow.Steps["desk"], whole, standings)
+	flow := choosingFlow(t, "choose: {needs: [tax]}")
+	agent, err := a.Agent(flow, flow.Steps["desk"], whole, agentStates)
 	require.NoError(t, err)
 	require.Equal(t, "support", agent.Target, "it has what the step needs, and what the call does")
 	want := whole
@@ -148,9 +147,7 @@ func fields(v any) (names []string) {
 	return names
 }
 
-// Each strategy, its default for agents, workers and tools, and the result when no candidate is
-// available.
-//
+// Each strategy, its default for agents, workers and tools, and the result when no candidate is available.
 // Req: OC-16
 func TestAuthority_ChoosesByStrategy(t *testing.T) {
 	for choose, want := range map[string]struct {
@@ -165,10 +162,10 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 		"choose: {strategy: priority, priorities: {support: 1}}": {[]string{"support", "support", "support"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY},
 		"choose: {strategy: manual, step: law}":                  {[]string{"law", "law", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL},
 	} {
-		a, flow := NewAuthority(), office(t, choose)
+		a, flow := NewAuthority(), choosingFlow(t, choose)
 		var got []string
 		for range 3 {
-			d, err := a.Agent(flow, flow.Steps["desk"], selection.Request{}, standings)
+			d, err := a.Agent(flow, flow.Steps["desk"], selection.Request{}, agentStates)
 			require.NoError(t, err)
 			got = append(got, d.Target)
 			require.Equal(t, want.strategy, RecordChoice(d, 1, 0).GetStrategy())
@@ -183,7 +180,7 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 			if agent != "law" {
 				return away(agent)
 			}
-			return standings(agent)
+			return agentStates(agent)
 		}
 		d, err = a.Agent(flow, flow.Steps["desk"], selection.Request{}, only)
 		require.NoError(t, err)
@@ -211,14 +208,14 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 
 // Req: OC-17
 func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
-	a, flow := NewAuthority(), office(t, "choose: {strategy: round_robin}")
+	a, flow := NewAuthority(), choosingFlow(t, "choose: {strategy: round_robin}")
 	var mu sync.Mutex
 	var choosing sync.WaitGroup
 	had := map[string]int{}
 	for range 8 {
 		choosing.Go(func() {
 			for range 30 {
-				d, _ := a.Agent(flow, flow.Steps["desk"], selection.Request{}, standings)
+				d, _ := a.Agent(flow, flow.Steps["desk"], selection.Request{}, agentStates)
 				mu.Lock()
 				had[d.Target]++
 				mu.Unlock()
@@ -229,9 +226,9 @@ func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
 	require.Equal(t, map[string]int{"billing": 80, "support": 80, "law": 80}, had)
 }
 
-// A recorded choice is followed, no matter what would be chosen now, unless the workflow has changed.
+// A recorded choice is followed, whatever would be chosen now, unless the workflow has changed.
 func TestChosen_IsWhatWasTold(t *testing.T) {
-	flow := office(t, "choose: {strategy: load_balanced}")
+	flow := choosingFlow(t, "choose: {strategy: load_balanced}")
 	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}
 	d, err := DecisionFromRecord(flow, flow.Steps["desk"], told)
 	require.NoError(t, err)

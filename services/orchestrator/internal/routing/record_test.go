@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// recorded is the input of a decision as it was stored.
+// recorded is the stored input of a decision.
 func recorded(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 	t.Helper()
 	from := r.GetInput()
@@ -43,7 +43,7 @@ func recorded(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 	return in
 }
 
-// drawn is an input of any kind.
+// drawn returns a random input.
 func drawn(r *rand.Rand) choice.Input {
 	some := func(of ...string) (few []string) {
 		for _, word := range of {
@@ -71,8 +71,8 @@ func drawn(r *rand.Rand) choice.Input {
 	return in
 }
 
-// A stored choice leads to the same choice when it is replayed, and every one says who, why, who
-// else and who not (contract OC-12, OC-15, OC-18, C-15).
+// A stored choice leads to the same choice when it is replayed. Each choice names the target, the reason, the
+// alternatives and the rejected (contract OC-12, OC-15, OC-18, C-15).
 func TestRecord_GivesTheSameDecision(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	toldWithTheTurn := cmpopts.IgnoreFields(selection.Request{}, "TraceID", "Profile", "Goal", "Metadata", "Parent")

@@ -42,7 +42,7 @@ func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	return nil, failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
 }
 
-// stands knows the same, and that the turn is driven under epoch 3, and its step 1 is over.
+// stands reports that the turn is driven under epoch 3, and that its step 1 has ended.
 func stands(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) {
 	record, err := find(ctx, ref)
 	if failure.Is(err, failure.NotFound) {
@@ -51,7 +51,7 @@ func stands(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) 
 	return trace.Status{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, StepEnded: step == 1}, err
 }
 
-// calling is a call that shows a credential for a turn, as a server knows it.
+// calling returns the server side of a call with a credential for the turn.
 type calling struct {
 	t     *testing.T
 	a     *turncred.Authority
@@ -79,7 +79,7 @@ func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
 	return err
 }
 
-// A turn asks for turns below itself, and for nothing else (guarantees 4.2).
+// A turn may request only its children (guarantees 4.2).
 func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 	c := newCalling(t)
 	turn := turncred.Turn{
@@ -147,8 +147,8 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 	require.NoError(t, c.ask(turn, req), "nothing but its depth is bounded")
 }
 
-// A worker whose turn another has by now, or whose step has ended, asks for nothing and sees nothing,
-// although its credential has not ended; also when only the trace says so (guarantees S6).
+// A worker whose turn was taken over, or whose step has ended, may request and read nothing, although its
+// credential is still valid, and even if only the trace shows it (guarantees S6).
 func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
 	c := newCalling(t)
 	turn := turncred.Turn{
@@ -181,7 +181,7 @@ func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
 	require.True(t, failure.Is(c.ask(over, &troupev1.CancelTraceRequest{TraceId: own}), failure.TurnNotOpen))
 }
 
-// A turn sees its own trace and those below, and of others not even that they exist.
+// A turn sees its own trace and the traces of its children, and cannot tell whether others exist.
 func TestScope_ATurnSeesItsOwnTraces(t *testing.T) {
 	c := newCalling(t)
 	turn := turncred.Turn{Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", Trace: own, Epoch: 3}

@@ -14,12 +14,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// chooses is a workflow whose first step chooses, as it says.
+// chooses returns a workflow whose first step chooses as declared.
 func chooses(more string) string {
 	return "  entry: a\n  steps:\n    a:\n      routes: [b, c]\n" + more + "    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
 }
 
-// uses is one whose step may use tools, as it says.
+// uses returns a workflow whose step may use tools as declared.
 func uses(more string) string {
 	return "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n" + more
 }
@@ -89,7 +89,7 @@ func TestLoad_NamesWhatIsWrongWithChoicesAndTools(t *testing.T) {
 	}
 }
 
-// The steps of a workflow inside another have other names, also where it is chosen among them.
+// Steps of a nested workflow are renamed, also where a step chooses among them.
 func TestLoad_RenamesWhatIsChosenInside(t *testing.T) {
 	inner := func(choose string) string {
 		return strings.Replace(head, "name: w", "name: inner", 1) + "  entry: a\n  steps:\n    a: {routes: [b, c], choose: " + choose + "}\n    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
@@ -114,7 +114,7 @@ var (
 	chosen   = regexp.MustCompile(`(?m)^w\.yaml:[79]: .*$`)
 )
 
-// What the page shows of choices and tools can be loaded, and the errors are those that one gets.
+// The examples of choices and tools on the page can be loaded, and its errors are the real ones.
 func TestPage_ShowsChoicesAndToolsAsTheyAre(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

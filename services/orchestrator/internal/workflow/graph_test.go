@@ -88,7 +88,7 @@ func TestLoad_RefusesGraphsThatCannotWork(t *testing.T) {
 	}
 }
 
-// What is declared beside a policy takes the place of its own numbers.
+// Numbers next to a policy override its own numbers.
 func TestLoad_ReadsHowAStepIsTriedAgain(t *testing.T) {
 	type numbers struct {
 		name    string
@@ -129,8 +129,7 @@ func TestLoad_RefusesARetryThatCannotWork(t *testing.T) {
 	}
 }
 
-// What the declared assistant allows a turn: 20 steps in all, and 60 seconds.
-//
+// The limits of a turn of the assistant: 20 steps, and 60 seconds.
 // Req: RA-25
 func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	set, err := Load(researchassistant.FS, "")
@@ -141,7 +140,7 @@ func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	require.Zero(t, Single("research").Timeout, "a single agent has the timeout of the orchestrator")
 }
 
-// A workflow inside another is its steps, under its own name in that.
+// A nested workflow is replaced by its steps, under the name of its step.
 func TestLoad_PutsWorkflowsInsideOthers(t *testing.T) {
 	doc := func(name, spec string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: " + name + "}\nspec:\n" + spec)}

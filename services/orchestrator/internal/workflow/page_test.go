@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// page is what authors of workflows read of how instances are chosen.
+// page is the documentation of how instances are selected.
 const page = "../../../../docs/routing.md"
 
 var (
@@ -39,7 +39,7 @@ func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	require.Equal(t, selection.Strategies(), shown)
 }
 
-// The errors on the page are those that one gets.
+// The errors on the page are the real ones.
 func TestPage_QuotesErrorsAsTheyAre(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -59,8 +59,8 @@ func TestPage_QuotesErrorsAsTheyAre(t *testing.T) {
 
 var shape = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
 
-// Each shape of a workflow has a part on the page of workflows, with an example that can be
-// loaded and is of that shape.
+// Each shape of a workflow has a section on the page of workflows, with an example of that shape that can be
+// loaded.
 func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/workflows.md")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// write makes a folder of documents.
+// write creates a folder of documents.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -35,7 +35,7 @@ func write(t *testing.T, files map[string]string) string {
 
 func nothing(any) error { return nil }
 
-// with is the settings of a declaration, as JSON for short.
+// with returns the settings of a declaration, given as JSON.
 func with(t *testing.T, paths ...string) func(any) error {
 	return func(v any) error {
 		text, err := json.Marshal(map[string]any{"Paths": paths})
@@ -44,7 +44,7 @@ func with(t *testing.T, paths ...string) func(any) error {
 	}
 }
 
-// start makes the tool and starts it.
+// start creates and starts the tool.
 func start(t *testing.T, paths ...string) tool.Tool {
 	t.Helper()
 	search, err := builtin.Catalog{}.Tool(builtin.SearchDocuments, with(t, paths...))

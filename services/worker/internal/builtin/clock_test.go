@@ -14,7 +14,7 @@ import (
 )
 
 func TestCurrentTime_IsThatOfTheZone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where it is midnight UTC, on the first of January 2000
+	synctest.Test(t, func(t *testing.T) { // the clock of the bubble begins at midnight UTC, 1 January 2000
 		clock, err := builtin.Catalog{}.Tool(builtin.CurrentTime, settings("{timeZone: Europe/Berlin}"))
 		require.NoError(t, err)
 		require.Equal(t, execution.Read, tool.EffectOf(clock))

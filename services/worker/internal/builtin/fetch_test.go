@@ -24,7 +24,7 @@ func settings(text string) func(any) error {
 	return func(v any) error { return yaml.Unmarshal([]byte(text), v) }
 }
 
-// web is a site, and http_fetch with leave to go there.
+// web returns a site, and an http_fetch that may connect to it.
 func web(t *testing.T, more string, handler http.HandlerFunc) (fetch func(path string) (string, error)) {
 	t.Helper()
 	site := httptest.NewServer(handler)
@@ -100,7 +100,7 @@ a
 		require.NoError(t, err, path)
 		require.Equal(t, want, text)
 	}
-	_, err = fetch("/deep") // it must come to an end
+	_, err = fetch("/deep") // it must end
 	require.NoError(t, err)
 }
 

@@ -33,7 +33,7 @@ func docs(t *testing.T) string {
 	return folder
 }
 
-// scriptable is the assistant's folder with every model replaced by the scripted one.
+// scriptable returns the folder of the assistant, with every model replaced by the scripted one.
 func scriptable(t *testing.T) fs.FS {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -49,7 +49,7 @@ func scriptable(t *testing.T) fs.FS {
 	return fsys
 }
 
-// assistant runs agents of the assistant, one step after the other, as a mesh would.
+// assistant runs agents of the assistant, one step after the other, like a mesh.
 type assistant struct {
 	t      *testing.T
 	folder fs.FS
@@ -129,7 +129,7 @@ func TestAssistant_AnswersFromDocuments(t *testing.T) {
 	require.InDelta(t, 0.6, *synthesis.Confidence, 0)
 }
 
-// The first thing that a newcomer sees is the answer of make demo, which README.md shows.
+// The first thing that a newcomer sees is the answer of make demo in README.md.
 func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 	root := filepath.Join("..", "..", "..", "..")
 	a := newAssistant(t, researchassistant.FS, "What may an agent write?")
@@ -148,7 +148,7 @@ func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 	require.NoError(t, err)
 	shown := strings.ReplaceAll(string(readme), "\n  │   ", " ") // README wraps long lines
 	for line := range strings.SplitSeq(quotes, "\n") {
-		if strings.HasPrefix(line, "- “An agent") { // README leaves out the other quotes
+		if strings.HasPrefix(line, "- “An agent") { // README omits the other quotes
 			quote := strings.Replace(line, "("+filepath.ToSlash(a.docs), "(docs", 1)
 			require.Contains(t, shown, quote, "README.md quotes another line")
 		}
@@ -198,8 +198,7 @@ func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
 	require.Len(t, messages, 1)
 }
 
-// A model that never has enough is asked 10 times.
-//
+// A model that always calls tools is asked 10 times.
 // Req: RA-25
 func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
 	a := newAssistant(t, scriptable(t), "What may an agent write?")

@@ -15,8 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// Any declaration is an agent or an error. Nothing that it names is run, reached or opened: texts
-// that say so are left out.
+// Any declaration is an agent or an error. Declarations that would run, reach or open something are skipped.
 func FuzzBuild(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec: "
 	for _, body := range []string{
@@ -36,10 +35,10 @@ func FuzzBuild(f *testing.F) {
 	models, err := llm.NewCatalog(extractive.Provider())
 	require.NoError(f, err)
 	ended, end := context.WithCancel(context.Background())
-	end() // for an MCP server there is no time
+	end() // an MCP server gets no time
 	f.Fuzz(func(t *testing.T, text string) {
 		folder := fstest.MapFS{"a.yaml": {Data: []byte(text)}}
-		docs, _ := manifest.Load(folder) // its own target reads what is wrong
+		docs, _ := manifest.Load(folder) // another target tests invalid manifests
 		for _, d := range docs {
 			var all any
 			if d.Decode(&all) != nil || reaches(all) {
@@ -55,8 +54,8 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// reaches reports whether a declaration has a field that names a program, an address, a variable
-// or a file that is opened when an agent is made.
+// reaches reports whether a declaration has a field that names a program, an address, a variable or a file that
+// is opened when an agent is created.
 func reaches(value any) bool {
 	switch value := value.(type) {
 	case []any:

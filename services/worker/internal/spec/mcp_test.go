@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// mcpServer is one over HTTP, which wants a token.
+// mcpServer returns the address of an MCP server over HTTP that requires a token.
 func mcpServer(t *testing.T) (address string) {
 	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// shelf opens models by what stands behind "test/".
+// shelf opens models by the name after "test/".
 func shelf(models map[string]llm.Model) llm.Provider {
 	return llm.Provider{Prefix: "test", Open: func(name string) (llm.Model, error) {
 		m, ok := models[strings.TrimPrefix(name, "test/")]
@@ -30,7 +30,7 @@ func shelf(models map[string]llm.Model) llm.Provider {
 	}}
 }
 
-// says is what an agent with the declared model answers, and the name of its model.
+// says returns the answer of an agent with the declared model, and the name of the model.
 func says(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
 	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, shelf(models)), Tools: builtin.Catalog{}})
@@ -121,7 +121,7 @@ func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
 	}
 }
 
-// What the page about models shows is what works.
+// The examples of the page about models work.
 func TestBuild_TakesTheModelsOfTheDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/models.md")
 	require.NoError(t, err)

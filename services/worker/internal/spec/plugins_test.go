@@ -52,7 +52,7 @@ func TestBuild_GivesAnAgentItsPlugins(t *testing.T) {
 	require.Equal(t, "No.", done.Result.Text)
 }
 
-// Each plugin that needs no settings works by its name, and with settings that are empty.
+// Each plugin without required settings works by its name, and with empty settings.
 func TestBuild_TakesPluginsByName(t *testing.T) {
 	for _, declared := range []string{
 		"[reflection, compaction, contextwatch, toollog, approval, trust]",

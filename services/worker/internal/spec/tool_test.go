@@ -68,7 +68,7 @@ func TestBuild_ReportsWhatIsWrongWithToolsOfTheClient(t *testing.T) {
 `)))
 }
 
-// What a tool can do is declared beside it.
+// The capabilities of a tool are declared with it.
 func TestBuild_ToolsSayWhatTheyCanDo(t *testing.T) {
 	build := func(tools string) (*agent.Agent, error) {
 		return spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})

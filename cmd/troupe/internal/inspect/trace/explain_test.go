@@ -14,7 +14,7 @@ func instanceChosen(c *troupev1.InstanceChoice) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Choice: c}}}
 }
 
-// failingTurn are the events of a turn that waits, loses an attempt, and comes to a default.
+// failingTurn returns the events of a turn that waits, loses an attempt, and reaches a default.
 func failingTurn() []*troupev1.Event {
 	lost := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went\naway"}
 	broken := &troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, Message: "no idea"}}

@@ -10,8 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A planner tells what it has planned, and its trace how far that is, with the status of each step.
-//
+// The trace of a planner shows its tasks and their progress.
 // Req: OC-28
 func TestDescribeTrace_ShowsPlansAndStatuses(t *testing.T) {
 	end := func(r *troupev1.StepResult) *troupev1.Event {

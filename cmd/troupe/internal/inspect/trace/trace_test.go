@@ -42,13 +42,13 @@ func (a *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.
 	return stream.Context().Err()
 }
 
-// describeTrace is what troupe prints of a trace of these events, without what is above the tree.
+// describeTrace returns the tree that troupe prints for these events.
 func describeTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, args ...string) string {
 	t.Helper()
 	return runOnTrace(t, trace, events, append([]string{"describe", "trace"}, args...)...)
 }
 
-// runOnTrace is what a command prints of a trace of these events.
+// runOnTrace returns the output of a command on a trace of these events.
 func runOnTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, command ...string) string {
 	t.Helper()
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -92,8 +92,7 @@ func modelCalled(iteration int32, in, out, cost int64) *troupev1.Event {
 	}}}
 }
 
-// A turn that an agent asked for says where; one that asks an agent of the mesh says which turn
-// that is; and an answer that was cut says so.
+// A child turn shows its parent, a turn that calls a remote agent shows the child, and a cut answer says so.
 func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
 	cut := modelCalled(1, 1, 1, 0)
 	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH
@@ -129,7 +128,7 @@ func warningEvent(reason, message string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: reason, Message: message}}}
 }
 
-// lostOnce are the events of a turn whose first attempt is lost in the middle of a tool.
+// lostOnce returns the events of a turn whose first attempt is lost during a tool call.
 func lostOnce() []*troupev1.Event {
 	return []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
@@ -195,7 +194,7 @@ func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 `, tree(out)))
 }
 
-// A trace that runs is described as far as it came, without a wait for the rest.
+// A running trace is described up to now, without waiting for the rest.
 func TestDescribeTrace_OfATurnThatRuns(t *testing.T) {
 	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
 		warningEvent("TAKEN_OVER", "the turn goes on after its orchestrator went away"),
@@ -278,7 +277,7 @@ func TestDollars(t *testing.T) {
 	require.Equal(t, "-", dollars(0, false))
 }
 
-// A turn says in which run it is, with whom, and where it stood at its end.
+// A turn shows its run, its user, and its state at the end.
 func TestDescribeTree_NamesTheRunAndTheState(t *testing.T) {
 	const child = "11111111111111111111111111111111"
 	own := &troupev1.Trace{TraceId: clitest.TraceID, RootTraceId: clitest.TraceID, Target: "team", Result: &troupev1.TurnResult{

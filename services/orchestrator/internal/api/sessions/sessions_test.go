@@ -54,7 +54,7 @@ func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient
 	return troupev1.NewSessionServiceClient(conn)
 }
 
-// eraser erases from the store, and has traces of its own.
+// eraser erases from the store, and has its own traces.
 func eraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
 	t.Helper()
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
@@ -65,7 +65,7 @@ func eraser(t *testing.T, store memory.Store, cancel func(context.Context, sessi
 
 func ref(id string) session.Ref { return session.Ref{Tenant: identity.DefaultTenant, Session: id} }
 
-// begin opens a turn of alice.
+// begin begins a turn of alice.
 func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -186,7 +186,7 @@ func TestSessions_StreamsAnArtifact(t *testing.T) {
 	require.Equal(t, failure.NotFound, mode(err))
 }
 
-// The open turn is cancelled before its session is deleted; what cannot be cancelled is not
+// The open turn is cancelled before its session is deleted. A session whose turn cannot be cancelled is not
 // deleted, unless there is nothing to cancel.
 func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
@@ -215,7 +215,7 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	require.Equal(t, []session.Ref{ref("s1"), ref("s1"), ref("s1"), ref("other")}, cancelled)
 }
 
-// A user is erased with all sessions, and the answer says of what and for whom.
+// A user is erased with all sessions, and the receipt names the user and the caller.
 func TestSessions_EraseUser(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})

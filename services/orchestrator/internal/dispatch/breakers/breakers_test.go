@@ -15,7 +15,6 @@ import (
 )
 
 // Three failures in a row open the breaker of an instance. After a pause one step is the trial.
-//
 // Req: OC-34
 func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

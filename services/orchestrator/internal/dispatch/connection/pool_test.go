@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// stated is a worker that says how it is.
+// stated is a worker that reports a fixed status.
 type stated struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	status *troupev1.InstanceStatus

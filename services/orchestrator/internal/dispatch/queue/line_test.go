@@ -11,14 +11,14 @@ import (
 )
 
 // look makes one step look for a slot, as it does when it is woken.
-func (d *desk) look(w *Waiter) (registry.Instance, bool) {
+func (d *queueRig) look(w *Waiter) (registry.Instance, bool) {
 	list, _ := d.roster.List("a")
 	in, _, ok := d.Take("a", list, selection.Input{}, w)
 	return in, ok
 }
 
-// order is the names of the steps that wait, in order.
-func order(d *desk, names map[*Waiter]string) (all []string) {
+// order returns the names of the waiting steps, in order.
+func order(d *queueRig, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		all = append(all, names[w])
 	}
@@ -26,7 +26,7 @@ func order(d *desk, names map[*Waiter]string) (all []string) {
 }
 
 // told returns the waiting steps with a pending wake-up.
-func told(d *desk, names map[*Waiter]string) (all []string) {
+func told(d *queueRig, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		if len(w.woken) > 0 {
 			all = append(all, names[w])
@@ -35,10 +35,10 @@ func told(d *desk, names map[*Waiter]string) (all []string) {
 	return all
 }
 
-// Begun steps come first, and no step overtakes another: neither a new one, nor one that was not
-// told of the place. Each place that becomes free wakes one step, and not all.
+// Begun steps come first, and no step overtakes another: neither a new one, nor one that was not woken for the
+// slot. Each free slot wakes one step, not all.
 func TestLine_FinishesWhatWasBegun(t *testing.T) {
-	d, names := newDesk(1, 2), map[*Waiter]string{}
+	d, names := newQueueRig(1, 2), map[*Waiter]string{}
 	wait := func(name string, late bool) *Waiter {
 		w := NewWaiter(Order{Begun: late})
 		names[w] = name
@@ -82,12 +82,11 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	require.Equal(t, []string{"newcomer"}, order(d, names))
 }
 
-// Among steps of the same kind, turns with a higher priority come first, and then the steps
-// that came first. What was begun comes before all of them. Nothing else depends on it.
-//
+// Among steps of the same kind, turns with a higher priority come first, and then the steps that came first.
+// Begun steps come before all of them. Nothing else depends on the priority.
 // Req: OC-28
 func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
-	d, names := newDesk(1, 1), map[*Waiter]string{}
+	d, names := newQueueRig(1, 1), map[*Waiter]string{}
 	for _, s := range []struct {
 		late     bool
 		priority int
@@ -114,10 +113,10 @@ func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
 
 // A step that needs a certain instance delays no step that has found a slot elsewhere.
 func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
-	d := newDesk(2, 1)
+	d := newQueueRig(2, 1)
 	var taken []registry.Instance
 	for range 2 {
-		in, _, ok := d.seat("")
+		in, _, ok := d.takeSlot("")
 		require.True(t, ok)
 		taken = append(taken, in)
 	}

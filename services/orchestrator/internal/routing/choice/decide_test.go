@@ -16,8 +16,7 @@ func agents(of ...Candidate) Input {
 	return Input{Type: Agent, Candidates: of}
 }
 
-// The candidate with most of what is needed is chosen; without needs the first that is available.
-//
+// The candidate with the most of the needed capabilities is chosen; without needs the first available one.
 // Req: OC-17
 func TestDecide_ByCapability(t *testing.T) {
 	in := agents(
@@ -49,8 +48,7 @@ func TestDecide_ByCapability(t *testing.T) {
 	require.Equal(t, "d", Decide(in).Target, "the first that is available")
 }
 
-// Over N×k decisions each of N has k, also while others are not available.
-//
+// Over N×k decisions each of N candidates is chosen k times, also while others are not available.
 // Req: OC-17
 func TestDecide_InTurn(t *testing.T) {
 	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Why: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
@@ -107,7 +105,7 @@ func TestDecide_ByName(t *testing.T) {
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
 }
 
-// Of tools all are allowed that fit, those that fit best first.
+// All tools that fit are allowed, the best first.
 func TestDecide_AmongTools(t *testing.T) {
 	in := Input{Type: Tool, Candidates: []Candidate{
 		{ID: "clock", Available: true},
@@ -130,7 +128,7 @@ func TestDecide_AmongTools(t *testing.T) {
 	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
 }
 
-// An agent is what its instances are together.
+// An agent combines its instances.
 func TestTogether_IsWhatItsInstancesAre(t *testing.T) {
 	instance := func(id string, busy int32, why selection.Availability, can ...string) Candidate {
 		return FromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// desk has a root, an agent that conversations stay with, and one that they do not.
+// desk is a workflow with a root, an agent that conversations stay with, and one that they do not stay with.
 const desk = `
 apiVersion: troupe.dev/v1
 kind: Workflow
@@ -29,10 +29,8 @@ spec:
     directions: {agent: directions, end: true}
 `
 
-// Who gets a new message that answers no call: the agent that spoke last, if the workflow
-// lets the conversation be handed to it; else the root. A message that answers a call goes
-// back to who asked, which is another test's.
-//
+// A new message that answers no call goes to the agent that spoke last, if the workflow allows that, and
+// otherwise to the root. Another test covers messages that answer a call.
 // Req: AD-26
 func TestDecide_ANewMessageStaysWithTheLastAgentOrGoesToTheRoot(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"desk.yaml": {Data: []byte(desk)}}, "")

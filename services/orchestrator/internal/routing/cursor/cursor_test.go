@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// A course asks for each choice under its number, in the same order each time.
+// A cursor asks for each choice under its number, in the same order each time.
 func TestCourse_NumbersItsChoices(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
 kind: Workflow
@@ -67,7 +67,7 @@ func numbers(round []Task) (all []string) {
 	return all
 }
 
-// fine are results of a round that all ended well.
+// fine returns successful results for a round.
 func fine(round []Task) []execution.Result {
 	return make([]execution.Result, len(round))
 }
@@ -187,7 +187,7 @@ func (g *grown) before(next, fork string, depth int) string {
 	return next
 }
 
-// result is any that a step can survive.
+// result returns a random result that a step can survive.
 func (g *grown) result(task Task) execution.Result {
 	step := task.Decision.Step
 	r := execution.Result{Step: task.Number, Agent: step.Agent, Text: fmt.Sprint("said in ", task.Number)}
@@ -218,8 +218,8 @@ func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.R
 	return known
 }
 
-// Whatever of a round is known when a turn is taken over: the same steps come under the
-// same numbers, for the same reasons, with the same results before them.
+// Whatever is known of a round at a takeover: the same steps come with the same numbers and reasons, and with
+// the same results before them.
 func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 	rounds, wide, tasks := 0, 0, 0
 	for seed := range uint64(500) {
@@ -244,7 +244,7 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 		require.True(t, ways[len(ways)-1][0].Decision.Step.End, "seed %d", seed)
 		replay(t, g, ways, known, g.some(ways, known), seed)
 
-		// Failures are not stored: that a step failed is known only from those behind it.
+		// Failures are not stored: only later steps show that a step failed.
 		var stored []execution.Result
 		for _, r := range known {
 			if r.Failure == nil {
@@ -258,8 +258,8 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 	require.Greater(t, tasks, 200)
 }
 
-// replay goes the way again with a part of the results in any order; what is not known is run
-// again, with the same result.
+// replay runs the turn again with a part of the results in any order. Steps without a result run again, with
+// the same result.
 func replay(t *testing.T, g *grown, ways [][]Task, all, known []execution.Result, seed uint64) {
 	t.Helper()
 	known = append([]execution.Result{}, known...)

@@ -27,12 +27,12 @@ func assistant(t *testing.T) *workflow.Workflow {
 // Input is all that one decision depends on.
 type Input struct {
 	Workflow *workflow.Workflow
-	From     string                 // the step that ended; empty at the start of the turn
+	From     string                 // the step that ended (empty at the start of the turn)
 	Result   execution.Result       // of that step
-	History  []conversation.Message // as the turn began, its own message last
+	History  []conversation.Message // at the start of the turn, its own message last
 }
 
-// Decide is the first decision of a course, or the one behind a step of it.
+// Decide returns the first decision of a cursor, or the decision after one of its steps.
 func Decide(in Input) (routing.Decision, error) {
 	c, err := New(in.Workflow, in.History, nil)
 	if err == nil && in.From != "" {
@@ -119,8 +119,7 @@ func TestDecide_AFailedStepEndsTheTurn(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 }
 
-// A default is for a step that could not choose, not a way around one that was refused or
-// stopped.
+// A default is for a step that could not choose. It is not a way around a rejection or a stop.
 func TestDecide_ARefusalAndAStopEndTheTurn(t *testing.T) {
 	refused := failure.New(failure.PolicySecurity, "agent", "not this")
 	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: asked})

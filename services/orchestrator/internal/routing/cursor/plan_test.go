@@ -21,7 +21,7 @@ func planning(p workflow.Plan) *workflow.Workflow {
 
 var both = []string{"search", "calc"}
 
-// makes is the result of a planner.
+// makes returns the result of a planner.
 func makes(agents ...string) []execution.Result {
 	var r execution.Result
 	for i, agent := range agents {
@@ -100,7 +100,7 @@ func TestCourse_ATaskThatFailsEndsTheTurnUnlessThePlanGoesOn(t *testing.T) {
 	}
 }
 
-// A task counts as a step, and none may end the turn.
+// A task counts as a step, and no task may end the turn.
 func TestCourse_TasksAreBoundedAsStepsAre(t *testing.T) {
 	course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Parallel: true}), asked, nil)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestCourse_TasksAreBoundedAsStepsAre(t *testing.T) {
 	require.ErrorContains(t, course.Advance([]execution.Result{{InputRequired: true}}), "agent calc would end the turn in a branch of plan")
 }
 
-// A planner that asks the user ends the turn with its question, whatever it has planned.
+// A planner that asks the user ends the turn with its question, even if it has planned tasks.
 func TestCourse_APlannerMayAsk(t *testing.T) {
 	course, err := New(planning(workflow.Plan{Agents: both, Max: 8}), asked, nil)
 	require.NoError(t, err)
@@ -122,9 +122,8 @@ func TestCourse_APlannerMayAsk(t *testing.T) {
 	require.Empty(t, course.Round())
 }
 
-// The plan of a turn is a function of its workflow, its goal and what its steps have said: the
-// same goal and tools lead to the same plan.
-//
+// The plan of a turn is a function of its workflow, its goal and the results of its steps: the same goal and
+// tools lead to the same plan.
 // Req: OC-29
 func TestCourse_TheSameGoalLeadsToTheSamePlan(t *testing.T) {
 	way := func() (all [][]Task) {

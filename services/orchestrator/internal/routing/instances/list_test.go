@@ -73,8 +73,8 @@ func TestList_IsMadeOnceForEachChange(t *testing.T) {
 	require.Len(t, first.Instances, 3, "a list that was handed out does not change")
 }
 
-// One that vanished and answers is kept out of work; when many vanish at once they stay in
-// work, behind those whose registration stands.
+// A vanished instance that answers gets no steps. When many vanish at once they keep getting steps, after
+// registered ones.
 func TestList_DoubtsThoseThatVanish(t *testing.T) {
 	within(t, 8, func(m *mesh) {
 		m.vanish("0")

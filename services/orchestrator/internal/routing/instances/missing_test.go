@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/inmem"
 )
 
-// mesh is a roster over instances whose registrations and workers come and go.
+// mesh is a cache of instances whose registrations and workers come and go.
 type mesh struct {
 	*Cache
 	t        *testing.T
@@ -30,7 +30,7 @@ type mesh struct {
 	health map[string]Health // by address
 }
 
-// within runs a test on n instances of one agent, in a bubble of its own time.
+// within runs a test on n instances of one agent, in a synctest bubble.
 func within(t *testing.T, n int, test func(*mesh)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -71,7 +71,7 @@ func (m *mesh) becomes(id string, h Health) {
 	m.health[id+":1"] = h
 }
 
-// vanish takes registrations away, and lets the roster have its time.
+// vanish removes registrations, and waits for the cache.
 func (m *mesh) vanish(ids ...string) {
 	m.t.Helper()
 	for _, id := range ids {
@@ -133,7 +133,7 @@ func TestRemoval_OneThatDoesNotServeIsRemovedAtOnce(t *testing.T) {
 	}
 }
 
-// Another process at the address of one that vanished has taken its place.
+// Another process at the address of a vanished instance has replaced it.
 func TestRemoval_ASuccessorEndsTheDoubt(t *testing.T) {
 	within(t, 3, func(m *mesh) {
 		m.vanish("0")
@@ -157,7 +157,7 @@ func TestRemoval_ADrainIsNoReasonForDoubt(t *testing.T) {
 	})
 }
 
-// Guarantees F11: more than 15 % at once, and at least two, are not believed.
+// Guarantees F11: the registry is not believed when more than 15 % vanish at once, and at least two.
 func TestRemoval_FreezesWhenManyVanishAtOnce(t *testing.T) {
 	within(t, 13, func(m *mesh) {
 		m.becomes("1", Unreachable)
@@ -180,7 +180,7 @@ func TestRemoval_FreezesWhenManyVanishAtOnce(t *testing.T) {
 	})
 }
 
-// Each is doubted for a registrationTTL of its own: those that vanish later do not keep the dead in work.
+// Each absence lasts its own registrationTTL: later ones do not keep dead instances known.
 func TestRemoval_AFreezeDoesNotHoldTheDead(t *testing.T) {
 	within(t, 10, func(m *mesh) {
 		m.becomes("1", Unreachable)
@@ -204,7 +204,7 @@ func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
 		m.vanish("0", "1")
 		require.False(t, m.IsFrozen())
 	})
-	within(t, 2, func(m *mesh) { // one is half of them, and still one
+	within(t, 2, func(m *mesh) { // one is half of them, but still only one
 		m.vanish("0")
 		require.False(t, m.IsFrozen())
 	})
@@ -216,7 +216,7 @@ func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
 		m.vanish("1")
 		require.False(t, m.IsFrozen())
 	})
-	within(t, 4, func(m *mesh) { // all stop in order, and say so
+	within(t, 4, func(m *mesh) { // all stop gracefully, and report it
 		for _, id := range []string{"0", "1", "2", "3"} {
 			m.becomes(id, NotServing)
 		}
@@ -226,7 +226,7 @@ func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
 	})
 }
 
-// A list after an outage that lacks instances is doubted like deletes.
+// A list after an outage that lacks instances counts like deletions.
 func TestRemoval_DoubtsAListThatLacksMany(t *testing.T) {
 	within(t, 4, func(m *mesh) {
 		m.Apply(registry.Update{List: &[]registry.Instance{instance("0", lifecycle.Ready)}})
@@ -278,7 +278,7 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 	})
 }
 
-// A worker that registers anew is still the one that was paused.
+// A worker that registers again is still the paused one.
 func TestCache_APauseOutlivesAShortLossOfTheRegistration(t *testing.T) {
 	for _, health := range []Health{Serving, NotServing, Unreachable} {
 		within(t, 3, func(m *mesh) {

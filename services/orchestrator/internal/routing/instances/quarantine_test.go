@@ -67,7 +67,7 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "again")
 }
 
-// wanting tells desires once.
+// wanting delivers desires once.
 type wanting struct{ registry.Desires }
 
 func (wanting) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
@@ -89,7 +89,7 @@ func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	require.Empty(t, instances(r, "b"))
 }
 
-// Nor does one that starts without etcd: the snapshot tells it.
+// The same holds for an orchestrator that starts without etcd, from its snapshot.
 func TestSnapshot_HoldsWhoIsShutOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
 	keeping(t, path, living("", ""), func(_ *testing.T, r *Cache) {

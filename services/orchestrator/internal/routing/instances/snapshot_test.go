@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 )
 
-// keeping runs a roster that keeps a snapshot, in a bubble of its own time. Those who
-// confirm themselves are alive.
+// keeping runs a cache that keeps a snapshot, in a synctest bubble. Instances that confirm themselves are
+// alive.
 func keeping(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func keeping(t *testing.T, path string, alive *sync.Map, test func(t *testing.T,
 	})
 }
 
-// living is one that confirms itself.
+// living is an instance that confirms itself.
 func living(id string, s lifecycle.State) *sync.Map {
 	var m sync.Map
 	m.Store(id, s)
@@ -149,8 +149,7 @@ func TestSnapshot_IsNotUsed(t *testing.T) {
 	})
 }
 
-// Workers that were slow, or still starting, are asked again for as long as the registry is
-// away.
+// Workers that were slow or still starting are asked again while the registry is away.
 func TestSnapshot_AsksAgainUntilTheRegistryIsThere(t *testing.T) {
 	alive := living("1", lifecycle.Ready)
 	alive.Store("2", lifecycle.Initializing)
@@ -176,7 +175,7 @@ func TestSnapshot_AsksAgainUntilTheRegistryIsThere(t *testing.T) {
 	})
 }
 
-// A registry that is not believed is not what is written down.
+// A registry that is not believed is not written to the file.
 func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
 	within(t, 4, func(m *mesh) {

@@ -17,8 +17,7 @@ func able(of ...[]string) Input {
 	return in
 }
 
-// The candidate with more of what is needed comes first, among equals always the same one.
-//
+// The candidate with more of the needed capabilities comes first; among equals always the same one.
 // Req: OC-17
 func TestCapability_TakesTheOneWithMostOfWhatIsNeeded(t *testing.T) {
 	in := able(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
@@ -51,8 +50,7 @@ func TestCapability_NobodyFits(t *testing.T) {
 	require.Equal(t, "no instance can take it: 2 have nothing of what the step needs", d.Reason)
 }
 
-// More sets of capabilities than are numbered make no difference, nor does it that none is, as
-// in a record.
+// The decision does not depend on whether sets of capabilities are numbered.
 func TestCapability_ManySetsAreToldApart(t *testing.T) {
 	var sets [][]string
 	for i := range 3 * maxKinds {

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is what people read of decisions.
+// page is the documentation of routing.
 const page = "../../../../../docs/routing.md"
 
-// The decision on the page is the one that is made of the input that it shows.
+// The decision on the page is the decision for the input on the page.
 func TestPage_ShowsADecisionAsItIs(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestPage_ShowsADecisionAsItIs(t *testing.T) {
 	require.JSONEq(t, encode(t, Decide(d.Input)), string(quoted[1]))
 }
 
-// Every reason why an instance is left out stands on the page.
+// Every reason why an instance is left out is on the page.
 func TestPage_NamesEveryReason(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dice makes inputs of every kind.
+// dice draws random inputs.
 type dice struct{ *rand.Rand }
 
 func (r dice) upTo(n int) int { return r.IntN(n + 1) }
@@ -82,8 +82,8 @@ func decode[T any](t *testing.T, text string) (v T) {
 
 const inputs = 10_000
 
-// A recorded decision is the same when it is made again: of the whole input, and of the
-// part of it that the decision carries (contract OC-18, C-15).
+// A recorded decision is the same when it is made again, from the whole input and from the part that it carries
+// (contract OC-18, C-15).
 func TestDecide_ARecordedInputGivesTheSameDecision(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 1))}
 	for range inputs {
@@ -98,8 +98,7 @@ func TestDecide_ARecordedInputGivesTheSameDecision(t *testing.T) {
 	}
 }
 
-// What every decision says, whatever it was made of.
-//
+// Properties of every decision.
 // Req: OC-12, OC-15
 func TestDecide_SaysWhoAndWhyAndWhoElse(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 2))}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ready returns n candidates with 4 places each: b-0 to b-9.
+// ready returns n candidates with 4 slots each: b-0 to b-9.
 func ready(n int) []Candidate {
 	all := make([]Candidate, n)
 	for i := range all {
@@ -22,7 +22,7 @@ func input(strategy Strategy, candidates []Candidate) Input {
 	return Input{Policy: Policy{Strategy: strategy}, Session: "s", Candidates: candidates, Sizes: Arrange(candidates)}
 }
 
-// targets counts who gets n steps one after the other, when none of them takes any time.
+// targets counts which candidates get n successive steps that take no time.
 func targets(in Input, n int) map[string]int {
 	count := map[string]int{}
 	for range n {
@@ -40,7 +40,7 @@ func TestRoundRobin_SpreadsEvenly(t *testing.T) {
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
 }
 
-// Candidates that are only asked last do not disturb the turns of the others.
+// Candidates that are only asked last do not disturb the round robin of the others.
 func TestRoundRobin_TurnsAreOfOneClass(t *testing.T) {
 	all := ready(5)
 	all[3].Class, all[4].Class = Doubtful, Unstarted
@@ -63,14 +63,14 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 	require.Equal(t, "b-1 has 1 of 4 slots in use, the fewest of two asked", d.Reason)
 	require.Equal(t, Informed, d.Confidence)
 
-	all[1].Capacity = 1 // which is full now, as b-0 is not
+	all[1].Capacity = 1 // full now, as b-0 is not
 	d = Decide(input(LoadBalanced, all))
 	require.Equal(t, "b-0", d.Target)
 	require.Equal(t, "b-0 is the only one that can take it; 1 is full", d.Reason)
 	require.Equal(t, Certain, d.Confidence)
 }
 
-// Of two that are drawn it is the less busy one: the busiest of all never has a step.
+// The less busy of two random candidates gets the step, so the busiest of all never gets one.
 func TestLoadBalanced_DrawsEverybodyAndAvoidsTheBusiest(t *testing.T) {
 	all := ready(8)
 	all[7].InFlight = 3
@@ -81,7 +81,7 @@ func TestLoadBalanced_DrawsEverybodyAndAvoidsTheBusiest(t *testing.T) {
 	}
 }
 
-// A session that is at home with one that goes away moves; the others stay where they are.
+// When an instance leaves, only its own sessions move.
 func TestSticky_MovesOnlyTheSessionsOfTheOneThatIsLost(t *testing.T) {
 	all := ready(8)
 	fewer := slices.Delete(slices.Clone(all), 3, 4)
@@ -123,7 +123,7 @@ func versions(names ...string) []Candidate {
 	return all
 }
 
-// A canary has exactly its share of every hundred steps.
+// A canary gets exactly its share of every hundred steps.
 func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	count := func(weights map[string]int, n int, names ...string) map[string]int {
 		all := versions(names...)
@@ -215,14 +215,14 @@ func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
 	require.Equal(t, "the workflow names b-7, which is not known", Decide(in).Reason)
 }
 
-// A candidate that cannot have the step is left out before anything is chosen, and named with why.
+// A candidate that cannot get the step is left out before the choice, and named with the reason.
 func TestDecide_FiltersFirstAndSaysWhom(t *testing.T) {
 	all := ready(4)
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
 	in := input(RoundRobin, all)
 	in.Out = map[string]Rejected{
 		"b-1": {ID: "b-1", Incarnation: 7, Why: Refused, Detail: "it drains"},
-		"b-2": {ID: "b-2", Incarnation: 7, Why: Lost}, // which has been started anew since
+		"b-2": {ID: "b-2", Incarnation: 7, Why: Lost}, // it has restarted since
 	}
 	in.Withheld = []Rejected{{ID: "b-9", Why: Paused}}
 	d := Decide(in)
@@ -234,7 +234,7 @@ func TestDecide_FiltersFirstAndSaysWhom(t *testing.T) {
 	require.Equal(t, "no instance is known", Decide(Input{}).Reason)
 }
 
-// Each session finds the same home from every orchestrator, of this version and of the next.
+// Each session has the same instance at every orchestrator, of this version and of the next.
 func TestHash_StaysWhatItIs(t *testing.T) {
 	require.Equal(t, uint64(0x6bdcf2a1c9048eba), hash("session-1"))
 }

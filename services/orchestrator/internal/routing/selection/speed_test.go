@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd are n instances, every second of which is busy and every tenth full.
+// crowd returns n instances, every second busy and every tenth full.
 func crowd(strategy Strategy, n int) Input {
 	all := make([]Candidate, n)
 	for i := range all {
@@ -44,11 +44,11 @@ func TestDecide_AllocatesNoMoreForMany(t *testing.T) {
 	for _, strategy := range Strategies() {
 		few, many := crowd(strategy, 100), crowd(strategy, 1000)
 		decide := func(in Input) float64 { return testing.AllocsPerRun(100, func() { in.Counter++; Decide(in) }) }
-		require.LessOrEqual(t, decide(many), decide(few)+2, strategy) // which are the counts of those left out
+		require.LessOrEqual(t, decide(many), decide(few)+2, strategy) // they are the counts of the omitted candidates
 	}
 }
 
-// soloists are n instances each of which can something that no other can.
+// soloists returns n instances, each with a different capability.
 func soloists(n int) Input {
 	in := crowd(Capability, n)
 	for i := range in.Candidates {
@@ -73,7 +73,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// No two alike: each candidate's capabilities have to be compared.
+// All capabilities differ, so each set must be compared.
 func BenchmarkDecide_AmongSoloists(b *testing.B) {
 	in := soloists(1000)
 	b.ReportAllocs()

@@ -24,7 +24,7 @@ const (
 	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
 )
 
-// told is an event about a decision on an agent or an instance.
+// told returns an event about a decision on an agent or an instance.
 func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	e := &troupev1.Event{
 		Sequence: sequence, TraceId: ref(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
@@ -40,7 +40,7 @@ func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	return e
 }
 
-// at is a store at a URL.
+// at opens a store at a URL.
 func at(t *testing.T, url string) *redistrace.Store {
 	t.Helper()
 	s, err := redistrace.New(redisconn.Config{URL: url}, time.Hour)
@@ -75,7 +75,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, told(n, 2, agents)}})
 				require.NoError(t, err)
 				rest := []*troupev1.Event{told(n, 3, instances), {Sequence: 4}, told(n, 5, agents)}
-				for range 2 { // who does not hear that it is stored sends it again
+				for range 2 { // a caller without an acknowledgement sends it again
 					require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, rest, nil))
 				}
 				err = s.Append(t.Context(), ref(n), epoch-1, 0, []*troupev1.Event{told(n, 6, agents), told(n, 3, agents)}, nil)
@@ -153,7 +153,7 @@ func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 
-// counting is an address that forwards to another one and counts the writes to it.
+// counting returns an address that forwards to another one and counts the writes to it.
 func counting(t *testing.T, to string) (string, *atomic.Int64) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
