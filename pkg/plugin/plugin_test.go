@@ -19,13 +19,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/plugin"
 	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/plugin/compaction"
-	"github.com/troupe-dev/troupe/pkg/plugin/contextwatch"
 	"github.com/troupe-dev/troupe/pkg/plugin/guardrails"
-	"github.com/troupe-dev/troupe/pkg/plugin/ratelimit"
-	"github.com/troupe-dev/troupe/pkg/plugin/reflection"
-	"github.com/troupe-dev/troupe/pkg/plugin/toollog"
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -67,11 +64,11 @@ func TestPlugins_WorkTogether(t *testing.T) {
 	}
 	add(trust.New(trust.Config{Gate: gate.Config{Agent: "clerk", Level: gate.Open}}))
 	add(guardrails.New(guardrails.Config{Input: []guardrails.Check{guardrails.MaxLength(100)}, Output: []guardrails.Check{guardrails.Forbid("swordfish")}}))
-	add(ratelimit.New(ratelimit.Config{ModelCalls: ratelimit.Limit{Session: 100}}))
-	add(reflection.New(reflection.Config{}))
+	add(plugin.NewRateLimit(plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 100}}))
+	add(plugin.NewReflection(plugin.Reflection{}))
 	add(compaction.New(compaction.Config{AtLeast: 3, Keep: 1}))
-	add(contextwatch.New(contextwatch.Config{}))
-	add(toollog.New(toollog.Config{Writer: &log}))
+	add(plugin.NewContextWatch(plugin.ContextWatch{}))
+	add(plugin.NewToolLog(plugin.ToolLog{Writer: &log}))
 	add(approval.New(approval.Config{Asker: approval.AskerFunc(func(context.Context, approval.Question) (approval.Answer, error) {
 		return approval.Answer{Verdict: approval.Allow}, nil
 	})}))
@@ -97,7 +94,7 @@ func TestPlugins_WorkTogether(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, "Done.", done.Result.Text)
-	require.Equal(t, []string{"plan", contextwatch.ReasonFilling, "reflection", compaction.ReasonCompacted, "reflection"}, happened)
+	require.Equal(t, []string{"plan", plugin.ReasonContextFilling, "reflection", compaction.ReasonCompacted, "reflection"}, happened)
 	require.Equal(t, 2, strings.Count(log.String(), "tool=send status=success"))
 	require.Len(t, model.Requests(), 7)
 }

@@ -15,13 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/plugin"
 	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/plugin/compaction"
-	"github.com/troupe-dev/troupe/pkg/plugin/contextwatch"
 	"github.com/troupe-dev/troupe/pkg/plugin/guardrails"
-	"github.com/troupe-dev/troupe/pkg/plugin/ratelimit"
-	"github.com/troupe-dev/troupe/pkg/plugin/reflection"
-	"github.com/troupe-dev/troupe/pkg/plugin/toollog"
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
@@ -34,7 +31,8 @@ type Catalog struct {
 
 // names are the names of all plugins, sorted.
 var names = []string{
-	approval.Name, compaction.Name, contextwatch.Name, guardrails.Name, ratelimit.Name, reflection.Name, toollog.Name, trust.Name,
+	approval.Name, compaction.Name, plugin.ContextWatchName, guardrails.Name,
+	plugin.RateLimitName, plugin.ReflectionName, plugin.ToolLogName, trust.Name,
 }
 
 // Names returns the names of all plugins, sorted.
@@ -45,19 +43,21 @@ func Names() []string { return slices.Clone(names) }
 // agent_validation for invalid settings. Messages of the latter begin with the field, as InYAML expects.
 func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error) {
 	switch name {
-	case reflection.Name:
-		return decodeAndBuild(decode, func(s reflectionSettings) (hook.Plugin, error) { return reflection.New(reflection.Config(s)) })
+	case plugin.ReflectionName:
+		return decodeAndBuild(decode, func(s reflectionSettings) (hook.Plugin, error) { return plugin.NewReflection(plugin.Reflection(s)) })
 	case compaction.Name:
 		return decodeAndBuild(decode, func(s compactionSettings) (hook.Plugin, error) { return compaction.New(compaction.Config(s)) })
-	case contextwatch.Name:
-		return decodeAndBuild(decode, func(s contextwatchSettings) (hook.Plugin, error) { return contextwatch.New(contextwatch.Config(s)) })
-	case ratelimit.Name:
-		return decodeAndBuild(decode, func(s ratelimitSettings) (hook.Plugin, error) {
-			return ratelimit.New(ratelimit.Config{ModelCalls: ratelimit.Limit(s.ModelCalls), ToolCalls: ratelimit.Limit(s.ToolCalls), Wait: s.Wait})
+	case plugin.ContextWatchName:
+		return decodeAndBuild(decode, func(s contextwatchSettings) (hook.Plugin, error) {
+			return plugin.NewContextWatch(plugin.ContextWatch(s))
 		})
-	case toollog.Name:
+	case plugin.RateLimitName:
+		return decodeAndBuild(decode, func(s ratelimitSettings) (hook.Plugin, error) {
+			return plugin.NewRateLimit(plugin.RateLimit{ModelCalls: plugin.CallLimit(s.ModelCalls), ToolCalls: plugin.CallLimit(s.ToolCalls), Wait: s.Wait})
+		})
+	case plugin.ToolLogName:
 		return decodeAndBuild(decode, func(s toollogSettings) (hook.Plugin, error) {
-			return toollog.New(toollog.Config{Log: c.Log, Arguments: s.Arguments, Results: s.Results})
+			return plugin.NewToolLog(plugin.ToolLog{Log: c.Log, Arguments: s.Arguments, Results: s.Results})
 		})
 	case approval.Name: // no Asker: the answer comes with the next request of the session
 		return decodeAndBuild(decode, func(s approvalSettings) (hook.Plugin, error) {

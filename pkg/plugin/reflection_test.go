@@ -1,4 +1,4 @@
-package reflection_test
+package plugin_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
-	"github.com/troupe-dev/troupe/pkg/plugin/reflection"
+	"github.com/troupe-dev/troupe/pkg/plugin"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -33,14 +33,14 @@ func weather(t testing.TB) tool.Tool {
 	return tool.With(execution.Read, made)
 }
 
-var look = scripted.Call(conversation.ToolCall{Name: "weather"})
+var callWeather = scripted.Call(conversation.ToolCall{Name: "weather"})
 
-func run(t *testing.T, c reflection.Config, model *scripted.Model, step execution.Step) (event.TurnResult, []event.Event, error) {
+func runThinking(t *testing.T, c plugin.Reflection, model *scripted.Model, step execution.Step) (event.TurnResult, []event.Event, error) {
 	t.Helper()
-	plugin, err := reflection.New(c)
+	thoughts, err := plugin.NewReflection(c)
 	require.NoError(t, err)
 	a, err := agent.New(agent.Config{
-		Name: "forecaster", Model: model, Tools: []tool.Tool{weather(t)}, Plugins: []hook.Plugin{plugin}, Instructions: "Be brief.",
+		Name: "forecaster", Model: model, Tools: []tool.Tool{weather(t)}, Plugins: []hook.Plugin{thoughts}, Instructions: "Be brief.",
 	})
 	require.NoError(t, err)
 	step.History = []conversation.Message{conversation.User(question)}
@@ -63,10 +63,10 @@ func thoughts(all []event.Event) (found []event.Payload) {
 func TestReflection_PlansAndLooksBack(t *testing.T) {
 	used := execution.Usage{InputTokens: 10, OutputTokens: 5}
 	model := scripted.New(
-		scripted.Reply{Deltas: []string{"Look it up.\n"}, Usage: used}, look,
+		scripted.Reply{Deltas: []string{"Look it up.\n"}, Usage: used}, callWeather,
 		scripted.Reply{Deltas: []string{"4 °C is cold."}, Usage: used}, scripted.Say("No, it is cold."),
 	)
-	done, all, err := run(t, reflection.Config{}, model, execution.Step{})
+	done, all, err := runThinking(t, plugin.Reflection{}, model, execution.Step{})
 	require.NoError(t, err)
 	require.Equal(t, "No, it is cold.", done.Result.Text)
 	require.Equal(t, execution.Usage{InputTokens: 20, OutputTokens: 10, ModelCalls: 4}, done.Result.Usage)
@@ -97,27 +97,27 @@ func TestReflection_PlansAndLooksBack(t *testing.T) {
 }
 
 func TestReflection_LooksBackAfterSomeRoundsOnly(t *testing.T) {
-	model := scripted.New(scripted.Say("Plan."), look, look, scripted.Say("Thought."), look, scripted.Say("Cold."))
-	_, all, err := run(t, reflection.Config{Every: 2}, model, execution.Step{})
+	model := scripted.New(scripted.Say("Plan."), callWeather, callWeather, scripted.Say("Thought."), callWeather, scripted.Say("Cold."))
+	_, all, err := runThinking(t, plugin.Reflection{Every: 2}, model, execution.Step{})
 	require.NoError(t, err)
 	require.Len(t, thoughts(all), 2)
 }
 
 func TestReflection_IsNoReasonToFail(t *testing.T) {
 	down := scripted.Fail(failure.New(failure.ResourceAPI, "test", "down"))
-	model := scripted.New(down, look, scripted.Say(" \n"), scripted.Say("Cold."))
-	done, all, err := run(t, reflection.Config{}, model, execution.Step{})
+	model := scripted.New(down, callWeather, scripted.Say(" \n"), scripted.Say("Cold."))
+	done, all, err := runThinking(t, plugin.Reflection{}, model, execution.Step{})
 	require.NoError(t, err)
 	require.Equal(t, "Cold.", done.Result.Text)
 	require.Equal(t, []event.Payload{
-		event.Warning{Reason: reflection.ReasonFailed, Message: "the agent goes on without a plan: its model did not answer"},
-		event.Warning{Reason: reflection.ReasonFailed, Message: "the agent goes on without a reflection: its model did not answer"},
+		event.Warning{Reason: plugin.ReasonReflectionFailed, Message: "the agent continues without a plan: its model did not answer"},
+		event.Warning{Reason: plugin.ReasonReflectionFailed, Message: "the agent continues without a reflection: its model did not answer"},
 	}, thoughts(all))
 }
 
 func TestReflection_PlansNothingWhereItOnlyDecides(t *testing.T) {
 	model := scripted.New(scripted.Say("research"))
-	done, _, err := run(t, reflection.Config{}, model, execution.Step{Routes: []string{"research"}})
+	done, _, err := runThinking(t, plugin.Reflection{}, model, execution.Step{Routes: []string{"research"}})
 	require.NoError(t, err)
 	require.Equal(t, "research", done.Result.NextAgent)
 }
@@ -138,12 +138,12 @@ func (j *journal) Sync(context.Context) error { return nil }
 
 func TestReflection_OfALostWorkerIsNotThoughtAgain(t *testing.T) {
 	kept := &journal{}
-	model := scripted.New(scripted.Say("Look it up."), look, scripted.Say("Cold."), scripted.Fail(failure.New(failure.SystemCrash, "test", "the worker is gone")))
-	_, _, err := run(t, reflection.Config{}, model, execution.Step{Attempt: 1, Journal: kept})
+	model := scripted.New(scripted.Say("Look it up."), callWeather, scripted.Say("Cold."), scripted.Fail(failure.New(failure.SystemCrash, "test", "the worker is gone")))
+	_, _, err := runThinking(t, plugin.Reflection{}, model, execution.Step{Attempt: 1, Journal: kept})
 	require.Error(t, err)
 
 	successor := scripted.New(scripted.Say("No."))
-	done, _, err := run(t, reflection.Config{}, successor, execution.Step{Attempt: 2, Journal: kept})
+	done, _, err := runThinking(t, plugin.Reflection{}, successor, execution.Step{Attempt: 2, Journal: kept})
 	require.NoError(t, err)
 	require.Equal(t, "No.", done.Result.Text)
 	require.Len(t, successor.Requests(), 1)
@@ -155,27 +155,27 @@ func TestReflection_OfALostWorkerIsNotThoughtAgain(t *testing.T) {
 	require.Contains(t, strings.Join(texts, "\n"), "Your thoughts on these results:\nCold.")
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
-	_, err := reflection.New(reflection.Config{Every: -1})
+func TestReflection_RejectsInvalidSettings(t *testing.T) {
+	_, err := plugin.NewReflection(plugin.Reflection{Every: -1})
 	require.True(t, failure.Is(err, failure.AgentValidation))
 	require.ErrorContains(t, err, "Every is -1")
 
-	plugin, err := reflection.New(reflection.Config{})
+	thoughts, err := plugin.NewReflection(plugin.Reflection{})
 	require.NoError(t, err)
-	set, err := hook.NewSet([]hook.Plugin{plugin}, nil)
+	set, err := hook.NewSet([]hook.Plugin{thoughts}, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, set.Ready(hook.Agent{Name: "flow"}), "agent flow has no model")
 }
 
 // An agent that thinks before it acts, and after.
-func Example() {
-	plugin, err := reflection.New(reflection.Config{Every: 2})
+func ExampleNewReflection() {
+	thoughts, err := plugin.NewReflection(plugin.Reflection{Every: 2})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
 	helper, err := agent.New(agent.Config{
-		Name: "helper", Plugins: []hook.Plugin{plugin},
+		Name: "helper", Plugins: []hook.Plugin{thoughts},
 		Model: scripted.New(scripted.Say("Say hello."), scripted.Say("Hello!")),
 	})
 	if err != nil {

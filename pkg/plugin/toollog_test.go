@@ -1,4 +1,4 @@
-package toollog_test
+package plugin_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
-	"github.com/troupe-dev/troupe/pkg/plugin/toollog"
+	"github.com/troupe-dev/troupe/pkg/plugin"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -28,9 +28,9 @@ type word struct {
 	Word string `json:"word"`
 }
 
-// work is a turn in which the model asks for tools; the tool echo fails at "no".
-func work(ctx context.Context, c toollog.Config, calls ...conversation.ToolCall) (warned []string, err error) {
-	plugin, err := toollog.New(c)
+// runLogged runs a turn in which the model calls tools. The tool echo fails for "no".
+func runLogged(ctx context.Context, c plugin.ToolLog, calls ...conversation.ToolCall) (warned []string, err error) {
+	log, err := plugin.NewToolLog(c)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func work(ctx context.Context, c toollog.Config, calls ...conversation.ToolCall)
 		return nil, err
 	}
 	a, err := agent.New(agent.Config{
-		Name: "parrot", Model: scripted.New(scripted.Call(calls...), scripted.Say("done")), Tools: []tool.Tool{echo}, Plugins: []hook.Plugin{plugin},
+		Name: "parrot", Model: scripted.New(scripted.Call(calls...), scripted.Say("done")), Tools: []tool.Tool{echo}, Plugins: []hook.Plugin{log},
 	})
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func work(ctx context.Context, c toollog.Config, calls ...conversation.ToolCall)
 	return warned, err
 }
 
-func say(name, word string) conversation.ToolCall {
+func echoCall(name, word string) conversation.ToolCall {
 	return conversation.ToolCall{Name: name, Arguments: `{"word": "` + word + `"}`}
 }
 
@@ -69,19 +69,19 @@ var timing = regexp.MustCompile(`(?m)^\S+ |duration=\S+`)
 // Req: CO-7
 func TestToolLog_WritesALineForEachCall(t *testing.T) {
 	evil := "rm\n2026-01-01T00:00:00Z tool=echo \x1b[31m\u202e"
-	calls := []conversation.ToolCall{say("echo", "hello"), say("echo", "no"), say(evil, "x")}
+	calls := []conversation.ToolCall{echoCall("echo", "hello"), echoCall("echo", "no"), echoCall(evil, "x")}
 	head := func(call, tool, status string) string {
 		return fmt.Sprintf("agent=parrot session=s1 turn=t1 call=%s tool=%s status=%s ", call, tool, status)
 	}
 	const name = `"rm\n2026-01-01T00:00:00Z tool=echo \x1b[31m\u202e"`
 	for title, tc := range map[string]struct {
-		config toollog.Config
+		config plugin.ToolLog
 		want   []string
 	}{
 		"only how it went": {want: []string{
 			head("call_1", "echo", "success"), head("call_2", "echo", "error"), head("call_3", name, "not_found"),
 		}},
-		"all of it": {toollog.Config{Arguments: true, Results: true}, []string{
+		"all of it": {plugin.ToolLog{Arguments: true, Results: true}, []string{
 			head("call_1", "echo", "success") + ` arguments="{\"word\": \"hello\"}" result=hello`,
 			head("call_2", "echo", "error") + ` arguments="{\"word\": \"no\"}" result="Error: no"`,
 			head("call_3", name, "not_found") + ` arguments="{\"word\": \"x\"}" result=`,
@@ -90,7 +90,7 @@ func TestToolLog_WritesALineForEachCall(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			var out strings.Builder
 			tc.config.Writer = &out
-			warned, err := work(t.Context(), tc.config, calls...)
+			warned, err := runLogged(t.Context(), tc.config, calls...)
 			require.NoError(t, err)
 			require.Empty(t, warned)
 			lines := strings.Split(strings.TrimSuffix(timing.ReplaceAllString(out.String(), ""), "\n"), "\n")
@@ -107,7 +107,7 @@ func TestToolLog_WritesALineForEachCall(t *testing.T) {
 
 func TestToolLog_WritesToALogger(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	_, err := work(t.Context(), toollog.Config{Log: zap.New(core)}, say("echo", "hello"), say("a\x07b", "x"))
+	_, err := runLogged(t.Context(), plugin.ToolLog{Log: zap.New(core)}, echoCall("echo", "hello"), echoCall("a\x07b", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 2, logs.Len())
 	fields := logs.All()[1].ContextMap()
@@ -118,36 +118,36 @@ func TestToolLog_WritesToALogger(t *testing.T) {
 	}, fields)
 }
 
-func TestToolLog_CutsWhatIsLong(t *testing.T) {
+func TestToolLog_CutsLongTexts(t *testing.T) {
 	var out strings.Builder
-	_, err := work(t.Context(), toollog.Config{Writer: &out, Arguments: true, Results: true}, say("echo", strings.Repeat("é", 5000)))
+	_, err := runLogged(t.Context(), plugin.ToolLog{Writer: &out, Arguments: true, Results: true}, echoCall("echo", strings.Repeat("é", 5000)))
 	require.NoError(t, err)
-	require.Less(t, out.Len(), 3*toollog.MaxText)
+	require.Less(t, out.Len(), 3*plugin.MaxLoggedText)
 	require.Contains(t, out.String(), "é…")
 }
 
-type full struct{}
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-func TestToolLog_IsNoReasonToFail(t *testing.T) {
-	warned, err := work(t.Context(), toollog.Config{Writer: full{}}, say("echo", "hello"))
+func TestToolLog_WarnsWhenALineCannotBeWritten(t *testing.T) {
+	warned, err := runLogged(t.Context(), plugin.ToolLog{Writer: fullDisk{}}, echoCall("echo", "hello"))
 	require.NoError(t, err)
-	require.Equal(t, []string{toollog.ReasonFailed}, warned)
+	require.Equal(t, []string{plugin.ReasonToolLogFailed}, warned)
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
-	for _, c := range []toollog.Config{{}, {Log: zap.NewNop(), Writer: os.Stderr}} {
-		_, err := toollog.New(c)
+func TestToolLog_RejectsInvalidSettings(t *testing.T) {
+	for _, c := range []plugin.ToolLog{{}, {Log: zap.NewNop(), Writer: os.Stderr}} {
+		_, err := plugin.NewToolLog(c)
 		require.True(t, failure.Is(err, failure.AgentValidation))
 		require.ErrorContains(t, err, "Log or Writer")
 	}
 }
 
 // Lines on the terminal, with arguments.
-func Example() {
+func ExampleNewToolLog() {
 	var out strings.Builder
-	if _, err := work(context.Background(), toollog.Config{Writer: &out, Arguments: true}, say("echo", "hello")); err != nil {
+	if _, err := runLogged(context.Background(), plugin.ToolLog{Writer: &out, Arguments: true}, echoCall("echo", "hello")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}

@@ -1,4 +1,4 @@
-package contextwatch_test
+package plugin_test
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
-	"github.com/troupe-dev/troupe/pkg/plugin/contextwatch"
+	"github.com/troupe-dev/troupe/pkg/plugin"
 )
 
-// answer fills the context by so many per cent.
-func answer(percent float64) scripted.Reply {
+// fillContext answers and fills the context to so many per cent.
+func fillContext(percent float64) scripted.Reply {
 	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
 }
 
-func turn(ctx context.Context, a *agent.Agent, session string) (warned []string, err error) {
+func runWatched(ctx context.Context, a *agent.Agent, session string) (warned []string, err error) {
 	step := execution.Step{SessionID: session, TurnID: "turn of " + session, History: []conversation.Message{conversation.User("hi")}}
 	_, err = a.Execute(ctx, agent.Invocation{Step: step}, func(e event.Event) error {
 		if w, ok := e.Payload.(event.Warning); ok {
@@ -35,11 +35,11 @@ func turn(ctx context.Context, a *agent.Agent, session string) (warned []string,
 	return warned, err
 }
 
-func build(t *testing.T, c contextwatch.Config, replies ...scripted.Reply) *agent.Agent {
+func watchedAgent(t *testing.T, c plugin.ContextWatch, replies ...scripted.Reply) *agent.Agent {
 	t.Helper()
-	plugin, err := contextwatch.New(c)
+	watch, err := plugin.NewContextWatch(c)
 	require.NoError(t, err)
-	a, err := agent.New(agent.Config{Name: "helper", Model: scripted.New(replies...), Plugins: []hook.Plugin{plugin}})
+	a, err := agent.New(agent.Config{Name: "helper", Model: scripted.New(replies...), Plugins: []hook.Plugin{watch}})
 	require.NoError(t, err)
 	return a
 }
@@ -47,23 +47,23 @@ func build(t *testing.T, c contextwatch.Config, replies ...scripted.Reply) *agen
 // Req: CO-7, CO-21
 func TestContextWatch_WarnsOnceForEachCrossing(t *testing.T) {
 	for name, tc := range map[string]struct {
-		config contextwatch.Config
+		config plugin.ContextWatch
 		fills  []float64
-		want   []string // thresholds; empty: no warning
+		want   []string // thresholds (empty means no warning)
 	}{
 		"each once":         {fills: []float64{10, 50, 60, 76, 80, 91, 99}, want: []string{"", "50", "", "75", "", "90", ""}},
 		"the highest":       {fills: []float64{95, 95}, want: []string{"90", ""}},
 		"again after a gap": {fills: []float64{60, 40, 60}, want: []string{"50", "", "50"}},
-		"own thresholds":    {contextwatch.Config{At: []float64{80, 20.5}}, []float64{20, 50, 90}, []string{"", "20.5", "80"}},
+		"own thresholds":    {plugin.ContextWatch{At: []float64{80, 20.5}}, []float64{20, 50, 90}, []string{"", "20.5", "80"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var replies []scripted.Reply
 			for _, fill := range tc.fills {
-				replies = append(replies, answer(fill))
+				replies = append(replies, fillContext(fill))
 			}
-			a := build(t, tc.config, replies...)
+			a := watchedAgent(t, tc.config, replies...)
 			for i, fill := range tc.fills {
-				warned, err := turn(t.Context(), a, "s")
+				warned, err := runWatched(t.Context(), a, "s")
 				require.NoError(t, err)
 				var want []string
 				if tc.want[i] != "" {
@@ -75,39 +75,39 @@ func TestContextWatch_WarnsOnceForEachCrossing(t *testing.T) {
 	}
 }
 
-func TestContextWatch_TellsSessionsApart(t *testing.T) {
-	a := build(t, contextwatch.Config{}, answer(60), answer(60), answer(60))
+func TestContextWatch_KeepsSessionsSeparate(t *testing.T) {
+	a := watchedAgent(t, plugin.ContextWatch{}, fillContext(60), fillContext(60), fillContext(60))
 	for session, want := range map[string]int{"a": 1, "b": 1} {
-		warned, err := turn(t.Context(), a, session)
+		warned, err := runWatched(t.Context(), a, session)
 		require.NoError(t, err)
 		require.Len(t, warned, want)
 	}
-	warned, err := turn(t.Context(), a, "a")
+	warned, err := runWatched(t.Context(), a, "a")
 	require.NoError(t, err)
 	require.Empty(t, warned)
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
+func TestContextWatch_RejectsInvalidSettings(t *testing.T) {
 	for _, at := range []float64{0, -1, 100.5} {
-		_, err := contextwatch.New(contextwatch.Config{At: []float64{50, at}})
+		_, err := plugin.NewContextWatch(plugin.ContextWatch{At: []float64{50, at}})
 		require.True(t, failure.Is(err, failure.AgentValidation))
 		require.ErrorContains(t, err, "At[1]")
 	}
 }
 
-// An agent whose people hear that its model's context is half full.
-func Example() {
-	plugin, err := contextwatch.New(contextwatch.Config{At: []float64{50}})
+// An agent that warns when the context of its model is half full.
+func ExampleNewContextWatch() {
+	watch, err := plugin.NewContextWatch(plugin.ContextWatch{At: []float64{50}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	helper, err := agent.New(agent.Config{Name: "helper", Model: scripted.New(answer(62)), Plugins: []hook.Plugin{plugin}})
+	helper, err := agent.New(agent.Config{Name: "helper", Model: scripted.New(fillContext(62)), Plugins: []hook.Plugin{watch}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	warned, err := turn(context.Background(), helper, "session")
+	warned, err := runWatched(context.Background(), helper, "session")
 	fmt.Fprintln(os.Stdout, warned, err)
 	// Output: [CONTEXT_FILLING the context of the model is 62 % full (the threshold is 50 %)] <nil>
 }

@@ -1,0 +1,95 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+)
+
+// ReasonReflectionFailed is the reason of the warning that the model did not answer and the turn continues without the
+// thought.
+const ReasonReflectionFailed = "REFLECTION_FAILED"
+
+// Reflection lets an agent think: the model makes a plan after the user's message, and reflects after a round of tools
+// (CO-64). Each thought is emitted as event.Thinking and added to the conversation of the turn.
+type Reflection struct {
+	Every int // number of tool rounds between two reflections (0 means 1: a reflection after each round)
+}
+
+// How much of a conversation the model thinks about.
+const (
+	lastMessages = 10
+	maxText      = 2 << 10 // bytes of each text
+	maxThought   = 4 << 10 // bytes
+)
+
+const (
+	planning = "You plan for an assistant that has tools. Write how it should answer the last request of the conversation: " +
+		"at most five short lines, what to find out first and what to check. Do not answer the request."
+	reflecting = "You look back for an assistant that just used its tools. Write in at most four short lines what the results " +
+		"say about the request, what is still missing or doubtful, and what to do next. Do not answer the request."
+)
+
+// NewReflection returns the plugin that c describes. Modes: agent_validation. The construction of an agent without a
+// model rejects the plugin.
+func NewReflection(c Reflection) (hook.Plugin, error) {
+	if c.Every < 0 {
+		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "plugin.NewReflection", "Every is %d; use 1 or more rounds", c.Every)
+	}
+	p := reflection{every: cmp.Or(c.Every, 1)}
+	return hook.Plugin{Name: ReflectionName, Handlers: []hook.Handler{
+		hook.OnAgentReady(requireModel), hook.AfterUserInput(p.plan), hook.AfterTools(p.reflect),
+	}}, nil
+}
+
+func requireModel(a hook.Agent) error {
+	if a.Model == "" {
+		return failure.Newf(failure.AgentValidation, "plugin.NewReflection", "agent %s has no model that could think; give the plugin to the agents that it runs", a.Name)
+	}
+	return nil
+}
+
+type reflection struct{ every int }
+
+func (p reflection) plan(ctx context.Context, t *hook.Turn) error {
+	if len(t.Info().Routes) > 0 {
+		return nil // the agent only chooses a route and does no work of its own
+	}
+	return think(ctx, t, event.Plan, planning, aside.Messages(conversation.Window(t.Messages(), lastMessages, 0), maxText))
+}
+
+// reflect counts iterations, because a successor of a lost worker has the same numbers.
+func (p reflection) reflect(ctx context.Context, r *hook.Round) error {
+	if r.Iteration()%p.every != 0 {
+		return nil
+	}
+	return think(ctx, r.Turn, event.Reflection, reflecting, struct {
+		Request string       `json:"request"`
+		Calls   []aside.Call `json:"calls"`
+	}{conversation.Cut(r.Info().Prompt, maxText), aside.Calls(r, maxText)})
+}
+
+var titles = map[event.Topic]string{event.Plan: "Your plan:\n", event.Reflection: "Your thoughts on these results:\n"}
+
+// think asks the model and adds its thought as a message of the user's side. A model would continue an assistant message
+// at the end of the conversation instead of answering it.
+func think(ctx context.Context, t *hook.Turn, topic event.Topic, instruction string, data any) error {
+	thought, err := aside.Ask(ctx, t, instruction, data)
+	if errors.Is(err, aside.ErrModel) {
+		t.Warn(ReasonReflectionFailed, "the agent continues without a "+string(topic)+": its model did not answer")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	thought = conversation.Cut(thought, maxThought)
+	t.Think(topic, thought)
+	t.Add(conversation.Message{Role: conversation.RoleUser, Author: t.Info().Agent, Text: titles[topic] + thought})
+	return nil
+}
