@@ -18,7 +18,7 @@ const module = "github.com/troupe-dev/troupe/"
 var layers = []struct{ name, packages string }{
 	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/recorder internal/transfer internal/turnlease internal/registry"},
-	{"sdk", "internal/hookerror internal/spans internal/turnstate pkg/hook internal/hookstore internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
+	{"sdk", "internal/hookerror internal/spans internal/turnstate pkg/hook internal/hookstore internal/loop pkg/agent pkg/plugin internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/spending internal/tracelog internal/turnctx internal/identity internal/authz internal/rate"},
 	{"adapters", "internal/openaitest pkg/llm/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry internal/worker pkg/worker pkg/client internal/conformance internal/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	gate "github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -62,7 +61,7 @@ func TestPlugins_WorkTogether(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, p)
 	}
-	add(trust.New(trust.Config{Gate: gate.Config{Agent: "clerk", Level: gate.Open}}))
+	add(trust.New(trust.Config{Gate: trust.GateConfig{Agent: "clerk", Level: trust.Open}}))
 	add(guardrails.New(guardrails.Config{Input: []guardrails.Check{guardrails.MaxLength(100)}, Output: []guardrails.Check{guardrails.Forbid("swordfish")}}))
 	add(plugin.NewRateLimit(plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 100}}))
 	add(plugin.NewReflection(plugin.Reflection{}))

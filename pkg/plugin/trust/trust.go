@@ -1,128 +1,88 @@
-// Package trust puts a gate of package trust before an agent: who may use it is decided once a
-// turn, before anything else (CO-61, CO-62). A refusal fails the turn.
+// Package trust is a plugin that decides which clients may use an agent (CO-61, CO-62). Its Gate stands in front of one
+// agent. The gate verifies the signature of a request, if it has one. Then rules decide by the agent's level and by what is
+// known of the client. A Judge decides only what the rules leave open. A request that neither decides is refused, and so
+// is a request that cannot be checked.
+//
+// New makes the plugin. A program that serves an agent by other means asks a Gate of its own before each request.
 package trust
 
 import (
-	"context"
-	"time"
+	"regexp"
+	"slices"
+	"strings"
 
-	"go.uber.org/zap"
-
-	"github.com/troupe-dev/troupe/internal/trust"
-	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Name is that of the plugin.
-const Name = "trust"
+// Level is how far an agent trusts clients that it does not know.
+type Level string
 
-// The credentials of a turn that the gate looks at.
+// The levels. Every level refuses a blocked client, and a request with a wrong signature.
 const (
-	Signature = "signature" // trust.Signature in its text form, of the user's message to this agent
-	Invite    = "invite"    // one of the codes of the gate
+	// Open admits every client that is not blocked. It is for development.
+	Open Level = "open"
+	// Careful admits admins, whitelisted clients and contacts. It admits strangers by the allow-list, by an invite or by
+	// the judge. It is the default.
+	Careful Level = "careful"
+	// Strict admits admins and whitelisted clients only. It ignores invites, allow-list and judge.
+	Strict Level = "strict"
 )
 
-// Config describes the plugin.
-type Config struct {
-	Gate trust.Config // with the name of the agent; one without a Store has one in RAM
-	// TrustActor takes the actor of a turn for the client that it names. Set it only where
-	// something before the mesh makes sure who its callers are: the mesh hands on what a
-	// caller says. Otherwise who does not sign is a stranger.
-	TrustActor bool
-	Log        *zap.Logger // is told each decision; nil: nobody
+// ParseLevel returns the level of the given name (empty means Careful). An unknown name is agent_validation.
+func ParseLevel(name string) (Level, error) {
+	switch l := Level(name); l {
+	case "":
+		return Careful, nil
+	case Open, Careful, Strict:
+		return l, nil
+	}
+	return "", failure.Newf(failure.AgentValidation, "trust.ParseLevel",
+		"trust level %q is not known; use open, careful or strict", name)
 }
 
-// New returns the plugin that c describes. Modes: those of trust.New.
-//
-// The gate is asked once a turn: what it let in is remembered by the id of the turn, so that
-// a later step of the turn does not find its signature used up. A successor of a lost worker
-// (an attempt above 1) does not check again whether the signature was used before, and takes
-// its age when the session got the message: that was for the first attempt to see. Who can
-// make a worker die before it asks its gate may so use a signature twice.
-//
-// A judge that is an agent with this plugin itself is not judged in turn (CO-61). What a judge
-// consumes is not in the turn's usage: it is asked before the turn has a model.
-func New(c Config) (hook.Plugin, error) {
-	if c.Gate.Store == nil {
-		c.Gate.Store = &trust.RAMStore{}
+// Policy returns the level in words, for a judge whose GateConfig has no other policy.
+func (l Level) Policy() string {
+	switch l {
+	case Open:
+		return "Everyone who is not blocked may use the agent."
+	case Strict:
+		return "Only admins and whitelisted clients may use the agent."
+	default:
+		return "Admins, whitelisted clients and contacts may use the agent. A stranger may use it for one ordinary, " +
+			"harmless request, but not to obtain secrets, the data of others, more rights, or work out of all proportion."
 	}
-	if c.Gate.Judge != nil {
-		c.Gate.Judge = judge{c.Gate.Judge}
-	}
-	gate, err := trust.New(c.Gate)
-	if err != nil {
-		return hook.Plugin{}, err
-	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
-	d := &door{config: c, gate: gate, allowed: keep.New[bool]("_trust")}
-	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.BeforeAgent(d.decide)}}, nil
 }
 
-// door is where the gate stands.
-type door struct {
-	config  Config
-	gate    *trust.Gate
-	allowed *keep.Values[bool] // turns that were let in, by id
+// State is what is known of a client.
+type State string
+
+// The states. Stranger, contact and whitelisted are the steps of a ladder, for Promote and Demote. Admins are named in a
+// GateConfig, or by hand in the file of a FileStore.
+const (
+	Stranger    State = "stranger" // the state of every client of which nothing is known
+	Contact     State = "contact"
+	Whitelisted State = "whitelisted"
+	Blocked     State = "blocked"
+	Admin       State = "admin"
+)
+
+func (s State) valid() bool {
+	return slices.Contains([]State{Stranger, Contact, Whitelisted, Blocked, Admin}, s)
 }
 
-func (d *door) decide(ctx context.Context, t *hook.Turn) (string, error) {
-	if ctx.Value(judgingKey{}) != nil {
-		return "", nil
-	}
-	info := t.Info()
-	if _, ok := d.allowed.Get(t.State(), info.TurnID); ok {
-		return "", nil
-	}
-	gate := d.gate
-	if info.Attempt > 1 {
-		again := d.config.Gate
-		if at := spoken(t.Messages()); !at.IsZero() {
-			again.Now = func() time.Time { return at }
-		}
-		var err error
-		if gate, err = trust.New(again); err != nil {
-			return "", err
-		}
-	}
-	decision, err := gate.Decide(ctx, d.visit(ctx, info.Prompt))
-	d.config.Log.Info("trust decision", zap.String("agent", info.Agent), zap.String("turn", info.TurnID),
-		zap.Bool("allowed", decision.Allowed), zap.String("by", string(decision.By)), zap.String("reason", decision.Reason),
-		zap.String("client", decision.Client), zap.String("state", string(decision.State)))
-	if err != nil || info.TurnID == "" {
-		return "", err
-	}
-	return "", d.allowed.Do(t.State(), info.TurnID, func(allowed *bool) { *allowed = true })
-}
+// rank returns the position of a state on the ladder, or -1.
+func (s State) rank() int { return slices.Index([]State{Stranger, Contact, Whitelisted}, s) }
 
-func (d *door) visit(ctx context.Context, text string) trust.Visit {
-	auth, _ := execution.AuthFrom(ctx)
-	v := trust.Visit{Text: text, Signature: auth.Credentials[Signature].Reveal(), Invite: auth.Credentials[Invite].Reveal()}
-	if d.config.TrustActor {
-		v.Client = auth.Actor
-	}
-	return v
-}
+// clientForm describes the names of clients. A key has exactly one form, because blocking it in another form would have no
+// effect.
+const clientForm = "a client is written as ed25519: and 64 hexadecimal digits in small letters, or in 1 to 256 other ASCII characters without a space"
 
-// spoken is when the session got the user's message of the turn; zero when it was not stored.
-func spoken(messages []conversation.Message) (at time.Time) {
-	for _, m := range messages {
-		if m.Role == conversation.RoleUser && m.Author == "" {
-			at = m.Time
-		}
-	}
-	return at
-}
+var (
+	keyName   = regexp.MustCompile(`^ed25519:[0-9a-f]{64}$`)
+	otherName = regexp.MustCompile(`^[!-~]{1,256}$`)
+)
 
-// judge marks what is done for a judge, so that an agent that judges has no gate before it.
-type judge struct{ trust.Judge }
-
-type judgingKey struct{}
-
-// Decide implements trust.Judge.
-func (j judge) Decide(ctx context.Context, c trust.Case) (trust.Verdict, error) {
-	return j.Judge.Decide(context.WithValue(ctx, judgingKey{}, true), c)
+func validClient(name string) bool {
+	isKey := strings.HasPrefix(strings.ToLower(name), keyPrefix)
+	return isKey && keyName.MatchString(name) || !isKey && otherName.MatchString(name)
 }

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 
-	gate "github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -117,14 +116,14 @@ type (
 		Topics    []string `yaml:"topics"`
 	}
 	trustSettings struct {
-		Level       gate.Level `yaml:"level"`
-		Admins      []string   `yaml:"admins"`
-		Allow       []string   `yaml:"allow"`
-		Clients     string     `yaml:"clients"`     // file of a trust.FileStore (empty keeps clients in RAM)
-		InvitesFile string     `yaml:"invitesFile"` // file with a code on each line; codes are secrets
-		Judge       string     `yaml:"judge"`       // a model (empty means that strangers are not judged)
-		Policy      string     `yaml:"policy"`
-		TrustActor  bool       `yaml:"trustActor"`
+		Level       trust.Level `yaml:"level"`
+		Admins      []string    `yaml:"admins"`
+		Allow       []string    `yaml:"allow"`
+		Clients     string      `yaml:"clients"`     // file of a trust.FileStore (empty keeps clients in RAM)
+		InvitesFile string      `yaml:"invitesFile"` // file with a code on each line; codes are secrets
+		Judge       string      `yaml:"judge"`       // a model (empty means that strangers are not judged)
+		Policy      string      `yaml:"policy"`
+		TrustActor  bool        `yaml:"trustActor"`
 	}
 )
 
@@ -151,7 +150,7 @@ func (s checkSettings) checks() (all []guardrails.Check) {
 }
 
 func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
-	cfg := trust.Config{Log: c.Log, TrustActor: s.TrustActor, Gate: gate.Config{
+	cfg := trust.Config{Log: c.Log, TrustActor: s.TrustActor, Gate: trust.GateConfig{
 		Agent: c.Agent, Level: s.Level, Admins: s.Admins, Allow: s.Allow, Policy: s.Policy,
 	}}
 	if s.Judge != "" {
@@ -159,7 +158,7 @@ func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
 		if err != nil {
 			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Judge: %s", failure.Plain(err))
 		}
-		cfg.Gate.Judge = gate.ModelJudge(model)
+		cfg.Gate.Judge = trust.ModelJudge(model)
 	}
 	if s.InvitesFile != "" {
 		text, err := os.ReadFile(s.InvitesFile)
@@ -169,7 +168,7 @@ func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
 		cfg.Gate.Invites = strings.Fields(string(text))
 	}
 	if s.Clients != "" {
-		store, err := gate.OpenFile(s.Clients)
+		store, err := trust.OpenFile(s.Clients)
 		if err != nil {
 			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Clients: %s", failure.Plain(err)).Because(err)
 		}

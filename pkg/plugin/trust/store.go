@@ -8,18 +8,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Store keeps the states of clients. Implementations are safe for concurrent use. They fail
-// rather than guess: a store that cannot be read must not make a stranger of a blocked
-// client.
+// Store keeps the states of clients. Implementations are safe for concurrent use. They must return an error rather than
+// guess, so that a blocked client does not become a stranger when the store cannot be read.
 type Store interface {
-	// State is the state of a client, Stranger for one that the store does not know.
+	// State returns the state of a client, or Stranger if the store does not know it.
 	State(ctx context.Context, client string) (State, error)
-	// Change gives a client the state that to makes of the present one, in one step: no
-	// other change comes between. When to fails nothing changes and Change returns its error.
+	// Change atomically replaces the state of a client by the state that to returns for the current one. If to fails,
+	// nothing changes and Change returns its error.
 	Change(ctx context.Context, client string, to func(from State) (State, error)) (State, error)
 }
 
-// RAMStore is a Store that a restart empties. The zero RAMStore is ready for use.
+// RAMStore is a Store in RAM, which is empty after a restart. The zero RAMStore is ready for use.
 type RAMStore struct {
 	mu      sync.Mutex
 	clients states
@@ -27,7 +26,7 @@ type RAMStore struct {
 
 var _ Store = (*RAMStore)(nil)
 
-// State implements Store; it does not fail.
+// State implements Store. It never fails.
 func (s *RAMStore) State(_ context.Context, client string) (State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,12 +44,12 @@ func (s *RAMStore) Change(_ context.Context, client string, to func(State) (Stat
 	return state, err
 }
 
-// states are those of the clients that are not strangers.
+// states holds the clients that are not strangers.
 type states map[string]State
 
 func (s states) of(client string) State { return cmp.Or(s[client], Stranger) }
 
-// change also reports whether there was a change.
+// change replaces the state of a client, and reports whether it changed.
 func (s states) change(client string, to func(State) (State, error)) (State, bool, error) {
 	from := s.of(client)
 	state, err := to(from)

@@ -12,21 +12,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Window is how far the time of a signed request may be from the agent's clock, either way.
+// Window is the maximum difference between the time of a signed request and the agent's clock, in either direction.
 const Window = 5 * time.Minute
 
 const keyPrefix = "ed25519:"
 
-// Request is what a signature is about.
+// Request is the request that a signature covers.
 type Request struct {
-	Agent string    // name of the agent that it is for, so that no other takes it
-	Text  string    // all of it, byte for byte
-	Time  time.Time // when it was made, to the millisecond
+	Agent string    // name of the agent, so that no other agent accepts it
+	Text  string    // the whole text, byte for byte
+	Time  time.Time // when the request was made, to the millisecond
 }
 
-// canonical is the one sequence of bytes that stands for r, and for no other request: each
-// field as its length in bytes, a colon, the bytes and a comma, after the same for a tag
-// that no other protocol signs. Time is in milliseconds since 1970, in decimal.
+// canonical returns the unique encoding of r. Each field is encoded as its length in bytes, a colon, the bytes and a comma.
+// The first field is a tag that no other protocol signs. Time is in milliseconds since 1970, in decimal.
 func (r Request) canonical() []byte {
 	var b []byte
 	for _, field := range []string{"troupe.request.v1", r.Agent, strconv.FormatInt(r.Time.UnixMilli(), 10), r.Text} {
@@ -35,38 +34,36 @@ func (r Request) canonical() []byte {
 	return b
 }
 
-// Signature says who made a request, and when. Its text form is what a client sends beside
-// the text of the request.
+// Signature proves who made a request, and when. A client sends its text form together with the text of the request.
 type Signature struct {
 	Key   ed25519.PublicKey
-	Time  time.Time // that of the request, to the millisecond
+	Time  time.Time // of the request, to the millisecond
 	Value []byte
 }
 
-// Sign signs r with key, which is one that crypto/ed25519 made. Equal requests of the same
-// millisecond have equal signatures, of which a gate takes the first only.
+// Sign signs r with a key of crypto/ed25519. Equal requests of the same millisecond have equal signatures, and a gate
+// accepts only the first of them.
 func Sign(key ed25519.PrivateKey, r Request) Signature {
 	public := ed25519.PublicKey(key[len(key)-ed25519.PublicKeySize:])
 	return Signature{Key: public, Time: r.Time, Value: ed25519.Sign(key, r.canonical())}
 }
 
-// ClientOf is the name of the client that signs with key: "ed25519:" and the key in
-// hexadecimal.
+// ClientOf returns the name of the client that signs with key: "ed25519:" and the key in hexadecimal.
 func ClientOf(key ed25519.PublicKey) string { return keyPrefix + hex.EncodeToString(key) }
 
-// Client is the name of the client whose signature it is, if Verify finds it right.
+// Client returns the name of the signer. It is proven only if Verify returns nil.
 func (s Signature) Client() string { return ClientOf(s.Key) }
 
-// String is the text form: "ed25519:<key>:<milliseconds since 1970>:<signature>", with key
-// and signature in small hexadecimal letters.
+// String returns the text form, "ed25519:<key>:<milliseconds since 1970>:<signature>", with key and signature in lower-case
+// hexadecimal.
 func (s Signature) String() string {
 	return fmt.Sprintf("%s:%d:%x", s.Client(), s.Time.UnixMilli(), s.Value)
 }
 
 var signatureForm = regexp.MustCompile(`^ed25519:([0-9a-f]{64}):(0|[1-9][0-9]{0,14}):([0-9a-f]{128})$`)
 
-// ParseSignature reads the text form and nothing else: no capitals, blanks or leading
-// zeros, so that a signature has one text. The error is of mode policy_security.
+// ParseSignature parses the text form. It rejects capitals, blanks and leading zeros, so that a signature has exactly one
+// text. Modes: policy_security.
 func ParseSignature(text string) (Signature, error) {
 	fields := signatureForm.FindStringSubmatch(text)
 	if fields == nil {
@@ -79,9 +76,9 @@ func ParseSignature(text string) (Signature, error) {
 	return Signature{Key: key, Time: time.UnixMilli(millis), Value: value}, cmp.Or(keyErr, timeErr, valueErr)
 }
 
-// Verify checks that s is the signature of a request of this text to this agent, and that
-// its time is at most Window from now. The error is of mode policy_security, and tells a
-// time that is off only to one who has the key. Verify does not see replays; a Gate does.
+// Verify checks that s signs a request with this text to this agent, and that its time is at most Window from now. Only the
+// owner of the key learns from the error that the time is wrong. Verify does not detect replays; a Gate does. Modes:
+// policy_security.
 func (s Signature) Verify(agent, text string, now time.Time) error {
 	const op = "trust.Verify"
 	signed := Request{Agent: agent, Text: text, Time: s.Time}.canonical()

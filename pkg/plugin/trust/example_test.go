@@ -7,14 +7,14 @@ import (
 	"os"
 	"time"
 
-	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
 // A client signs a request. The agent does not know the client, and has no judge, so that
 // the client needs an invite.
-func Example() {
-	g, err := trust.New(trust.Config{Agent: "librarian", Invites: []string{"a code of 16 bytes or more"}})
+func ExampleGate() {
+	g, err := trust.NewGate(trust.GateConfig{Agent: "librarian", Invites: []string{"a code of 16 bytes or more"}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return

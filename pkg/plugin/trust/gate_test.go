@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
 const (
@@ -41,13 +41,13 @@ func signedAt(key ed25519.PrivateKey, at time.Time) trust.Visit {
 }
 
 // gate is one at noon whose admin is root.
-func gate(t *testing.T, c trust.Config) *trust.Gate {
+func gate(t *testing.T, c trust.GateConfig) *trust.Gate {
 	t.Helper()
 	c.Agent, c.Admins = librarian, append(c.Admins, client(root))
 	if c.Now == nil {
 		c.Now = func() time.Time { return noon }
 	}
-	g, err := trust.New(c)
+	g, err := trust.NewGate(c)
 	require.NoError(t, err)
 	return g
 }
@@ -74,7 +74,7 @@ func (j *judge) Decide(_ context.Context, c trust.Case) (trust.Verdict, error) {
 }
 
 func TestNew_NamesAllThatIsWrong(t *testing.T) {
-	_, err := trust.New(trust.Config{Level: "paranoid", Allow: []string{"with space"}, Admins: []string{"ED25519:ab"}, Invites: []string{"short"}})
+	_, err := trust.NewGate(trust.GateConfig{Level: "paranoid", Allow: []string{"with space"}, Admins: []string{"ED25519:ab"}, Invites: []string{"short"}})
 	require.True(t, failure.Is(err, failure.AgentValidation))
 	for _, want := range []string{`"paranoid"`, "Agent is missing", `"with space"`, `"ED25519:ab"`, "Invites[0]"} {
 		require.ErrorContains(t, err, want)

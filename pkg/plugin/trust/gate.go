@@ -13,36 +13,34 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// MinInvite is the least length of an invite code, in bytes. Guesses are not counted, so a
-// good code is much longer and random.
+// MinInvite is the minimum length of an invite code in bytes. A gate does not count guesses, so use longer random codes.
 const MinInvite = 16
 
-// Config describes a gate.
-type Config struct {
+// GateConfig describes a gate.
+type GateConfig struct {
 	Agent   string           // name of the agent behind the gate, as clients sign it
-	Level   Level            // empty: Careful
-	Store   Store            // nil: a RAMStore
-	Judge   Judge            // of strangers, at level careful; nil: they are refused
-	Policy  string           // for the judge, in words; empty: that of the level
-	Admins  []string         // clients who are admins, unless the store has them blocked
-	Allow   []string         // strangers whom level careful lets in
-	Invites []string         // codes that let a stranger in, at level careful, and make a contact of one who has a name
-	Now     func() time.Time // nil: time.Now
+	Level   Level            // (empty means Careful)
+	Store   Store            // (nil means a RAMStore)
+	Judge   Judge            // decides about strangers at level careful (nil refuses them)
+	Policy  string           // for the judge, in words (empty means the policy of the level)
+	Admins  []string         // clients that are admins, unless the store has them blocked
+	Allow   []string         // strangers that level careful admits
+	Invites []string         // codes that admit a stranger at level careful, and make a client with a name a contact
+	Now     func() time.Time // (nil means time.Now)
 }
 
 // Gate decides who may use one agent. It is safe for concurrent use.
 //
-// It remembers which signatures were used, in RAM: with several instances of an agent, or
-// after a restart, a signature may be used once more, while its time allows.
+// It remembers used signatures in RAM. A signature can be used again at another instance of the agent or after a restart,
+// within Window.
 type Gate struct {
-	config  Config
+	config  GateConfig
 	invites [][sha256.Size]byte
 	replays *replays
 }
 
-// New returns the gate that c describes. Everything that is wrong with c is in the error, of
-// mode agent_validation.
-func New(c Config) (*Gate, error) {
+// NewGate returns the gate that c describes. The error lists all that is wrong with c. Modes: agent_validation.
+func NewGate(c GateConfig) (*Gate, error) {
 	var wrong []string
 	level, err := ParseLevel(string(c.Level))
 	if err != nil {
@@ -64,7 +62,7 @@ func New(c Config) (*Gate, error) {
 		g.invites = append(g.invites, sha256.Sum256([]byte(code)))
 	}
 	if len(wrong) > 0 {
-		return nil, failure.Newf(failure.AgentValidation, "trust.New",
+		return nil, failure.Newf(failure.AgentValidation, "trust.NewGate",
 			"the trust of agent %q is not valid: %s", c.Agent, strings.Join(wrong, "; "))
 	}
 	c.Level, c.Policy = level, cmp.Or(c.Policy, level.Policy())
@@ -79,8 +77,8 @@ func New(c Config) (*Gate, error) {
 	return g, nil
 }
 
-// State is the state of a client: blocked before all else, admin if the Config says so, and
-// else what the store says. The client without a name is a stranger.
+// State returns the state of a client. It is Blocked if the store says so, otherwise Admin if the GateConfig names the
+// client, otherwise the state in the store. A client without a name is a Stranger.
 func (g *Gate) State(ctx context.Context, client string) (State, error) {
 	if client == "" {
 		return Stranger, nil
@@ -89,8 +87,8 @@ func (g *Gate) State(ctx context.Context, client string) (State, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !state.valid(): // it may be one that was meant to block
-		return "", failure.Newf(failure.AgentContract, "trust.State", "the agent's store gave the unknown state %q", state)
+	case !state.valid(): // it may have been meant to block the client
+		return "", failure.Newf(failure.AgentContract, "trust.State", "the agent's store returned the unknown state %q", state)
 	}
 	return g.effective(client, state), nil
 }
@@ -102,7 +100,7 @@ func (g *Gate) effective(client string, stored State) State {
 	return stored
 }
 
-// invited reports whether code is one of the invites, in a time that does not tell which.
+// invited reports whether code is one of the invites. Its duration does not reveal which one.
 func (g *Gate) invited(code string) bool {
 	sum, found := sha256.Sum256([]byte(code)), 0
 	for _, invite := range g.invites {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
 // Req: CO-62
@@ -55,7 +55,7 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 			for sign, signature := range signatures {
 				for says, j := range judges {
 					t.Run(fmt.Sprintf("%s/%s/signature %s/judge %s", level, state, sign, says), func(t *testing.T) {
-						config := trust.Config{Level: level, Store: knowing(t, client(alice), state)}
+						config := trust.GateConfig{Level: level, Store: knowing(t, client(alice), state)}
 						asked := 0
 						if j.judge != nil {
 							config.Judge, asked = j.judge, len(j.judge.asked)
@@ -93,7 +93,7 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 func TestGate_TakesASignatureOnce(t *testing.T) {
 	for _, level := range []trust.Level{trust.Open, trust.Careful, trust.Strict} {
 		now := noon
-		g := gate(t, trust.Config{Level: level, Store: knowing(t, client(alice), trust.Whitelisted), Now: func() time.Time { return now }})
+		g := gate(t, trust.GateConfig{Level: level, Store: knowing(t, client(alice), trust.Whitelisted), Now: func() time.Time { return now }})
 		ahead := signedAt(alice, noon.Add(trust.Window))
 		_, err := g.Decide(t.Context(), ahead)
 		require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestGate_TakesASignatureOnce(t *testing.T) {
 }
 
 func TestGate_TakesASignatureOnceOfMany(t *testing.T) {
-	g := gate(t, trust.Config{Level: trust.Open})
+	g := gate(t, trust.GateConfig{Level: trust.Open})
 	var wg sync.WaitGroup
 	results := make(chan error, 20)
 	for range cap(results) {
@@ -130,7 +130,7 @@ func TestGate_TakesASignatureOnceOfMany(t *testing.T) {
 }
 
 func TestGate_RemembersASignatureAcrossStates(t *testing.T) {
-	g := gate(t, trust.Config{Level: trust.Open})
+	g := gate(t, trust.GateConfig{Level: trust.Open})
 	_, err := g.Decide(t.Context(), signed(alice))
 	require.NoError(t, err)
 	_, err = g.Promote(t.Context(), client(root), client(alice), trust.Contact)
@@ -141,7 +141,7 @@ func TestGate_RemembersASignatureAcrossStates(t *testing.T) {
 
 // Who has no proof of who it is, gets nothing that another has.
 func TestGate_BelievesNoClaims(t *testing.T) {
-	g := gate(t, trust.Config{Level: trust.Strict, Store: knowing(t, client(alice), trust.Whitelisted)})
+	g := gate(t, trust.GateConfig{Level: trust.Strict, Store: knowing(t, client(alice), trust.Whitelisted)})
 
 	decision, err := g.Decide(t.Context(), trust.Visit{Text: question})
 	require.Error(t, err)
@@ -155,7 +155,7 @@ func TestGate_BelievesNoClaims(t *testing.T) {
 }
 
 func TestGate_RefusesABlockedTransportWhoeverSigns(t *testing.T) {
-	g := gate(t, trust.Config{Level: trust.Open, Store: knowing(t, "gateway", trust.Blocked)})
+	g := gate(t, trust.GateConfig{Level: trust.Open, Store: knowing(t, "gateway", trust.Blocked)})
 	visit := signed(root)
 	visit.Client = "gateway"
 	decision, err := g.Decide(t.Context(), visit)
@@ -168,7 +168,7 @@ func TestGate_MakesAContactOfAnInvitedStranger(t *testing.T) {
 	invited := signed(alice)
 	invited.Invite = invite
 	stranger := &judge{verdict: trust.Verdict{Reason: "no"}}
-	g := gate(t, trust.Config{Invites: []string{"another-invite-code", invite}, Judge: stranger})
+	g := gate(t, trust.GateConfig{Invites: []string{"another-invite-code", invite}, Judge: stranger})
 
 	decision, err := g.Decide(t.Context(), invited)
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestGate_InviteDoesNotCount(t *testing.T) {
 		"if empty":        {trust.Careful, trust.Stranger, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := gate(t, trust.Config{Level: tc.level, Invites: []string{invite}, Store: knowing(t, client(alice), tc.state)})
+			g := gate(t, trust.GateConfig{Level: tc.level, Invites: []string{invite}, Store: knowing(t, client(alice), tc.state)})
 			visit := signed(alice)
 			visit.Invite = tc.code
 			_, err := g.Decide(t.Context(), visit)
@@ -206,7 +206,7 @@ func TestGate_InviteDoesNotCount(t *testing.T) {
 }
 
 func TestGate_InviteOfSomebodyWithoutANameCountsOnce(t *testing.T) {
-	g := gate(t, trust.Config{Invites: []string{invite}})
+	g := gate(t, trust.GateConfig{Invites: []string{invite}})
 	_, err := g.Decide(t.Context(), trust.Visit{Text: question, Invite: invite})
 	require.NoError(t, err)
 	_, err = g.Decide(t.Context(), trust.Visit{Text: question})
@@ -215,7 +215,7 @@ func TestGate_InviteOfSomebodyWithoutANameCountsOnce(t *testing.T) {
 
 func TestGate_AllowListCountsAtLevelCareful(t *testing.T) {
 	for level, want := range map[trust.Level]bool{trust.Careful: true, trust.Strict: false} {
-		_, err := gate(t, trust.Config{Level: level, Allow: []string{client(alice)}}).Decide(t.Context(), signed(alice))
+		_, err := gate(t, trust.GateConfig{Level: level, Allow: []string{client(alice)}}).Decide(t.Context(), signed(alice))
 		require.Equal(t, want, err == nil)
 	}
 }
@@ -226,7 +226,7 @@ func TestGate_KeepsReasonsOfJudgesFromClients(t *testing.T) {
 		"fails":   {err: failure.New(failure.ResourceAPI, "test", "the words of a model")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := gate(t, trust.Config{Judge: j}).Decide(t.Context(), signed(alice))
+			_, err := gate(t, trust.GateConfig{Judge: j}).Decide(t.Context(), signed(alice))
 			require.NotContains(t, failure.Plain(err), "words of a model")
 			if j.err != nil {
 				require.Equal(t, failure.ResourceAPI, failure.ModeOf(err), "so that the caller may try again")
@@ -238,7 +238,7 @@ func TestGate_KeepsReasonsOfJudgesFromClients(t *testing.T) {
 
 func TestGate_TellsTheJudgeTheFacts(t *testing.T) {
 	j := &judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}
-	g := gate(t, trust.Config{Judge: j, Policy: "Be kind."})
+	g := gate(t, trust.GateConfig{Judge: j, Policy: "Be kind."})
 	decision, err := g.Decide(t.Context(), signed(alice))
 	require.NoError(t, err)
 	require.Equal(t, "harmless", decision.Reason)
@@ -247,7 +247,7 @@ func TestGate_TellsTheJudgeTheFacts(t *testing.T) {
 }
 
 func TestGate_RefusesAClientWhomNobodyCouldBlock(t *testing.T) {
-	_, err := gate(t, trust.Config{Level: trust.Open}).Decide(t.Context(), trust.Visit{Text: question, Client: "Jane Doe"})
+	_, err := gate(t, trust.GateConfig{Level: trust.Open}).Decide(t.Context(), trust.Visit{Text: question, Client: "Jane Doe"})
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
@@ -257,7 +257,7 @@ type vague struct{ trust.RAMStore }
 func (*vague) State(context.Context, string) (trust.State, error) { return "", nil }
 
 func TestGate_RefusesWhatItsStoreMayHaveMeantToBlock(t *testing.T) {
-	_, err := gate(t, trust.Config{Level: trust.Open, Store: &vague{}}).Decide(t.Context(), signed(alice))
+	_, err := gate(t, trust.GateConfig{Level: trust.Open, Store: &vague{}}).Decide(t.Context(), signed(alice))
 	require.Equal(t, failure.AgentContract, failure.ModeOf(err))
 }
 
@@ -266,7 +266,7 @@ func TestGate_InviteDoesNotUnblock(t *testing.T) {
 	store := &overtaken{}
 	visit := signed(alice)
 	visit.Invite = invite
-	_, err := gate(t, trust.Config{Store: store, Invites: []string{invite}}).Decide(t.Context(), visit)
+	_, err := gate(t, trust.GateConfig{Store: store, Invites: []string{invite}}).Decide(t.Context(), visit)
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 

@@ -6,13 +6,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Promote moves a client up the ladder to the given state, contact or whitelisted, at the
-// wish of an admin. by is the Client of a Decision about the admin's own request.
+// Promote moves a client up the ladder to the given state, Contact or Whitelisted, for an admin. by is the Client of a
+// Decision about the admin's own request.
 //
-// This and the other actions return the state that the client has then. One that would
-// change nothing is no error, so that it may be repeated. A by who is no admin gives
-// user_permission; a client who cannot be moved so, or has no proper name,
-// user_invalid_input with what to do instead; and a store that fails its own error.
+// All actions return the new state of the client. They can be repeated: an action that changes nothing is no error. If by
+// is no admin, the error is user_permission. If the client has an invalid name, or cannot be moved like this, it is
+// user_invalid_input and says what to do instead. An error of the store is returned unchanged.
 func (g *Gate) Promote(ctx context.Context, by, client string, to State) (State, error) {
 	return g.act(ctx, "trust.Promote", by, client, func(from State) (State, string) {
 		switch {
@@ -29,7 +28,7 @@ func (g *Gate) Promote(ctx context.Context, by, client string, to State) (State,
 	})
 }
 
-// Demote moves a client down the ladder to the given state, contact or stranger.
+// Demote moves a client down the ladder to the given state, Contact or Stranger.
 func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, error) {
 	return g.act(ctx, "trust.Demote", by, client, func(from State) (State, string) {
 		switch {
@@ -46,7 +45,7 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 	})
 }
 
-// Block shuts a client out, at every level. An admin cannot be blocked.
+// Block makes every level refuse a client. An admin cannot be blocked.
 func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 	return g.act(ctx, "trust.Block", by, client, func(from State) (State, string) {
 		if from == Admin {
@@ -56,8 +55,7 @@ func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 	})
 }
 
-// Unblock makes a stranger of a blocked client, whatever it was before. Others stay as they
-// are.
+// Unblock makes a blocked client a stranger, whatever it was before. It keeps any other state.
 func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
 	return g.act(ctx, "trust.Unblock", by, client, func(from State) (State, string) {
 		if from == Blocked {

@@ -23,9 +23,8 @@ import (
 //	  ed25519:2152f8d19b791d24453242e15f2eab6cb7cffa7b6a5ed30097960e069881db12: contact
 //	  build-server: whitelisted
 //
-// The file is read anew at every call, so that an edit counts at once. Every change
-// replaces it in one step, with mode 0600. All agents of a process that use a file share one
-// FileStore, and no second process changes it.
+// Every call reads the file again, so an edit takes effect at once. Every change replaces it atomically, with mode 0600.
+// All agents of a process that use a file must share one FileStore, and no second process may change the file.
 type FileStore struct {
 	path     string
 	changing sync.Mutex
@@ -33,9 +32,9 @@ type FileStore struct {
 
 var _ Store = (*FileStore)(nil)
 
-// OpenFile returns the store in the file of the given path, which is made when there is
-// none. A file that cannot be read or written gives system_disk, and one that is wrong
-// agent_validation; so do the methods of the store, also when the file is gone later.
+// OpenFile returns the store in the file of the given path, and creates the file if it is missing. A file that cannot be
+// read or written is system_disk, an invalid one agent_validation. The methods of the store have the same errors, also if
+// the file disappears later.
 func OpenFile(path string) (*FileStore, error) {
 	s := &FileStore{path: path}
 	_, err := os.Lstat(path)
@@ -81,7 +80,7 @@ type fileForm struct {
 	Clients states `yaml:"clients"`
 }
 
-// read is strict: an entry that means nothing could be one that was meant to block.
+// read rejects unknown entries, because such an entry may have been meant to block a client.
 func (s *FileStore) read() (states, error) {
 	text, err := os.ReadFile(s.path)
 	if err != nil {
@@ -100,7 +99,7 @@ func parseFile(text []byte) (states, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&form); err != nil {
-		return nil, err // an empty file is an error too: nobody knows what was in it
+		return nil, err // an empty file is an error too: it may have lost its content
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("want one document")
@@ -119,7 +118,7 @@ func parseFile(text []byte) (states, error) {
 	return form.Clients, nil
 }
 
-// write replaces the file in one step.
+// write replaces the file atomically.
 func (s *FileStore) write(clients states) error {
 	text, err := yaml.Marshal(fileForm{Clients: clients})
 	if err == nil {

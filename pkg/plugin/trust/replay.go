@@ -8,13 +8,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// maxUsed is how many signatures of one sort of client are remembered at once. It bounds
-// the memory of a gate to some megabytes.
+// maxUsed is the maximum number of signatures in a replays, for strangers and for known clients each. It bounds the memory
+// of a gate to some megabytes.
 const maxUsed = 1 << 16
 
-// replays remembers the signatures that were used, each for as long as its time allows
-// another use. Strangers have a memory of their own: they cost nothing to invent, and must
-// not use up that of the clients who are known.
+// replays remembers used signatures for as long as Verify would accept them again. Signatures of strangers are counted
+// separately. A stranger's key costs nothing to make, and must not use up the space for known clients.
 type replays struct {
 	mu                 sync.Mutex
 	ofStrangers, known minutes
@@ -22,9 +21,8 @@ type replays struct {
 
 func newReplays() *replays { return &replays{ofStrangers: minutes{}, known: minutes{}} }
 
-// use takes a signature that Verify found right at the same now. One that was used before
-// is policy_security. One that there is no room for is policy_rate_limit: to forget another
-// for it would let that one be used again.
+// use records a signature that Verify accepted at the time now. A signature that was used before is policy_security. If
+// there is no space, use returns policy_rate_limit, because a forgotten signature could be used again.
 func (r *replays) use(s Signature, known bool, now time.Time) error {
 	const op = "trust.replay"
 	minute, id := s.Time.Unix()/60, sha256.Sum256([]byte(s.String()))
@@ -46,8 +44,7 @@ func (r *replays) use(s Signature, known bool, now time.Time) error {
 	return nil
 }
 
-// minutes are digests of signatures by the minute of their time, which the same signature
-// always has: a dozen of minutes covers the window.
+// minutes holds digests of signatures by the minute of their time. About a dozen minutes cover the window.
 type minutes map[int64]map[[sha256.Size]byte]struct{}
 
 func (m minutes) has(minute int64, id [sha256.Size]byte) bool {
@@ -70,7 +67,7 @@ func (m minutes) size() int {
 	return n
 }
 
-// forget drops the minutes of which no signature passes Verify any more.
+// forget drops the minutes whose signatures Verify no longer accepts.
 func (m minutes) forget(now time.Time) {
 	for minute := range m {
 		if end := time.Unix((minute+1)*60, 0); now.Sub(end) > Window {

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -22,24 +21,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
-	plugin "github.com/troupe-dev/troupe/pkg/plugin/trust"
+	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
 const (
-	question = "May I borrow a book?"
-	invite   = "an-invite-for-tests"
+	loanRequest = "May I borrow a book?"
+	inviteCode  = "an-invite-for-tests"
 )
 
-var alice = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+var reader = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
-func signed(at time.Time) string {
-	return trust.Sign(alice, trust.Request{Agent: "librarian", Text: question, Time: at}).String()
+func signedQuestion(at time.Time) string {
+	return trust.Sign(reader, trust.Request{Agent: "librarian", Text: loanRequest, Time: at}).String()
 }
 
 func with(actor, signature, invite string) execution.Auth {
 	auth := execution.Auth{Actor: actor, Credentials: map[string]secret.Value{}}
-	for name, text := range map[string]string{plugin.Signature: signature, plugin.Invite: invite} {
+	for name, text := range map[string]string{trust.SignatureCredential: signature, trust.InviteCredential: invite} {
 		if text != "" {
 			auth.Credentials[name] = secret.New(text)
 		}
@@ -47,10 +46,10 @@ func with(actor, signature, invite string) execution.Auth {
 	return auth
 }
 
-func build(t *testing.T, c plugin.Config, handlers ...hook.Handler) *agent.Agent {
+func build(t *testing.T, c trust.Config, handlers ...hook.Handler) *agent.Agent {
 	t.Helper()
 	c.Gate.Agent = "librarian"
-	p, err := plugin.New(c)
+	p, err := trust.New(c)
 	require.NoError(t, err)
 	var replies []scripted.Reply
 	for range 10 {
@@ -61,11 +60,11 @@ func build(t *testing.T, c plugin.Config, handlers ...hook.Handler) *agent.Agent
 	return a
 }
 
-// visit is a turn, of which the id is that of its first step.
+// visit runs a turn of the agent.
 func visit(ctx context.Context, a *agent.Agent, auth execution.Auth, step execution.Step) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	message := conversation.User(question)
+	message := conversation.User(loanRequest)
 	if step.History != nil {
 		message = step.History[0]
 	}
@@ -74,34 +73,34 @@ func visit(ctx context.Context, a *agent.Agent, auth execution.Auth, step execut
 	return err
 }
 
-type judge func(context.Context, trust.Case) (trust.Verdict, error)
+type judgeFunc func(context.Context, trust.Case) (trust.Verdict, error)
 
-func (j judge) Decide(ctx context.Context, c trust.Case) (trust.Verdict, error) { return j(ctx, c) }
+func (j judgeFunc) Decide(ctx context.Context, c trust.Case) (trust.Verdict, error) { return j(ctx, c) }
 
 // Req: CO-7, CO-61, CO-62
 func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 	says := func(v trust.Verdict, err error) trust.Judge {
-		return judge(func(context.Context, trust.Case) (trust.Verdict, error) { return v, err })
+		return judgeFunc(func(context.Context, trust.Case) (trust.Verdict, error) { return v, err })
 	}
-	now := signed(time.Now())
+	now := signedQuestion(time.Now())
 	for name, tc := range map[string]struct {
-		config plugin.Config
+		config trust.Config
 		auth   execution.Auth
-		want   failure.Mode // empty: it may
+		want   failure.Mode // (empty means that the client is admitted)
 	}{
-		"a stranger":            {plugin.Config{}, with("", "", ""), failure.UserPermission},
-		"open to all":           {plugin.Config{Gate: trust.Config{Level: trust.Open}}, with("", "", ""), ""},
-		"an invite":             {plugin.Config{Gate: trust.Config{Invites: []string{invite}}}, with("", "", invite), ""},
-		"a wrong invite":        {plugin.Config{Gate: trust.Config{Invites: []string{invite}}}, with("", "", invite+"x"), failure.UserPermission},
-		"a signature":           {plugin.Config{Gate: trust.Config{Allow: []string{trust.ClientOf(alice.Public().(ed25519.PublicKey))}}}, with("", now, ""), ""},
-		"an old signature":      {plugin.Config{Gate: trust.Config{Level: trust.Open}}, with("", signed(time.Now().Add(-time.Hour)), ""), failure.PolicySecurity},
-		"a broken signature":    {plugin.Config{Gate: trust.Config{Level: trust.Open}}, with("", now+"0", ""), failure.PolicySecurity},
-		"a claim":               {plugin.Config{Gate: trust.Config{Admins: []string{"root"}}}, with("root", "", ""), failure.UserPermission},
-		"a claim that is true":  {plugin.Config{Gate: trust.Config{Admins: []string{"root"}}, TrustActor: true}, with("root", "", ""), ""},
-		"the judge allows":      {plugin.Config{Gate: trust.Config{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, with("", "", ""), ""},
-		"the judge refuses":     {plugin.Config{Gate: trust.Config{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}}, with("", "", ""), failure.UserPermission},
-		"the judge fails":       {plugin.Config{Gate: trust.Config{Judge: says(trust.Verdict{}, errors.New("down"))}}, with("", "", ""), failure.UserPermission},
-		"no auth and no client": {plugin.Config{Gate: trust.Config{Level: trust.Strict}, TrustActor: true}, execution.Auth{}, failure.UserPermission},
+		"a stranger":            {trust.Config{}, with("", "", ""), failure.UserPermission},
+		"open to all":           {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, with("", "", ""), ""},
+		"an invite":             {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, with("", "", inviteCode), ""},
+		"a wrong invite":        {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, with("", "", inviteCode+"x"), failure.UserPermission},
+		"a signature":           {trust.Config{Gate: trust.GateConfig{Allow: []string{trust.ClientOf(reader.Public().(ed25519.PublicKey))}}}, with("", now, ""), ""},
+		"an old signature":      {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, with("", signedQuestion(time.Now().Add(-time.Hour)), ""), failure.PolicySecurity},
+		"a broken signature":    {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, with("", now+"0", ""), failure.PolicySecurity},
+		"a claim":               {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}}, with("root", "", ""), failure.UserPermission},
+		"a claim that is true":  {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}, TrustActor: true}, with("root", "", ""), ""},
+		"the judge allows":      {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, with("", "", ""), ""},
+		"the judge refuses":     {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}}, with("", "", ""), failure.UserPermission},
+		"the judge fails":       {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{}, errors.New("down"))}}, with("", "", ""), failure.UserPermission},
+		"no auth and no client": {trust.Config{Gate: trust.GateConfig{Level: trust.Strict}, TrustActor: true}, execution.Auth{}, failure.UserPermission},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := false
@@ -113,7 +112,7 @@ func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 				return
 			}
 			require.Equal(t, tc.want, failure.ModeOf(err), "%v", err)
-			require.NotContains(t, err.Error(), invite)
+			require.NotContains(t, err.Error(), inviteCode)
 		})
 	}
 }
@@ -121,10 +120,10 @@ func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 // Req: CO-62
 func TestTrust_TakesASignatureForOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, other := build(t, plugin.Config{Gate: trust.Config{Level: trust.Open}}), build(t, plugin.Config{Gate: trust.Config{Level: trust.Open}})
+		a, other := build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}}), build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}})
 		sent := time.Now()
-		auth := with("", signed(sent), "")
-		stored := conversation.User(question)
+		auth := with("", signedQuestion(sent), "")
+		stored := conversation.User(loanRequest)
 		stored.Time = sent.Add(time.Second)
 		step := execution.Step{TurnID: "one", Attempt: 1, History: []conversation.Message{stored}}
 
@@ -140,14 +139,14 @@ func TestTrust_TakesASignatureForOneTurn(t *testing.T) {
 		require.NoError(t, visit(t.Context(), other, auth, successor), "the signature is as old as it was for the first attempt")
 		successor.TurnID = "two"
 		require.NoError(t, visit(t.Context(), other, auth, successor), "what was used before is not known to a successor")
-		successor.TurnID, successor.History = "three", []conversation.Message{{Role: conversation.RoleUser, Text: question, Time: sent.Add(time.Hour)}}
+		successor.TurnID, successor.History = "three", []conversation.Message{{Role: conversation.RoleUser, Text: loanRequest, Time: sent.Add(time.Hour)}}
 		require.Equal(t, failure.PolicySecurity, failure.ModeOf(visit(t.Context(), other, auth, successor)), "it was too old then")
 	})
 }
 
-func TestTrust_AsksAgainWhomItDidNotLetIn(t *testing.T) {
+func TestTrust_DecidesAgainAfterARefusal(t *testing.T) {
 	verdict := trust.Verdict{Reason: "not now"}
-	a := build(t, plugin.Config{Gate: trust.Config{Judge: judge(func(context.Context, trust.Case) (trust.Verdict, error) { return verdict, nil })}})
+	a := build(t, trust.Config{Gate: trust.GateConfig{Judge: judgeFunc(func(context.Context, trust.Case) (trust.Verdict, error) { return verdict, nil })}})
 	require.Error(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 1}))
 	verdict.Allow = true
 	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}))
@@ -158,13 +157,13 @@ func TestTrust_AsksAgainWhomItDidNotLetIn(t *testing.T) {
 	}
 }
 
-// The agent that judges has the same plugin, and nobody judges it in turn.
+// The agent that judges has the same plugin, and its own turns are not judged.
 //
 // Req: CO-61
 func TestTrust_DoesNotJudgeItsJudge(t *testing.T) {
 	var a *agent.Agent
 	asked := 0
-	a = build(t, plugin.Config{Gate: trust.Config{Judge: judge(func(ctx context.Context, c trust.Case) (trust.Verdict, error) {
+	a = build(t, trust.Config{Gate: trust.GateConfig{Judge: judgeFunc(func(ctx context.Context, c trust.Case) (trust.Verdict, error) {
 		asked++
 		step := execution.Step{TurnID: "judging", History: []conversation.Message{conversation.User(c.Text)}}
 		done, err := a.Execute(ctx, agent.Invocation{Step: step}, func(event.Event) error { return nil })
@@ -174,24 +173,24 @@ func TestTrust_DoesNotJudgeItsJudge(t *testing.T) {
 	require.Equal(t, 1, asked)
 }
 
-func TestTrust_TellsTheLogEachDecision(t *testing.T) {
+func TestTrust_LogsEachDecision(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	a := build(t, plugin.Config{Gate: trust.Config{Level: trust.Open}, Log: zap.New(core)})
-	require.NoError(t, visit(t.Context(), a, with("", "", invite), execution.Step{TurnID: "t"}))
+	a := build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}, Log: zap.New(core)})
+	require.NoError(t, visit(t.Context(), a, with("", "", inviteCode), execution.Step{TurnID: "t"}))
 	require.Equal(t, map[string]any{
 		"agent": "librarian", "turn": "t", "allowed": true, "by": "rule", "reason": "the agent is open to all", "client": "", "state": "stranger",
 	}, logs.All()[0].ContextMap())
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
-	_, err := plugin.New(plugin.Config{Gate: trust.Config{Agent: "librarian", Level: "paranoid"}})
+func TestNew_RejectsAnInvalidGate(t *testing.T) {
+	_, err := trust.New(trust.Config{Gate: trust.GateConfig{Agent: "librarian", Level: "paranoid"}})
 	require.True(t, failure.Is(err, failure.AgentValidation))
 	require.ErrorContains(t, err, `Level: trust level "paranoid" is not known`)
 }
 
-// An agent for those who have an invite.
+// An agent for clients with an invite.
 func Example() {
-	p, err := plugin.New(plugin.Config{Gate: trust.Config{Agent: "librarian", Invites: []string{invite}}})
+	p, err := trust.New(trust.Config{Gate: trust.GateConfig{Agent: "librarian", Invites: []string{inviteCode}}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
@@ -201,7 +200,7 @@ func Example() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	for i, code := range []string{"", invite} {
+	for i, code := range []string{"", inviteCode} {
 		err := visit(context.Background(), librarian, with("", "", code), execution.Step{TurnID: fmt.Sprint(i)})
 		fmt.Fprintln(os.Stdout, failure.ModeOf(err))
 	}

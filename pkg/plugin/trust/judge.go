@@ -12,24 +12,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Judge decides the cases that no rule decides. Implementations are safe for concurrent use.
-// An error is a refusal.
+// Judge decides cases that no rule decides. Implementations are safe for concurrent use. An error refuses the client.
 type Judge interface {
 	Decide(ctx context.Context, c Case) (Verdict, error)
 }
 
-// Case is what a judge is told. Text is the client's own, and so is no evidence for it.
+// Case is what a judge decides about. Text comes from the client, so it is no evidence.
 type Case struct {
 	Agent  string `json:"agent"`
 	Policy string `json:"-"`      // in words: whom the agent trusts
-	Client string `json:"client"` // empty: nobody knows who it is
+	Client string `json:"client"` // (empty if unknown)
 	State  State  `json:"state"`
 	Signed bool   `json:"signed"`
 	Text   string `json:"text"`
 }
 
-// Verdict is what a judge says. Reason is for the log and must not be empty: a verdict
-// without one is a refusal.
+// Verdict is the decision of a judge. Reason is for the log. A verdict without a reason refuses the client.
 type Verdict struct {
 	Allow  bool
 	Reason string
@@ -37,13 +35,12 @@ type Verdict struct {
 
 // Limits of a ModelJudge, in bytes.
 const (
-	maxJudged = 16 << 10 // of a client's text; a longer one is refused
-	maxAnswer = 4 << 10
+	maxJudged = 16 << 10 // of a client's text; longer texts are refused
+	maxAnswer = 4 << 10  // of the model's answer
 )
 
-// ModelJudge returns a judge that asks a model, once for each case. The policy is its
-// instruction; the case is data, in which the model is told to follow nothing. An answer
-// that is not exactly of the form asked for is an error.
+// ModelJudge returns a judge that asks a model once for each case. The policy is the model's instruction. The case is data,
+// and the instruction forbids the model to follow it. An answer that is not exactly of the required form is an error.
 func ModelJudge(model llm.Model) Judge { return modelJudge{model} }
 
 type modelJudge struct{ model llm.Model }
@@ -69,7 +66,7 @@ func (j modelJudge) Decide(ctx context.Context, c Case) (Verdict, error) {
 	if len(c.Text) > maxJudged {
 		return Verdict{Reason: "the text is too long to be judged"}, nil
 	}
-	data, err := json.Marshal(c) // whose escapes keep the text inside its field
+	data, err := json.Marshal(c) // the escapes keep the text inside its field
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -90,8 +87,7 @@ func (j modelJudge) Decide(ctx context.Context, c Case) (Verdict, error) {
 	return parseVerdict(answer.String())
 }
 
-// verdictForm is stricter than encoding/json, which takes names in capitals and the last of
-// two that are the same.
+// verdictForm is stricter than encoding/json, which accepts names in capitals and duplicate names.
 var verdictForm = regexp.MustCompile(`^\s*\{\s*"decision"\s*:\s*"(allow|refuse)"\s*,\s*"reason"\s*:\s*("(?:[^"\\]|\\.)*")\s*\}\s*$`)
 
 func parseVerdict(answer string) (Verdict, error) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
 func become(state trust.State) func(trust.State) (trust.State, error) {
@@ -123,7 +123,7 @@ func TestFileStore_SeesWhatPeopleWrite(t *testing.T) {
 	store, err := trust.OpenFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, []byte("# ours\nclients: {build-server: admin}\n"), 0o600))
-	g := gate(t, trust.Config{Store: store})
+	g := gate(t, trust.GateConfig{Store: store})
 	_, err = g.Block(t.Context(), "build-server", client(alice))
 	require.NoError(t, err)
 }
@@ -150,7 +150,7 @@ func TestFileStore_FailsClosed(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "clients.yaml")
 			store, err := trust.OpenFile(path)
 			require.NoError(t, err)
-			g := gate(t, trust.Config{Level: trust.Open, Store: store})
+			g := gate(t, trust.GateConfig{Level: trust.Open, Store: store})
 
 			require.NoError(t, os.WriteFile(path, []byte(tc.text), 0o600))
 			if tc.text == "" {
