@@ -87,10 +87,19 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	}
 	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
-		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(), Config: a.Config().Protocol(),
+		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
+		Tools: registeredTools(a), Config: a.Config().Protocol(),
 	})
 	w.memory.OnReturn = func(context.Context) { w.enrolment.remembered() }
 	return w, nil
+}
+
+// registeredTools returns the tools of an agent as its registration lists them.
+func registeredTools(a *agent.Agent) (all []registry.Tool) {
+	for _, t := range a.Toolbox() {
+		all = append(all, registry.Tool(t))
+	}
+	return all
 }
 
 func (w *Worker) open() (err error) {

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/broker"
-	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/instructions"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -158,11 +157,17 @@ func (a *Agent) Config() *ownership.Config { return a.shared }
 // Tools returns the names of the agent's tools, in order.
 func (a *Agent) Tools() []string { return a.tools.Names() }
 
+// ToolInfo is the name of a tool and what it can do.
+type ToolInfo struct {
+	Name         string
+	Capabilities []string // sorted (empty if the tool declares none)
+}
+
 // Toolbox returns the tools that a step of the agent may use, with what they can do: its own tools and the tools of
 // the agents that it runs, each name once. The orchestrator decides by it. A tool that an agent uses which is a tool itself is left out,
 // because it is part of that tool.
-func (a *Agent) Toolbox() []registry.Tool {
-	var all []registry.Tool
+func (a *Agent) Toolbox() []ToolInfo {
+	var all []ToolInfo
 	at := map[string]int{}
 	var collect func(a *Agent)
 	collect = func(a *Agent) {
@@ -170,7 +175,7 @@ func (a *Agent) Toolbox() []registry.Tool {
 			i, known := at[name]
 			if !known {
 				i = len(all)
-				at[name], all = i, append(all, registry.Tool{Name: name})
+				at[name], all = i, append(all, ToolInfo{Name: name})
 			}
 			// New has checked each list. The lists of two tools of one name in a flow may be too long together.
 			all[i].Capabilities = slices.Concat(all[i].Capabilities, a.config.ToolCapabilities[name])

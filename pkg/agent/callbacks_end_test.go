@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -267,7 +266,7 @@ func TestCallbacks_OnCompleteComesLastAndKnowsTheWholeTurn(t *testing.T) {
 	var transcript string
 	a := build(t, agent.Config{
 		Model: scripted.New(look("a"), scripted.Reply{Deltas: []string{"Found it."}, Usage: execution.Usage{InputTokens: 5, CostMicros: 7}}),
-		Tools: []tool.Tool{lookup(t)}, SessionLog: &sessionlog.Config{Folder: folder},
+		Tools: []tool.Tool{lookup(t)}, SessionLog: &agent.SessionLog{Folder: folder},
 		Handlers: []hook.Handler{
 			hook.AfterAgent(func(context.Context, *hook.Turn) (string, error) {
 				order = append(order, "after_agent")

@@ -14,7 +14,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/planning"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -93,9 +92,9 @@ type Config struct {
 	// says how conflicting changes are resolved (SO-11, empty means no configuration).
 	Config ownership.Protocol
 	Log    *zap.Logger // (nil logs nothing)
-	// SessionLog is where the agent writes what it does, for its developer (nil writes nothing). New fills in its Agent, Model
-	// and SystemPrompt (CO-55 to CO-58). Each turn reads and writes files, so it is not for production.
-	SessionLog *sessionlog.Config
+	// SessionLog is where the agent writes what it does, for its developer (CO-55 to CO-58, nil writes nothing). Each turn reads
+	// and writes files, so it is not for production.
+	SessionLog *SessionLog
 
 	MaxIterations int           // of one step (0 means loop.DefaultMaxIterations)
 	MaxFailures   int           // of tools in a row (0 means loop.DefaultMaxFailures)

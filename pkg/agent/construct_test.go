@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -55,7 +54,7 @@ func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
 
 	c := agent.Config{
 		Name: "a", InstructionsFrom: filepath.Join(t.TempDir(), "missing.md"),
-		SessionLog: &sessionlog.Config{Folder: filepath.Join(blocked, "evals")},
+		SessionLog: &agent.SessionLog{Folder: filepath.Join(blocked, "evals")},
 		Handlers:   []hook.Handler{{}},
 		Tools:      []tool.Tool{noted{&resource{name: "no name"}, &touched}},
 		Models:     models, ModelName: "test/small",

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"io"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,13 +11,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
+// SessionLog says where an agent logs its turns: a plain log with a line for each event, and a session log in YAML with
+// the input, the messages and the result of each turn.
+type SessionLog struct {
+	// Folder is where the files are (empty means .troupe). A path that ends in .log is the plain log itself; session logs are
+	// in .troupe then.
+	Folder  string
+	Off     bool      // writes no file
+	Quiet   bool      // writes nothing to Console
+	Console io.Writer // also gets the lines of the plain log (nil for none)
+
+	// Lookup reads the environment, as os.LookupEnv does (nil means that there is none). The variable TROUPE_LOG overrides
+	// Folder and Off: "off", "false" or "0" sets Off, "on", "true" or "1" clears it, and any other value is the Folder.
+	Lookup func(name string) (value string, ok bool)
+}
+
 // openLog opens the session log of an agent, or returns nil if it has none.
 func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 	if c.SessionLog == nil {
 		return nil, nil
 	}
-	config := *c.SessionLog
-	config.Agent, config.SystemPrompt, config.Model = c.Name, prompt, c.ModelName
+	s := c.SessionLog
+	config := sessionlog.Config{
+		Agent: c.Name, SystemPrompt: prompt, Model: c.ModelName,
+		Folder: s.Folder, Off: s.Off, Quiet: s.Quiet, Console: s.Console, Lookup: s.Lookup,
+	}
 	if c.Model != nil {
 		config.Model = c.Model.Name()
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -34,10 +33,10 @@ func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
 		return a
 	}
 	one := child("one", map[string][]string{"search": {"web", "docs"}}, "search", "clock")
-	require.Equal(t, []registry.Tool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}}, one.Toolbox())
+	require.Equal(t, []agent.ToolInfo{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}}, one.Toolbox())
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, one, child("two", map[string][]string{"clock": {"time"}}, "clock", "mail"))
 	require.NoError(t, err)
-	require.Equal(t, []registry.Tool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock", Capabilities: []string{"time"}}, {Name: "mail"}}, flow.Toolbox())
+	require.Equal(t, []agent.ToolInfo{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock", Capabilities: []string{"time"}}, {Name: "mail"}}, flow.Toolbox())
 
 	for wrong, can := range map[string]map[string][]string{
 		`agent "a" is not valid: ToolCapabilities: there is no tool "serch"; there are search`:                               {"serch": {"web"}},

@@ -11,9 +11,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-// ReasonContextFilling is the reason of the warnings of a ContextWatch.
-const ReasonContextFilling = "CONTEXT_FILLING"
-
 // ContextWatch warns when the context of a model fills up, before it is full (CO-21).
 type ContextWatch struct {
 	At []float64 // per cent of the context, above 0 and up to 100, in any order (empty means 50, 75 and 90)

@@ -12,9 +12,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-// DefaultWait is how long a call waits at most, if a RateLimit has no Wait.
-const DefaultWait = 10 * time.Second
-
 // RateLimit bounds how often an agent calls its model and its tools, in all and in each session. It needs at least one
 // limit. The limits apply to one instance: three instances of an agent have three times the calls.
 type RateLimit struct {

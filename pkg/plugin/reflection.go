@@ -12,10 +12,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
 )
 
-// ReasonReflectionFailed is the reason of the warning that the model did not answer and the turn continues without the
-// thought.
-const ReasonReflectionFailed = "REFLECTION_FAILED"
-
 // Reflection lets an agent think: the model makes a plan after the user's message, and reflects after a round of tools
 // (CO-64). Each thought is emitted as event.Thinking and added to the conversation of the turn.
 type Reflection struct {
@@ -50,7 +46,8 @@ func NewReflection(c Reflection) (hook.Plugin, error) {
 
 func requireModel(a hook.Agent) error {
 	if a.Model == "" {
-		return failure.Newf(failure.AgentValidation, "plugin.NewReflection", "agent %s has no model that could think; give the plugin to the agents that it runs", a.Name)
+		return failure.Newf(failure.AgentValidation, "plugin.NewReflection",
+			"agent %s has no model that could think; give the plugin to the agents that it runs", a.Name)
 	}
 	return nil
 }

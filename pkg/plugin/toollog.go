@@ -17,12 +17,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// ReasonToolLogFailed is the reason of the warning that a line could not be written.
-const ReasonToolLogFailed = "TOOL_LOG_FAILED"
-
-// MaxLoggedText is the limit of a name, of arguments and of a result in a line, in bytes. Longer texts are cut.
-const MaxLoggedText = 1 << 10
-
 // ToolLog writes a line for each tool call: which tool, how it ended, and how long it took. Arguments and results are
 // left out by default, because they may hold personal data (guarantee S8). Lines go either to Log or to Writer.
 type ToolLog struct {

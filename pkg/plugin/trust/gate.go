@@ -13,8 +13,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// MinInvite is the minimum length of an invite code in bytes. A gate does not count guesses, so use longer random codes.
-const MinInvite = 16
+// Limits of a gate.
+const (
+	MinInvite = 16              // bytes of an invite code; a gate does not count guesses, so use longer random codes
+	Window    = 5 * time.Minute // between the time of a signed request and the agent's clock, in either direction
+)
 
 // GateConfig describes a gate.
 type GateConfig struct {

@@ -12,9 +12,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Window is the maximum difference between the time of a signed request and the agent's clock, in either direction.
-const Window = 5 * time.Minute
-
 const keyPrefix = "ed25519:"
 
 // Request is the request that a signature covers.

@@ -87,11 +87,11 @@ func build(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, provid
 }
 
 // sessionLog returns where the agent logs its turns (nil for nowhere; CO-56, CO-57).
-func (c *Config) sessionLog() *sessionlog.Config {
+func (c *Config) sessionLog() *agent.SessionLog {
 	if _, set := os.LookupEnv(sessionlog.Variable); c.AgentLog == "" && !set {
 		return nil
 	}
-	return &sessionlog.Config{Folder: c.AgentLog, Lookup: os.LookupEnv}
+	return &agent.SessionLog{Folder: c.AgentLog, Lookup: os.LookupEnv}
 }
 
 // Names returns the names of the agents that a folder declares, in order. A folder without agents is an

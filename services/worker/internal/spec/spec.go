@@ -18,7 +18,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -99,8 +98,8 @@ func names(docs []manifest.Document) []string {
 type Dependencies struct {
 	Models     *llm.Catalog
 	Tools      builtin.Catalog
-	Log        *zap.Logger        // (nil disables logging)
-	SessionLog *sessionlog.Config // where agents log their turns (nil disables that)
+	Log        *zap.Logger       // (nil disables logging)
+	SessionLog *agent.SessionLog // where agents log their turns (nil disables that)
 }
 
 // Build creates the agent of the given name; an empty name means the only one. The error lists everything that

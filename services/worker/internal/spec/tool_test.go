@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
@@ -76,7 +75,7 @@ func TestBuild_ToolsSayWhatTheyCanDo(t *testing.T) {
 	a, err := build("    - {builtin: current_time, capabilities: [time]}\n    - {client: {name: beep, description: Beeps.}, " +
 		"capabilities: [noise, home]}\n    - client: {name: buzz, description: Buzzes.}\n")
 	require.NoError(t, err)
-	require.Equal(t, []registry.Tool{
+	require.Equal(t, []agent.ToolInfo{
 		{Name: "current_time", Capabilities: []string{"time"}}, {Name: "beep", Capabilities: []string{"home", "noise"}}, {Name: "buzz"},
 	}, a.Toolbox())
 	_, err = build("    - builtin: current_time\n      capabilities: [Time]\n")
