@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/turnlease"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -17,17 +17,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// begun is a turn that may run.
-type begun struct {
-	record *stored.Turn
+// openTurn is a turn that may run.
+type openTurn struct {
+	record *storage.Turn
 	step   execution.Step // for the agent
 	store  hook.Store     // for its handlers and tools
-	held   *heldTurn      // (nil with NoAutoSave, where no lease is held)
+	lease  *turnLease     // (nil with NoAutoSave, where no lease is held)
 }
 
-// heldTurn is a turn whose lease this process holds and renews.
-type heldTurn struct {
-	writer   *stored.Writer
+// turnLease is the lease of a turn, which this process holds and renews.
+type turnLease struct {
+	writer   *storage.Writer
 	journal  *recorder.Recorder
 	end      context.CancelCauseFunc // ends the agent's run
 	drop     context.CancelFunc      // ends the renewal of the lease
@@ -36,12 +36,12 @@ type heldTurn struct {
 
 // begin opens a turn. It returns the turn that may run. Or it returns a stored turn whose answer was never delivered:
 // then nothing runs. end ends the run of the agent, if the lease or the journal is lost.
-func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input) (*begun, *session.Turn, error) {
+func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input) (*openTurn, *session.Turn, error) {
 	s := t.s
 	number := s.Info().Turns + 1
-	b := &begun{
-		record: &stored.Turn{
-			ID: session.TurnID(s.stored.Ref, fmt.Sprintf("%d|%s", number, rand.Text())), Trace: stored.NewTrace(), Number: number, Said: in.message(),
+	b := &openTurn{
+		record: &storage.Turn{
+			ID: session.TurnID(s.storage.Ref, fmt.Sprintf("%d|%s", number, rand.Text())), Trace: storage.NewTrace(), Number: number, Said: in.message(),
 		},
 		step: execution.Step{
 			SessionID: s.cfg.ID, User: s.cfg.User, Number: 1, Attempt: 1, Agent: s.agent.Name(), Broker: s.agent.CredentialBroker(s.cfg.ID),
@@ -55,12 +55,12 @@ func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input)
 		return nil, found, err
 	}
 	record := b.record
-	b.step.TurnID, b.step.TraceID, b.step.Turn, b.step.History = record.ID, record.Trace, record.Number, stored.Repair(b.step.History)
+	b.step.TurnID, b.step.TraceID, b.step.Turn, b.step.History = record.ID, record.Trace, record.Number, storage.Repair(b.step.History)
 	return b, nil, nil
 }
 
 // beginUnsaved begins a turn in RAM.
-func (t *turn) beginUnsaved(ctx context.Context, b *begun, in Input) error {
+func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 	s := t.s
 	if len(in.Answers) > 0 {
 		return failure.New(failure.UserInvalidInput, "local.Turn",
@@ -75,7 +75,7 @@ func (t *turn) beginUnsaved(ctx context.Context, b *begun, in Input) error {
 }
 
 // beginStored begins a turn in the store and holds it, or returns a stored turn whose answer was never delivered.
-func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *begun, in Input) (*session.Turn, error) {
+func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *openTurn, in Input) (*session.Turn, error) {
 	s := t.s
 	opened, err := s.opener.Begin(ctx, b.record, in.request())
 	if err != nil {
@@ -84,18 +84,18 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	if opened.Status == memory.StatusClosed {
 		return &opened.Turn, nil
 	}
-	if b.held, err = t.hold(ctx, end, b.record, opened); err != nil {
+	if b.lease, err = t.hold(ctx, end, b.record, opened); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
-	b.step.Attempt, b.step.Journal, b.step.History, b.step.Answers = opened.Turn.Attempt, b.held.journal, opened.History, opened.Turn.Answers
-	b.store = hookstore.New(s.cfg.Store, b.held.writer.Lease, s.cfg.User)
+	b.step.Attempt, b.step.Journal, b.step.History, b.step.Answers = opened.Turn.Attempt, b.lease.journal, opened.History, opened.Turn.Answers
+	b.store = hookstore.New(s.cfg.Store, b.lease.writer.Lease, s.cfg.User)
 	return nil, nil
 }
 
 // hold renews the lease of a turn until it is released, and opens its journal.
-func (t *turn) hold(ctx context.Context, end context.CancelCauseFunc, record *stored.Turn, opened memory.Begun) (*heldTurn, error) {
+func (t *turn) hold(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.Begun) (*turnLease, error) {
 	s := t.s
-	h := &heldTurn{writer: s.stored.Writer(record, opened, s.agent.Name()), end: end}
+	h := &turnLease{writer: s.storage.Writer(record, opened, s.agent.Name()), end: end}
 	renewing, drop := context.WithCancel(context.WithoutCancel(ctx))
 	h.drop = drop
 	h.renewing.Go(func() { turnlease.Renew(renewing, s.cfg.Store, h.writer.Lease, s.cfg.Lease, end) })
@@ -103,15 +103,15 @@ func (t *turn) hold(ctx context.Context, end context.CancelCauseFunc, record *st
 	if h.journal, err = recorder.New(ctx, end, s.cfg.Store, h.writer.Lease, 1, opened.Turn.Attempt > 1); err != nil {
 		drop()
 		h.renewing.Wait()
-		record.Fail(session.OutcomeFailed, stored.AsFailure(err))
-		s.opener.Leave(h.writer)
+		record.Fail(session.OutcomeFailed, storage.AsFailure(err))
+		s.opener.LeaveOpen(h.writer)
 		return nil, err
 	}
 	return h, nil
 }
 
 // release closes the journal and stops renewing the lease.
-func (h *heldTurn) release() {
+func (h *turnLease) release() {
 	h.journal.Close()
 	h.end(nil)
 	h.journal.Wait()
@@ -122,18 +122,18 @@ func (h *heldTurn) release() {
 // store writes a turn that ran, and returns the state to which it leads. It returns an error if the store rejected what
 // the agent led to.
 func (t *turn) store(ctx context.Context) (session.State, error) {
-	s, record := t.s, t.begun.record
+	s, record := t.s, t.open.record
 	if s.cfg.NoAutoSave {
 		s.recent.add(record.AllMessages())
 		s.status.AddUnsaved(record)
 		return record.Outcome.After(), nil
 	}
-	defer t.begun.held.release() // the journal is needed until the turn is stored
-	w := t.begun.held.writer
+	defer t.open.lease.release() // the journal is needed until the turn is stored
+	w := t.open.lease.writer
 	written, err := w.Write(ctx)
 	rejected := err
-	if err != nil && record.HasAnswer() && !stored.InDoubt(err) {
-		record.Fail(session.OutcomeFailed, stored.AsFailure(err))
+	if err != nil && record.HasAnswer() && !storage.InDoubt(err) {
+		record.Fail(session.OutcomeFailed, storage.AsFailure(err))
 		written, err = w.Write(ctx)
 	}
 	switch {
@@ -141,11 +141,11 @@ func (t *turn) store(ctx context.Context) (session.State, error) {
 		s.status.AddStored(record.Number, w.Base)
 		s.status.SetWaiting(record.ID, written.Steps)
 		return written.Outcome.After(), rejected
-	case stored.InDoubt(err):
+	case storage.InDoubt(err):
 		if record.HasAnswer() {
-			record.Fail(session.OutcomeFailed, stored.AsFailure(err))
+			record.Fail(session.OutcomeFailed, storage.AsFailure(err))
 		}
-		s.opener.Leave(w)
+		s.opener.LeaveOpen(w)
 	}
 	return session.Failed, rejected
 }

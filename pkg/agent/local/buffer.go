@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/storeerror"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -25,14 +25,14 @@ import (
 // are not saved yet on top, and writes nothing.
 type buffer struct {
 	s    *Session
-	turn *stored.Turn
+	turn *storage.Turn
 	mu   sync.Mutex // guards turn.Files: tools may run in parallel
 }
 
 // State implements hook.Store.
 func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
 	snapshot, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) {
-		return b.s.cfg.Store.GetState(ctx, b.s.stored.Ref)
+		return b.s.cfg.Store.GetState(ctx, b.s.storage.Ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be stored yet
 		return nil, "", err
@@ -56,7 +56,7 @@ func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, conte
 		return 0, err
 	}
 	if memory.ScopeOf(name) == memory.ScopeUser && b.s.cfg.User == "" {
-		return 0, storeerror.NoUser(op, b.s.stored.Ref, name)
+		return 0, storeerror.NoUser(op, b.s.storage.Ref, name)
 	}
 	if len(content) > memory.MaxArtifactBytes {
 		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name,
@@ -77,7 +77,7 @@ func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, conte
 		return latest.Version, nil
 	}
 	next.Version = latest.Version + 1
-	b.turn.Files = append(b.turn.Files, stored.File{Artifact: next, Bytes: append([]byte{}, content...)})
+	b.turn.Files = append(b.turn.Files, storage.File{Artifact: next, Bytes: append([]byte{}, content...)})
 	return next.Version, nil
 }
 
@@ -102,11 +102,11 @@ func (b *buffer) Search(ctx context.Context, query string, limit int) ([]hook.Fo
 
 // durable returns what is stored. The buffer only reads it, so it needs no lease.
 func (b *buffer) durable() hook.Store {
-	return hookstore.New(b.s.cfg.Store, memory.Lease{Ref: b.s.stored.Ref}, b.s.cfg.User)
+	return hookstore.New(b.s.cfg.Store, memory.Lease{Ref: b.s.storage.Ref}, b.s.cfg.User)
 }
 
 // find returns a version of an artifact (0 means the latest). A stored one comes without its content.
-func (b *buffer) find(ctx context.Context, name string, version int) (stored.File, error) {
+func (b *buffer) find(ctx context.Context, name string, version int) (storage.File, error) {
 	files := b.turn.Files
 	unsaved := b.s.status.Unsaved()
 	for i := len(unsaved); ; i-- {
@@ -121,7 +121,7 @@ func (b *buffer) find(ctx context.Context, name string, version int) (stored.Fil
 		files = unsaved[i-1].Files
 	}
 	a, err := retry.Do(ctx, func(ctx context.Context) (memory.Artifact, error) {
-		return b.s.cfg.Store.GetArtifact(ctx, b.s.stored.Ref, name, version)
+		return b.s.cfg.Store.GetArtifact(ctx, b.s.storage.Ref, name, version)
 	})
-	return stored.File{Artifact: a}, err
+	return storage.File{Artifact: a}, err
 }

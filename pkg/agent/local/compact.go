@@ -55,7 +55,7 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 		keep = s.cfg.MaxMessages / 2
 	}
 	done, err := opening.Exclusively(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
-		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.stored.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
+		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.storage.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
 	})
 	if err != nil {
 		return done, err
@@ -64,7 +64,7 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	if !s.cfg.NoAutoSave {
 		return done, nil
 	}
-	messages, err := s.stored.Latest(ctx, info, s.cfg.Window)
+	messages, err := s.storage.Latest(ctx, info, s.cfg.Window)
 	if err == nil {
 		s.recent.set(messages)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -50,7 +50,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 		}
 	}
 	s.status.SetStored(info)
-	s.opener.SetLost(info.OpenTurn)
+	s.opener.SetUndelivered(info.OpenTurn)
 	return s.stateFrom(ctx, info)
 }
 
@@ -58,26 +58,26 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 // (LP-10a).
 func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error) {
 	if s.cfg.NoAutoSave {
-		info, err = s.stored.Get(ctx)
+		info, err = s.storage.Get(ctx)
 		if failure.Is(err, failure.NotFound) {
 			info, err = session.Session{ID: s.cfg.ID, User: s.cfg.User, Created: time.Now()}, nil
 		}
 	} else {
-		info, err = stored.Call(ctx, s.stored.Update(session.Resume))
+		info, err = storage.Call(ctx, s.storage.Update(session.Resume))
 	}
 	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response has the calls that wait
-		return s.stored.Get(ctx)
+		return s.storage.Get(ctx)
 	}
 	return info, err
 }
 
 // loadRecent reads the messages that the next turn gets, with NoAutoSave.
 func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
-	messages, err := s.stored.Latest(ctx, info, s.cfg.Window)
+	messages, err := s.storage.Latest(ctx, info, s.cfg.Window)
 	if err != nil {
 		return err
 	}
-	if s.recent.source, err = s.stored.Untrusted(ctx, info); err != nil {
+	if s.recent.source, err = s.storage.Untrusted(ctx, info); err != nil {
 		return err
 	}
 	s.recent.set(messages)
@@ -92,7 +92,7 @@ func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.
 	case info.State == session.Failed || info.State == session.InputRequired || info.State == session.AuthRequired:
 		return info.State, nil
 	case info.State == session.Busy:
-		left, err := s.stored.LeaseLeft(ctx, info.OpenTurn)
+		left, err := s.storage.LeaseLeft(ctx, info.OpenTurn)
 		if err == nil && left > 0 {
 			return session.Busy, nil
 		}
@@ -132,14 +132,14 @@ func (r *recent) window(messages []conversation.Message) []conversation.Message 
 // saved have no sequence and no time.
 func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
 	unsaved := s.status.Unsaved()
-	info, err := s.stored.Get(ctx)
+	info, err := s.storage.Get(ctx)
 	if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
 		return nil, err
 	}
 	if latest <= 0 {
 		latest = math.MaxInt
 	}
-	all, err := s.stored.Latest(ctx, info, latest)
+	all, err := s.storage.Latest(ctx, info, latest)
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +156,8 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 // user's other sessions made. Artifacts that are not saved yet come last (LP-22, AD-23).
 func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
 	unsaved := s.status.Unsaved()
-	all, err := stored.Call(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
-		return s.cfg.Store.ListArtifacts(ctx, s.stored.Ref)
+	all, err := storage.Call(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
+		return s.cfg.Store.ListArtifacts(ctx, s.storage.Ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		return nil, err

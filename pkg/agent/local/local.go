@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/opening"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/status"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -65,10 +65,10 @@ type Config struct {
 // One operation runs at a time. While a turn runs, another turn is rejected with session_busy, and so are Pause, Close,
 // Save, Clear and Compact. A Session is safe for concurrent use.
 type Session struct {
-	agent  *agent.Agent
-	cfg    Config
-	stored *stored.Session
-	status *status.Status
+	agent   *agent.Agent
+	cfg     Config
+	storage *storage.Session
+	status  *status.Status
 
 	operations sync.Mutex // operations other than turns wait for each other
 
@@ -94,12 +94,12 @@ func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	in := &stored.Session{
+	in := &storage.Session{
 		Store: c.Store, Ref: session.Ref{Tenant: c.Tenant, Session: c.ID}, User: c.User, Lease: c.Lease, Window: c.Window,
 	}
 	st := status.New(c.ID)
 	s := &Session{
-		agent: a, cfg: c, stored: in, status: st, opener: opening.New(in, st, a.Name()), recent: recent{limit: c.Window},
+		agent: a, cfg: c, storage: in, status: st, opener: opening.New(in, st, a.Name()), recent: recent{limit: c.Window},
 	}
 	return s, s.Start(ctx)
 }

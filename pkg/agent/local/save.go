@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/turnlease"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/opening"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -52,7 +52,7 @@ func (s *Session) Close(ctx context.Context) error {
 			return "", err
 		}
 		s.recent.messages = nil
-		s.opener.SetLost("")
+		s.opener.SetUndelivered("")
 		s.status.Closed()
 		return session.Closed, nil
 	})
@@ -66,13 +66,13 @@ func (s *Session) Clear(ctx context.Context) error {
 			return "", err
 		}
 		_, err := opening.Exclusively(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, s.cfg.Store.ClearSession(ctx, s.stored.Ref)
+			return struct{}{}, s.cfg.Store.ClearSession(ctx, s.storage.Ref)
 		})
 		if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
 			return "", err
 		}
 		s.recent.messages, s.recent.source = nil, ""
-		s.opener.SetLost("")
+		s.opener.SetUndelivered("")
 		s.status.Cleared()
 		return "", nil
 	})
@@ -117,7 +117,7 @@ func (s *Session) flush(ctx context.Context) error {
 		}
 		s.status.SavedFirst()
 	}
-	info, err := s.stored.Get(ctx)
+	info, err := s.storage.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,8 +131,8 @@ func (s *Session) flush(ctx context.Context) error {
 }
 
 // storeUnsaved stores one turn that ran before. It reports false if the turn is still to be stored.
-func (s *Session) storeUnsaved(ctx context.Context, t *stored.Turn) (bool, error) {
-	opened, err := s.stored.Begin(ctx, s.stored.Request(t))
+func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, error) {
+	opened, err := s.storage.Begin(ctx, s.storage.Request(t))
 	switch {
 	case failure.Is(err, failure.SessionBusy):
 		return false, s.opener.BusyElsewhere(ctx, err)
@@ -143,16 +143,16 @@ func (s *Session) storeUnsaved(ctx context.Context, t *stored.Turn) (bool, error
 	case opened.Status == memory.StatusOpen:
 		return false, s.opener.Busy(t.ID, opened.LeaseLeft)
 	}
-	w := s.stored.Writer(t, opened, s.agent.Name())
+	w := s.storage.Writer(t, opened, s.agent.Name())
 	if err = s.upload(ctx, w); err == nil {
 		if _, err = w.Write(ctx); err == nil {
 			return true, nil
 		}
 	}
-	if stored.InDoubt(err) || !t.HasAnswer() {
+	if storage.InDoubt(err) || !t.HasAnswer() {
 		return false, err
 	}
-	t.Fail(session.OutcomeFailed, stored.AsFailure(err))
+	t.Fail(session.OutcomeFailed, storage.AsFailure(err))
 	if _, again := w.Write(ctx); again != nil {
 		return false, again
 	}
@@ -160,7 +160,7 @@ func (s *Session) storeUnsaved(ctx context.Context, t *stored.Turn) (bool, error
 }
 
 // upload stores the artifacts of a turn, and renews its lease meanwhile.
-func (s *Session) upload(ctx context.Context, w *stored.Writer) error {
+func (s *Session) upload(ctx context.Context, w *storage.Writer) error {
 	if len(w.Turn.Files) == 0 {
 		return nil
 	}

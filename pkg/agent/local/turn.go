@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -80,7 +80,7 @@ func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) 
 type turn struct {
 	s        *Session
 	yield    func(event.Event, error) bool
-	begun    *begun      // (nil until it began)
+	open     *openTurn   // (nil until it began)
 	unread   bool        // the reader stopped
 	last     event.Event // the agent's TurnResult
 	released bool
@@ -90,7 +90,7 @@ type turn struct {
 func (t *turn) run(ctx, stop context.Context, in Input) {
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	begun, found, err := t.begin(running, end, in)
+	open, found, err := t.begin(running, end, in)
 	switch {
 	case err != nil:
 		t.release("")
@@ -104,8 +104,8 @@ func (t *turn) run(ctx, stop context.Context, in Input) {
 		t.deliver(ctx, *found)
 		return
 	}
-	t.begun = begun
-	inv := agent.Invocation{Step: begun.step, Store: begun.store, Stop: stop, MaxIterations: in.MaxIterations}
+	t.open = open
+	inv := agent.Invocation{Step: open.step, Store: open.store, Stop: stop, MaxIterations: in.MaxIterations}
 	for e, failed := range t.s.agent.Run(execution.WithAuth(running, in.Auth), inv) {
 		if failed != nil {
 			err = failure.FromCause(running, failed)
@@ -129,7 +129,7 @@ func (t *turn) emit(e event.Event) bool {
 			m := p.Message
 			m.Text = conversation.Cut(m.Text, conversation.MaxMessageBytes)
 			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message says nothing
-				t.begun.record.Messages = append(t.begun.record.Messages, m)
+				t.open.record.Messages = append(t.open.record.Messages, m)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 	if t.unread {
 		err = failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: its events were not read to the end")
 	}
-	t.begun.conclude(done, err)
+	t.open.conclude(done, err)
 	ctx, before := context.WithoutCancel(ctx), t.s.Info().Messages
 	state, unstored := t.store(ctx)
 	if err == nil {
@@ -168,10 +168,10 @@ func (t *turn) finish(ctx context.Context, err error) {
 			return
 		}
 	}
-	done.Turn, done.Messages, done.State = t.begun.record.Number, t.begun.record.Messages, t.begun.record.State
+	done.Turn, done.Messages, done.State = t.open.record.Number, t.open.record.Messages, t.open.record.State
 	last.Payload = done
 	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know of it
-		last = t.failedResult(t.begun.record.ID, last.Sequence, done, err)
+		last = t.failedResult(t.open.record.ID, last.Sequence, done, err)
 	}
 	if t.yield(last, nil) && err != nil {
 		t.yield(event.Event{}, err)
@@ -179,7 +179,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 }
 
 // conclude completes the turn with the agent's result.
-func (b *begun) conclude(done event.TurnResult, err error) {
+func (b *openTurn) conclude(done event.TurnResult, err error) {
 	t := b.record
 	for _, m := range done.Messages { // of an agent that emits no event for its message
 		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
@@ -187,12 +187,12 @@ func (b *begun) conclude(done event.TurnResult, err error) {
 			t.Messages = append(t.Messages, m)
 		}
 	}
-	t.Messages = stored.Repair(t.Messages)
+	t.Messages = storage.Repair(t.Messages)
 	switch {
 	case failure.Is(err, failure.UserCancelled):
-		t.Fail(session.OutcomeCancelled, stored.AsFailure(err))
+		t.Fail(session.OutcomeCancelled, storage.AsFailure(err))
 	case err != nil:
-		t.Fail(session.OutcomeFailed, stored.AsFailure(err))
+		t.Fail(session.OutcomeFailed, storage.AsFailure(err))
 	default:
 		t.State, t.Result, t.Outcome = done.State, done.Result, session.OutcomeCompleted
 		if done.Result.InputRequired {
@@ -209,11 +209,11 @@ func (t *turn) close() {
 	if t.released {
 		return
 	}
-	if t.begun == nil {
+	if t.open == nil {
 		t.release("")
 		return
 	}
-	t.begun.conclude(event.TurnResult{}, failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: the reader of its events failed"))
+	t.open.conclude(event.TurnResult{}, failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: the reader of its events failed"))
 	state, _ := t.store(context.Background())
 	t.release(state)
 }
@@ -239,13 +239,13 @@ func (t *turn) failedResult(id string, sequence int, done event.TurnResult, why 
 		done.Reason = event.Interrupted
 	}
 	name := t.s.agent.Name()
-	done.Result = execution.Result{Agent: name, Failure: stored.AsFailure(why), Usage: done.Result.Usage}
+	done.Result = execution.Result{Agent: name, Failure: storage.AsFailure(why), Usage: done.Result.Usage}
 	return event.Event{Invocation: id, Sequence: sequence, Time: time.Now(), Author: name, Payload: done}
 }
 
 // deliver emits the result of a turn that was stored with its answer, which was never delivered.
 func (t *turn) deliver(ctx context.Context, found session.Turn) {
-	messages, err := t.s.stored.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
+	messages, err := t.s.storage.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
 	if err != nil {
 		t.release("")
 		t.reject(err, err)
@@ -272,7 +272,7 @@ func (t *turn) deliver(ctx context.Context, found session.Turn) {
 	case result.Stopped:
 		done.Reason = event.Stopped
 	}
-	t.s.opener.SetLost("")
+	t.s.opener.SetUndelivered("")
 	t.release("")
 	t.yield(event.Event{Invocation: found.ID, Sequence: 1, Time: time.Now(), Author: t.s.agent.Name(), Payload: done}, nil)
 }

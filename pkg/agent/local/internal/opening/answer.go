@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/pendingcall"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -15,11 +15,11 @@ import (
 
 // Answer makes t a turn that continues with the calls that wait, if the request has answers to them. It rejects a
 // request without answers and text while calls wait (LP-32).
-func (o *Opener) Answer(ctx context.Context, t *stored.Turn, r Request) error {
+func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	if !r.isSilent() || len(r.Answers) == 0 && len(o.status.Info().Pending) == 0 {
 		return nil
 	}
-	info, err := o.stored.Get(ctx)
+	info, err := o.storage.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (o *Opener) Answer(ctx context.Context, t *stored.Turn, r Request) error {
 		if len(info.Pending) == 0 { // they were answered elsewhere
 			return nil
 		}
-		return o.invalid("Continue: calls wait for an answer in session %s; send Answers, or a Text to leave them", o.stored.Ref.Session)
+		return o.invalid("Continue: calls wait for an answer in session %s; send Answers, or a Text to leave them", o.storage.Ref.Session)
 	}
 	if info.WaitingTurn == "" {
 		return o.noTurnWaits(ctx, info)
@@ -49,21 +49,21 @@ func (o *Opener) noTurnWaits(ctx context.Context, info session.Session) error {
 	if info.OpenTurn == "" {
 		return o.nothingWaits(nil)
 	}
-	o.lost = info.OpenTurn
-	left, err := o.stored.LeaseLeft(ctx, o.lost)
+	o.undelivered = info.OpenTurn
+	left, err := o.storage.LeaseLeft(ctx, o.undelivered)
 	switch {
 	case err != nil:
 		return err
 	case left > 0:
-		return o.Busy(o.lost, left)
+		return o.Busy(o.undelivered, left)
 	}
 	return o.nothingWaits(nil)
 }
 
 // checkWaitingTurn checks that this agent can continue a turn: a local session began it, and the agent is the same.
 func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
-	found, err := o.stored.Lookup(ctx, o.stored.Claim(turn, stored.NewTrace()))
-	id, steps := o.stored.Ref.Session, found.Turn.Steps
+	found, err := o.storage.Lookup(ctx, o.storage.Claim(turn, storage.NewTrace()))
+	id, steps := o.storage.Ref.Session, found.Turn.Steps
 	switch {
 	case failure.Is(err, failure.KeyReused):
 		return o.invalid("Answers: the calls that wait in session %s are of a turn that ran in the mesh; answer them there", id)
@@ -78,17 +78,17 @@ func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 // nothingWaits returns why answers are rejected when there is no call for them.
 func (o *Opener) nothingWaits(cause error) error {
 	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to continue the conversation",
-		o.stored.Ref.Session).Because(cause)
+		o.storage.Ref.Session).Because(cause)
 }
 
 func (o *Opener) invalid(format string, args ...any) *failure.Error {
-	return failure.Newf(failure.UserInvalidInput, "local.Turn", format, args...).With("session_id", o.stored.Ref.Session)
+	return failure.Newf(failure.UserInvalidInput, "local.Turn", format, args...).With("session_id", o.storage.Ref.Session)
 }
 
 // repeats reports whether the answers are the ones of the turn that this process left open. Then they continue that
 // turn.
 func (o *Opener) repeats(answers []execution.Answer) bool {
-	return len(answers) > 0 && o.left != nil && slices.EqualFunc(answers, o.left.Turn.Answers, func(a, b execution.Answer) bool {
+	return len(answers) > 0 && o.unclosed != nil && slices.EqualFunc(answers, o.unclosed.Turn.Answers, func(a, b execution.Answer) bool {
 		return a.ID == b.ID && a.Verdict == b.Verdict && a.Text == b.Text
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/status"
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -17,17 +17,17 @@ import (
 
 // Opener begins the turns of one session. Only the holder of the session's claim uses it.
 type Opener struct {
-	stored *stored.Session
-	status *status.Status
-	agent  string
+	storage *storage.Session
+	status  *status.Status
+	agent   string
 
-	left *stored.Writer // of a turn of this process that could not be closed
-	lost string         // id of a turn whose end was not delivered here
+	unclosed    *storage.Writer // of a turn of this process that could not be closed
+	undelivered string          // id of a turn whose end was not delivered here
 }
 
 // New returns the opener of a session of agent.
-func New(s *stored.Session, st *status.Status, agent string) *Opener {
-	return &Opener{stored: s, status: st, agent: agent}
+func New(s *storage.Session, st *status.Status, agent string) *Opener {
+	return &Opener{storage: s, status: st, agent: agent}
 }
 
 // Request is what a turn begins with.
@@ -41,7 +41,7 @@ func (r Request) isSilent() bool { return r.Continue || len(r.Answers) > 0 }
 
 // Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may have
 // been closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
-func (o *Opener) Begin(ctx context.Context, t *stored.Turn, r Request) (memory.Begun, error) {
+func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.Begun, error) {
 	if r.Continue || o.repeats(r.Answers) {
 		if begun, ok, err := o.resume(ctx, t); ok || err != nil {
 			return begun, err
@@ -53,48 +53,48 @@ func (o *Opener) Begin(ctx context.Context, t *stored.Turn, r Request) (memory.B
 	if err := o.Answer(ctx, t, r); err != nil {
 		return memory.Begun{}, err
 	}
-	begun, err := o.stored.Begin(ctx, o.stored.Request(t))
+	begun, err := o.storage.Begin(ctx, o.storage.Request(t))
 	switch {
 	case err == nil:
-		o.lost, t.Number = "", begun.Turn.Number
+		o.undelivered, t.Number = "", begun.Turn.Number
 		o.status.SetWaiting("", nil)
 	case failure.Is(err, failure.SessionBusy):
 		err = o.BusyElsewhere(ctx, err)
 	case failure.Is(err, failure.TurnNotOpen):
 		err = o.nothingWaits(err)
-	case stored.InDoubt(err):
+	case storage.InDoubt(err):
 		o.leaveInDoubt(t, err)
 	}
 	return begun, err
 }
 
 // leaveInDoubt remembers a turn that may have begun.
-func (o *Opener) leaveInDoubt(t *stored.Turn, why error) {
-	t.Fail(session.OutcomeCancelled, stored.AsFailure(why))
-	o.left = &stored.Writer{Turn: t}
+func (o *Opener) leaveInDoubt(t *storage.Turn, why error) {
+	t.Fail(session.OutcomeCancelled, storage.AsFailure(why))
+	o.unclosed = &storage.Writer{Turn: t}
 }
 
-// Leave remembers a turn that could not be closed. The next turn continues it, or closes it first.
-func (o *Opener) Leave(w *stored.Writer) { o.left = w }
+// LeaveOpen remembers a turn that could not be closed. The next turn continues it, or closes it first.
+func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosed = w }
 
-// SetLost remembers a turn whose end was not delivered here (empty when there is none).
-func (o *Opener) SetLost(turn string) { o.lost = turn }
+// SetUndelivered remembers a turn whose end was not delivered here (empty when there is none).
+func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
 
 // resume claims a turn that is open and that no process works on: one of this process, or one of a process that was
 // lost. The agent repeats it, and does nothing again that its journal has. A turn with an answer is returned as it is
 // stored. It reports false if there is no such turn.
-func (o *Opener) resume(ctx context.Context, t *stored.Turn) (memory.Begun, bool, error) {
+func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.Begun, bool, error) {
 	var b memory.Begin
 	switch {
-	case o.left != nil:
-		b = o.stored.Request(o.left.Turn)
-		b.LostEpoch = o.left.Lease.Epoch
-	case o.lost != "":
-		b = o.stored.Claim(o.lost, t.Trace)
+	case o.unclosed != nil:
+		b = o.storage.Request(o.unclosed.Turn)
+		b.LostEpoch = o.unclosed.Lease.Epoch
+	case o.undelivered != "":
+		b = o.storage.Claim(o.undelivered, t.Trace)
 	default:
 		return memory.Begun{}, false, nil
 	}
-	begun, err := o.stored.Begin(ctx, b)
+	begun, err := o.storage.Begin(ctx, b)
 	if err != nil {
 		if err = o.resumeFailed(ctx, b, err); err != nil {
 			return begun, false, err
@@ -102,10 +102,10 @@ func (o *Opener) resume(ctx context.Context, t *stored.Turn) (memory.Begun, bool
 	} else if begun.Status == memory.StatusOpen {
 		return begun, false, o.Busy(b.TurnID, begun.LeaseLeft)
 	}
-	o.left, o.lost = nil, ""
+	o.unclosed, o.undelivered = nil, ""
 	if begun.Status == memory.StatusClosed {
 		o.noteEnd(begun.Turn)
-		return begun, o.lost != "", nil
+		return begun, o.undelivered != "", nil
 	}
 	if begun.Status != memory.StatusBegun { // it is not one of a local session
 		return begun, false, nil
@@ -124,11 +124,11 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 	switch {
 	case failure.Is(err, failure.SessionBusy):
 		return o.BusyElsewhere(ctx, err)
-	case stored.InDoubt(err):
-		o.leaveInDoubt(&stored.Turn{ID: b.TurnID, Trace: b.TraceID, Said: b.Message, Continues: b.From.Continues, Answers: b.From.Answers}, err)
+	case storage.InDoubt(err):
+		o.leaveInDoubt(&storage.Turn{ID: b.TurnID, Trace: b.TraceID, Said: b.Message, Continues: b.From.Continues, Answers: b.From.Answers}, err)
 		return err
 	case failure.Is(err, failure.TurnNotOpen):
-		o.left = nil
+		o.unclosed = nil
 		return o.nothingWaits(err)
 	case failure.Is(err, failure.NotFound, failure.KeyReused):
 		return nil
@@ -138,32 +138,32 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 
 // Settle closes the turn that this process left open because the store did not respond.
 func (o *Opener) Settle(ctx context.Context) error {
-	w := o.left
+	w := o.unclosed
 	if w == nil {
 		return nil
 	}
 	if w.Lease.Epoch == 0 { // it may not have begun
-		begun, err := o.stored.Lookup(ctx, o.stored.Request(w.Turn))
+		begun, err := o.storage.Lookup(ctx, o.storage.Request(w.Turn))
 		if err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 			return err
 		}
 		if begun.Status != memory.StatusBegun {
-			o.left = nil
+			o.unclosed = nil
 			if begun.Status == memory.StatusOpen {
-				o.lost = w.Turn.ID
+				o.undelivered = w.Turn.ID
 			}
 			if begun.Status == memory.StatusClosed {
 				o.noteEnd(begun.Turn)
 			}
 			return nil
 		}
-		w = o.stored.Writer(w.Turn, begun, o.agent)
+		w = o.storage.Writer(w.Turn, begun, o.agent)
 	}
 	turn, err := w.Write(ctx)
-	if err != nil && stored.InDoubt(err) {
+	if err != nil && storage.InDoubt(err) {
 		return err
 	}
-	o.left = nil
+	o.unclosed = nil
 	if err == nil {
 		o.noteEnd(turn)
 	} else {
@@ -176,8 +176,8 @@ func (o *Opener) Settle(ctx context.Context) error {
 func (o *Opener) noteEnd(turn session.Turn) {
 	o.status.AddStored(turn.Number, turn.Sequence)
 	o.status.SetWaiting(turn.ID, turn.Steps)
-	if stored.IsAnswer(turn.Outcome) {
-		o.lost = turn.ID
+	if storage.IsAnswer(turn.Outcome) {
+		o.undelivered = turn.ID
 	}
 	o.status.SetState(turn.Outcome.After())
 }
@@ -188,8 +188,8 @@ func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
 	if turn == "" {
 		return busy
 	}
-	o.lost = turn
-	left, err := o.stored.LeaseLeft(ctx, turn)
+	o.undelivered = turn
+	left, err := o.storage.LeaseLeft(ctx, turn)
 	if err != nil {
 		return busy
 	}
@@ -207,7 +207,7 @@ func openTurn(busy error) string {
 // Busy returns the error of a session whose turn another process works on.
 func (o *Opener) Busy(turn string, left time.Duration) error {
 	left = left.Round(time.Millisecond)
-	id := o.stored.Ref.Session
+	id := o.storage.Ref.Session
 	return failure.Newf(failure.SessionBusy, "local.Turn",
 		"another process works on a turn of session %s; wait until it ends. If that process was lost, the session is free in %v", id, left).
 		With("session_id", id).With("turn_id", turn).With("lease_left", left.String())
@@ -216,19 +216,19 @@ func (o *Opener) Busy(turn string, left time.Duration) error {
 // Exclusively makes a call that the store rejects while a turn is open. If the process of that turn was lost, the turn
 // is given up first.
 func Exclusively[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
-	out, err := stored.Call(ctx, call)
+	out, err := storage.Call(ctx, call)
 	if !failure.Is(err, failure.SessionBusy) {
 		return out, err
 	}
 	if err := o.giveUp(ctx, err); err != nil {
 		return out, err
 	}
-	return stored.Call(ctx, call)
+	return storage.Call(ctx, call)
 }
 
 // Update pauses, resumes or closes what is stored of the session.
 func (o *Opener) Update(ctx context.Context, verb session.Verb) error {
-	_, err := Exclusively(ctx, o, o.stored.Update(verb))
+	_, err := Exclusively(ctx, o, o.storage.Update(verb))
 	return err
 }
 
@@ -238,7 +238,7 @@ func (o *Opener) giveUp(ctx context.Context, busy error) error {
 	if turn == "" {
 		return busy
 	}
-	begun, err := o.stored.Begin(ctx, o.stored.Claim(turn, stored.NewTrace()))
+	begun, err := o.storage.Begin(ctx, o.storage.Claim(turn, storage.NewTrace()))
 	switch {
 	case failure.Is(err, failure.KeyReused):
 		return busy // it was not begun by a local session
@@ -249,13 +249,13 @@ func (o *Opener) giveUp(ctx context.Context, busy error) error {
 	case begun.Status == memory.StatusClosed:
 		return nil
 	}
-	o.lost = ""
+	o.undelivered = ""
 	return o.fail(ctx, begun)
 }
 
 // fail closes a turn of a process that was lost.
 func (o *Opener) fail(ctx context.Context, begun memory.Begun) error {
-	turn, err := o.stored.Fail(ctx, begun)
+	turn, err := o.storage.Fail(ctx, begun)
 	if err == nil {
 		o.noteEnd(turn)
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/agent/local/internal/stored"
+	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -30,8 +30,8 @@ type Status struct {
 	claimed bool
 	state   session.State
 	stop    context.CancelFunc // asks the running turn to stop (nil while none runs)
-	known   session.Session    // what is stored, as far as this process knows
-	unsaved []*stored.Turn     // turns that are not stored yet, in order
+	info    session.Session    // what is stored, as far as this process knows
+	unsaved []*storage.Turn    // turns that are not stored yet, in order
 }
 
 // New returns the status of a session that was not started.
@@ -51,7 +51,7 @@ func (s *Status) State() session.State {
 func (s *Status) Info() session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	info := s.known
+	info := s.info
 	info.State, info.Pending = s.state, slices.Clone(info.Pending)
 	if s.stop != nil {
 		info.State = session.Busy
@@ -63,7 +63,7 @@ func (s *Status) Info() session.Session {
 func (s *Status) StoredState() session.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known.State
+	return s.info.State
 }
 
 // IsOpen reports whether the session was started and not closed since.
@@ -134,7 +134,7 @@ func (s *Status) Stop() {
 func (s *Status) SetStored(info session.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known = info
+	s.info = info
 }
 
 // SetState sets the state to the one that a turn led to.
@@ -148,12 +148,12 @@ func (s *Status) SetState(state session.State) {
 func (s *Status) SetWaiting(turn string, steps []execution.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.WaitingTurn, s.known.Pending = "", nil
+	s.info.WaitingTurn, s.info.Pending = "", nil
 	if len(steps) == 0 {
 		return
 	}
 	if last := steps[len(steps)-1]; len(last.Pending) > 0 {
-		s.known.WaitingTurn, s.known.Pending = turn, last.Pending
+		s.info.WaitingTurn, s.info.Pending = turn, last.Pending
 	}
 }
 
@@ -161,34 +161,34 @@ func (s *Status) SetWaiting(turn string, steps []execution.Result) {
 func (s *Status) RefreshWaiting(info session.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known.WaitingTurn != "" && info.WaitingTurn == "" && s.state == session.InputRequired {
+	if s.info.WaitingTurn != "" && info.WaitingTurn == "" && s.state == session.InputRequired {
 		s.state = session.Ready
 	}
-	s.known.WaitingTurn, s.known.Pending = info.WaitingTurn, info.Pending
+	s.info.WaitingTurn, s.info.Pending = info.WaitingTurn, info.Pending
 }
 
 // AddStored notes a turn that was stored, and the sequence of its last message. Sequences have no gaps.
 func (s *Status) AddStored(turn int, last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Turns, s.known.LastActivity = max(turn, s.known.Turns), time.Now()
-	last = max(last, s.known.Sequence)
-	s.known.Messages += last - s.known.Sequence
-	s.known.Sequence = last
+	s.info.Turns, s.info.LastActivity = max(turn, s.info.Turns), time.Now()
+	last = max(last, s.info.Sequence)
+	s.info.Messages += last - s.info.Sequence
+	s.info.Sequence = last
 }
 
 // AddUnsaved notes a turn that is not stored yet.
-func (s *Status) AddUnsaved(t *stored.Turn) {
+func (s *Status) AddUnsaved(t *storage.Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsaved = append(s.unsaved, t)
-	s.known.Turns, s.known.LastActivity = t.Number, time.Now()
-	s.known.WaitingTurn, s.known.Pending = "", nil
-	s.known.Messages += int64(len(t.AllMessages()))
+	s.info.Turns, s.info.LastActivity = t.Number, time.Now()
+	s.info.WaitingTurn, s.info.Pending = "", nil
+	s.info.Messages += int64(len(t.AllMessages()))
 }
 
 // Unsaved returns the turns that are not stored yet, in order.
-func (s *Status) Unsaved() []*stored.Turn {
+func (s *Status) Unsaved() []*storage.Turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unsaved
@@ -205,16 +205,16 @@ func (s *Status) SavedFirst() {
 func (s *Status) Compacted(done conversation.Compaction) session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Messages -= done.Messages
-	s.known.Summarized = max(s.known.Summarized, done.Last)
-	return s.known
+	s.info.Messages -= done.Messages
+	s.info.Summarized = max(s.info.Summarized, done.Last)
+	return s.info
 }
 
 // Cleared notes that messages, state and artifacts were removed, and forgets the unsaved turns.
 func (s *Status) Cleared() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Turns -= len(s.unsaved)
-	s.unsaved, s.known.Messages, s.known.Bytes, s.known.ArtifactBytes = nil, 0, 0, 0
-	s.known.WaitingTurn, s.known.Pending = "", nil
+	s.info.Turns -= len(s.unsaved)
+	s.unsaved, s.info.Messages, s.info.Bytes, s.info.ArtifactBytes = nil, 0, 0, 0
+	s.info.WaitingTurn, s.info.Pending = "", nil
 }

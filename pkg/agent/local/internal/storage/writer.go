@@ -1,4 +1,4 @@
-package stored
+package storage
 
 import (
 	"cmp"

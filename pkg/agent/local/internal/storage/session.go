@@ -1,6 +1,6 @@
-// Package stored reads and writes one session of a process in a memory.Store: its messages, its turns and the
+// Package storage reads and writes one session of a process in a memory.Store: its messages, its turns and the
 // lease that a running turn holds.
-package stored
+package storage
 
 import (
 	"context"
