@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/budgetcheck"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -110,7 +111,7 @@ func TestLoop_WarnsAndGoesOn(t *testing.T) {
 	var told []string
 	for _, e := range got.events {
 		if warning, ok := e.(event.Warning); ok {
-			require.Equal(t, loop.ReasonBudgetExceeded, warning.Reason)
+			require.Equal(t, budgetcheck.ReasonBudgetExceeded, warning.Reason)
 			told = append(told, warning.Message[:len("limits.to")])
 		}
 	}

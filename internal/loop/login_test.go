@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/prepare"
 	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -142,7 +143,7 @@ func TestLogin_WhatCannotBeOpenedIsAskedForAgain(t *testing.T) {
 			require.NotEqual(t, first.Auth.ID, again.Auth.ID)
 			require.NotEqual(t, first.Auth.Key, again.Auth.Key)
 			require.Contains(t, again.Reason, "It is asked for again: "+tc.why)
-			require.Equal(t, []string{loop.ReasonAuthAskedAgain, "waits 1"}, h.told())
+			require.Equal(t, []string{prepare.ReasonAuthAskedAgain, "waits 1"}, h.told())
 			require.Empty(t, h.did)
 			require.Equal(t, "done", h.turn(gives(t, again, "hunter2")).Text)
 			require.Equal(t, []string{"post 1 hunter2"}, h.did)
@@ -162,7 +163,7 @@ func TestLogin_AnAnswerBehindTheTimeOfTheKeyIsADenial(t *testing.T) {
 		require.True(t, late.Late)
 		out := h.turn(late)
 		require.Contains(t, results(out)[0], "nobody gave it the credential that it lacks in time")
-		require.Contains(t, h.told(), loop.ReasonAuthTimeout)
+		require.Contains(t, h.told(), prepare.ReasonAuthTimeout)
 		require.Empty(t, h.did)
 		second := out.Pending[0]
 		require.NotEqual(t, first.Auth.ID, second.Auth.ID)

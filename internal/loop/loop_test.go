@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -215,7 +216,7 @@ func TestLoop_EndsWhenNobodyTakesItsEvents(t *testing.T) {
 // Req: CO-47
 func TestLoop_BoundsWhatAToolSays(t *testing.T) {
 	loud, err := tool.Func("loud", "Says much.", func(context.Context, word) (string, error) {
-		return strings.Repeat("ä", loop.MaxToolText), nil
+		return strings.Repeat("ä", toolcall.MaxText), nil
 	})
 	require.NoError(t, err)
 	set, err := tool.NewSet(loud)
@@ -225,7 +226,7 @@ func TestLoop_BoundsWhatAToolSays(t *testing.T) {
 	model := scripted.New(scripted.Call(ask("1", "loud", "a")), scripted.Say("done"))
 	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(out.Messages[1].Text), loop.MaxToolText)
+	require.LessOrEqual(t, len(out.Messages[1].Text), toolcall.MaxText)
 	for _, e := range got.events {
 		if finished, ok := e.(event.ToolFinished); ok {
 			require.Len(t, []rune(finished.Summary), event.MaxSummary)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/prepare"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -67,7 +67,7 @@ func TestSession_AnApprovalIsForTheArgumentsThatWereShown(t *testing.T) {
 			require.Equal(t, tc.sent, sent)
 			if tc.sent == nil {
 				require.Len(t, turn.Warnings, 1)
-				require.Equal(t, loop.ReasonApprovalOutdated, turn.Warnings[0].Reason)
+				require.Equal(t, prepare.ReasonApprovalOutdated, turn.Warnings[0].Reason)
 			}
 		})
 	}

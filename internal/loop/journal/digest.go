@@ -1,4 +1,3 @@
-// Package journal replays and records what happens in a step, as the loop uses it.
 package journal
 
 import (

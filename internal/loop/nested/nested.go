@@ -40,6 +40,9 @@ type Call struct {
 	mu sync.Mutex // guards Stopped while agents inside run concurrently
 }
 
+// MaxReason is how many bytes of the reason of a stop a nested call keeps for its parent.
+const MaxReason = 8 << 10
+
 type callKey struct{}
 
 // WithCall returns a context for what runs inside of c. A nil c ends the nesting: what runs inside of any other tool

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/loop/prepare"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -135,7 +136,7 @@ func TestSession_ContinuesWithAnswers(t *testing.T) {
 	turn = s.Say("Keep milk.")
 	turn = s.Answer(execution.Answer{ID: turn.Pending[0].ID, Verdict: execution.Approve, Late: true})
 	require.Equal(t, "Not kept.", turn.Text)
-	require.Equal(t, loop.ReasonApprovalTimeout, turn.Warnings[0].Reason)
+	require.Equal(t, prepare.ReasonApprovalTimeout, turn.Warnings[0].Reason)
 	require.Empty(t, turn.State)
 
 	require.Len(t, s.Say("Keep eggs.").Pending, 1)

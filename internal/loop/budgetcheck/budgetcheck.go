@@ -1,0 +1,31 @@
+// Package budgetcheck asks the budget of a turn before a run uses something of it.
+package budgetcheck
+
+import (
+	"fmt"
+
+	"github.com/troupe-dev/troupe/internal/turnstate"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/event"
+)
+
+// ReasonBudgetExceeded is the warning reason sent when usage exceeds a budget whose policy is to warn.
+const ReasonBudgetExceeded = "BUDGET_EXCEEDED"
+
+// Reserve reserves what is about to be used. Settle the reservation with what was used. It fails with policy_budget
+// when the budget refuses, and with the error of the events when a warning cannot be emitted.
+func Reserve(ledger *budget.Ledger, events *turnstate.Events, amounts budget.Amounts) (budget.Reservation, error) {
+	reserved, err := ledger.Reserve(amounts)
+	if err != nil {
+		return reserved, err
+	}
+	for _, k := range reserved.Beyond {
+		warning := event.Warning{Reason: ReasonBudgetExceeded, Message: fmt.Sprintf(
+			"limits.%s: more is used than the budget allows; its policy is to warn, so the step goes on", k)}
+		if err := events.Emit(warning); err != nil {
+			reserved.Settle(budget.Amounts{})
+			return reserved, err
+		}
+	}
+	return reserved, nil
+}

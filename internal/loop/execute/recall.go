@@ -1,0 +1,89 @@
+// Package execute runs a tool call that is ready, or takes its result from the journal.
+package execute
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/troupe-dev/troupe/internal/loop/journal"
+	"github.com/troupe-dev/troupe/internal/loop/stop"
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Executor runs the tool calls of one run.
+type Executor struct {
+	Control  *hook.Control
+	Log      *journal.Log
+	Stop     *stop.Signal
+	Budget   *budget.Ledger
+	Allowed  *tool.Set // that the run may use
+	AllTools *tool.Set // of the agent
+}
+
+// Recall gives a call the result that the journal has of it. For a call that is about to run it makes sure that a
+// successor will find as much.
+func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
+	turn := e.Control.Turn()
+	c.Memory = turn.Memory().Fork(turn.Info().Agent)
+	if c.State == toolcall.Answered {
+		return nil
+	}
+	recorded, found, err := e.Log.ToolResult(c.Entry)
+	if err != nil {
+		return err
+	}
+	if sealed := e.Log.Sealed(); sealed != nil {
+		return e.recallSealed(sealed, c, recorded, found)
+	}
+	switch {
+	case c.State == toolcall.Waiting:
+	case found:
+		c.Restore(recorded)
+	case c.IsInDoubt(e.Log):
+		markInDoubt(c)
+	default:
+		return e.Log.Intend(ctx, c.Entry, c.Nested != nil)
+	}
+	return nil
+}
+
+// recallSealed is Recall in a replay. A call that would run is an error there. Calls without an effect of their own are
+// made again: those of nested tools, and those of tools that do not exist.
+func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, recorded execution.Entry, found bool) error {
+	if found {
+		sealed.Asked(c.Entry.Number, c.Entry.Digest)
+		if event.ToolStatus(recorded.Status) == event.ToolNotFound && c.Tool != nil {
+			return sealed.Stray(c.Entry)
+		}
+	}
+	switch {
+	case c.State == toolcall.Waiting:
+	case c.Nested != nil || c.Tool == nil:
+		if found && c.Nested != nil {
+			c.Recorded = &recorded
+		}
+	case found:
+		c.Restore(recorded)
+	case c.IsInDoubt(e.Log):
+		markInDoubt(c)
+	default:
+		return sealed.Stray(c.Entry)
+	}
+	return nil
+}
+
+// markInDoubt ends a call that was running when its worker was lost. The model reads that the outcome is unknown.
+func markInDoubt(c *toolcall.Call) {
+	c.State, c.Entry.Phase = toolcall.InDoubt, execution.Done
+	c.Hook.Status, c.Hook.Text = event.ToolUnknownOutcome, fmt.Sprintf(
+		"%s: it is not known whether %s did its work before its worker was lost. "+
+			"It was not run again, because it may run only once. Find out in another way, or ask the user.",
+		failure.UnknownOutcome.Reason(), c.Hook.Name)
+}

@@ -1,0 +1,114 @@
+package execute
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/troupe-dev/troupe/internal/loop/nested"
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/internal/loop/toolprogress"
+	"github.com/troupe-dev/troupe/internal/spans"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Run calls the tool of a call that is ready. Of a nested call that the journal has, it applies the result. It may run
+// concurrently with other calls.
+func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
+	switch c.State {
+	case toolcall.Ready:
+	case toolcall.Replayed:
+		if c.Nested != nil {
+			c.Tool.(nested.Tool).Skip(ctx, c.Nested)
+		}
+		return
+	default:
+		return
+	}
+	c.State, c.Entry.Phase = toolcall.Executed, execution.Done
+	if c.Tool == nil {
+		e.reportMissing(c)
+		return
+	}
+	ctx, release := e.Stop.Context(ctx)
+	defer release()
+	if c.Key != "" {
+		ctx = tool.Keyed(ctx, c.Key)
+	}
+	ctx = toolprogress.WithReports(tool.Quoting(c.WithHolder(ctx), c.Quote))
+	ctx, leave := e.Control.EnterTool(ctx, c.Asked.ID, c.Memory)
+	defer leave()
+	result, err := e.call(ctx, c)
+	if c.Recorded != nil && stepjournal.IsUnrecorded(err) {
+		c.Restore(*c.Recorded)
+		return
+	}
+	setResult(ctx, c, result, err)
+}
+
+// call calls the tool, in a span. A panic of the tool is its error: one bad tool must not end the other steps of the
+// process.
+func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
+	ctx, span := spans.Start(ctx, "execute_tool "+c.Hook.Name,
+		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", c.Hook.Name),
+		attribute.String("gen_ai.tool.call.id", c.Hook.ID))
+	started := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the tool panicked: %v", p)
+		}
+		c.Hook.Duration = time.Since(started)
+		span(err)
+	}()
+	ctx, args := nested.WithCall(ctx, c.Nested), json.RawMessage(c.Hook.Arguments)
+	if c.Nested == nil {
+		return c.Tool.Call(ctx, args)
+	}
+	result, err = c.Tool.(nested.Tool).CallIn(ctx, args, c.Nested)
+	if failure.IsSuperseded(err) || err != nil && e.Budget.Refusal() != nil {
+		c.Fatal = err
+	}
+	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop is stronger than calls that wait
+		c.State, c.Pending = toolcall.Waiting, c.Nested.Pending
+	}
+	return result, err
+}
+
+// setResult says how a tool ended that ran under ctx.
+func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err error) {
+	h := c.Hook
+	h.Status, h.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
+	if name, ok := tool.Rejected(err); ok {
+		execution.WithdrawCredential(ctx, name)
+	}
+	question, asks := tool.Question(err)
+	switch {
+	case asks:
+		h.Status, h.Text = event.ToolAsked, strings.ToValidUTF8(question, "�")
+	case err != nil && ctx.Err() != nil:
+		h.Status, h.Text, h.Err = event.ToolInterrupted, toolcall.Interrupted, err
+	case err != nil:
+		h.Status, h.Text, h.Err = event.ToolError, toolcall.FailedPrefix+strings.ToValidUTF8(failure.Plain(err), "�"), err
+	}
+}
+
+// reportMissing tells the model that there is no such tool, or that the step may not use it.
+func (e *Executor) reportMissing(c *toolcall.Call) {
+	allowed := "there are none"
+	if names := e.Allowed.Names(); len(names) > 0 {
+		allowed = "there are " + strings.Join(names, ", ")
+	}
+	c.Hook.Status, c.Hook.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.Hook.Name, allowed)
+	if _, exists := e.AllTools.Find(c.Hook.Name); exists {
+		c.Hook.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", c.Hook.Name, allowed)
+		c.Hook.Text = failure.Plain(c.Hook.Err)
+	}
+}

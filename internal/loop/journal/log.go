@@ -1,0 +1,165 @@
+// Package journal replays what earlier attempts of a step did, and records what this one does.
+package journal
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/internal/loop/stop"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Log is the journal of a step as one run of the loop uses it. It numbers the calls of models and tools.
+type Log struct {
+	store    execution.Journal // nil keeps nothing
+	allAside bool
+	number   int              // of the last call
+	deferred *execution.Entry // a reply that is only recorded when something follows it
+}
+
+// New returns the log of a run over the journal of its step (nil keeps nothing). With allAside the journal has every
+// model call as one outside of the conversation.
+func New(store execution.Journal, allAside bool) *Log {
+	return &Log{store: store, allAside: allAside}
+}
+
+// NextNumber returns the number of the next call, from 1.
+func (l *Log) NextNumber() int {
+	l.number++
+	return l.number
+}
+
+// IsKept reports whether there is a journal.
+func (l *Log) IsKept() bool { return l.store != nil }
+
+// Sealed returns the journal of a run that is only a replay, or nil.
+func (l *Log) Sealed() stepjournal.Sealed {
+	s, _ := l.store.(stepjournal.Sealed)
+	return s
+}
+
+// Find returns an entry of an earlier attempt.
+func (l *Log) Find(number int, phase execution.Phase) (execution.Entry, bool) {
+	if l.store == nil {
+		return execution.Entry{}, false
+	}
+	return l.store.Replay(number, phase)
+}
+
+// HasIntent reports whether an earlier attempt recorded that it was about to make the call of a number.
+func (l *Log) HasIntent(number int) bool {
+	_, found := l.Find(number, execution.Intent)
+	return found
+}
+
+// ModelReply returns what the model replied in an earlier attempt, if that attempt made the call. It fails with
+// nondeterminism when the attempt made another call under this number.
+func (l *Log) ModelReply(number int, aside bool) (reply execution.Entry, found bool, err error) {
+	now := execution.Entry{Number: number, Aside: aside}
+	e, ok := l.Find(number, execution.Done)
+	switch {
+	case !ok:
+		return e, false, l.strayError(now, nil)
+	case e.Tool != "":
+		return e, false, l.strayError(now, differenceError(number, "a call of "+e.Tool, "a model call"))
+	case e.Aside != aside && !l.allAside:
+		return e, false, l.strayError(now, differenceError(number, describeModelCall(e.Aside), describeModelCall(aside)))
+	}
+	return e, true, nil
+}
+
+// ToolResult returns how a tool call ended in an earlier attempt, if that attempt finished it. It fails with
+// nondeterminism when the attempt called something else under this number.
+func (l *Log) ToolResult(call execution.Entry) (result execution.Entry, found bool, err error) {
+	for _, phase := range []execution.Phase{execution.Done, execution.Intent} {
+		e, ok := l.Find(call.Number, phase)
+		if !ok {
+			continue
+		}
+		if e.Digest != call.Digest {
+			return e, false, l.strayError(call, differenceError(call.Number, describe(e), "a call of "+call.Tool+" with these arguments"))
+		}
+		return e, phase == execution.Done, nil
+	}
+	return execution.Entry{}, false, nil
+}
+
+// Intend makes sure that a successor finds what is about to happen. A tool that only reads needs no such care. A tool
+// that is idempotent must get the same arguments from a successor, so the reply that asks for it has to be durable.
+// For a tool that may run only once, the journal must say that it may have run. The calls inside of a nested call each
+// see to that themselves.
+func (l *Log) Intend(ctx context.Context, call execution.Entry, nested bool) error {
+	if l.store == nil || call.Effect == "" || call.Effect == execution.Read {
+		return nil
+	}
+	if call.Effect == execution.AtMostOnce && !nested {
+		call.Phase = execution.Intent
+		l.Record(call)
+	}
+	return l.Sync(ctx)
+}
+
+// Record adds an entry, after the reply that was deferred.
+func (l *Log) Record(e execution.Entry) {
+	l.flush()
+	if l.store != nil {
+		l.store.Record(e)
+	}
+}
+
+// Defer keeps the reply that ends the run. The commit of the step stores it, so it is only recorded when something
+// follows it: a tool that a handler asked for, or what the model said about it to a handler.
+func (l *Log) Defer(reply execution.Entry) { l.deferred = &reply }
+
+// flush records the deferred reply.
+func (l *Log) flush() {
+	if l.store != nil && l.deferred != nil {
+		l.store.Record(*l.deferred)
+	}
+	l.deferred = nil
+}
+
+// Sync returns once everything that was recorded is durable, the deferred reply included.
+func (l *Log) Sync(ctx context.Context) error {
+	l.flush()
+	if l.store == nil {
+		return nil
+	}
+	if err := l.store.Sync(ctx); err != nil {
+		if ctx.Err() != nil {
+			return stop.ContextError(ctx)
+		}
+		return err
+	}
+	return nil
+}
+
+// strayError returns the error of a run that would do something that its journal does not have. In a replay the sealed
+// journal says which one; elsewhere it is otherwise.
+func (l *Log) strayError(now execution.Entry, otherwise error) error {
+	if s := l.Sealed(); s != nil {
+		return s.Stray(now)
+	}
+	return otherwise
+}
+
+// differenceError returns the error of a step that does not repeat what it did before.
+func differenceError(number int, was, is string) error {
+	return failure.Newf(failure.Nondeterminism, "loop.Run",
+		"number %d of the step was %s when its worker was lost, and is %s now; the agent's code or configuration changed under a running step", number, was, is)
+}
+
+func describeModelCall(aside bool) string {
+	if aside {
+		return "a model call that a handler made"
+	}
+	return "a model call of the conversation"
+}
+
+func describe(e execution.Entry) string {
+	if e.Tool == "" {
+		return "a model call"
+	}
+	return "a call of " + e.Tool
+}

@@ -1,0 +1,124 @@
+// Package modelcall asks the model, once for each iteration of the loop and whenever a handler wants to know something.
+package modelcall
+
+import (
+	"context"
+	"errors"
+
+	"github.com/troupe-dev/troupe/internal/loop/journal"
+	"github.com/troupe-dev/troupe/internal/loop/stop"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Caller asks the model of one run.
+type Caller struct {
+	Model   llm.Model
+	Tools   *tool.Set // offered to the model
+	System  string
+	Choices []string // if any, the model decides between them and gets no tools
+
+	Control  *hook.Control
+	Log      *journal.Log
+	Budget   *budget.Ledger // asked before each call (nil bounds nothing)
+	Stop     *stop.Signal
+	Recorded bool // the journal gets the final reply, and digests of what the model is asked
+	Continue bool // the step continues after the run, so the journal gets the final reply
+
+	ids CallIDs
+}
+
+// request is one call of the model.
+type request struct {
+	llm.Request
+	aside bool // a handler makes it, outside of the conversation
+	quiet bool // its text is held back until the handlers of AfterLLM have run
+}
+
+// Ask calls the model once, with its handlers, and returns what it said as they leave it. The reply is nil when a
+// handler ended the turn. It fails with stop.ErrStopped when the run is to stop.
+func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
+	turn := c.Control.Turn()
+	asked := &hook.LLMRequest{Turn: turn, System: c.System}
+	if len(c.Choices) == 0 {
+		asked.Tools = c.Tools.Specs()
+	}
+	err := c.Stop.RunHandlers(ctx, func(ctx context.Context) error { return c.Control.Handlers.BeforeLLM(ctx, asked) })
+	if err != nil || c.Control.Progress.Ended() {
+		return nil, err
+	}
+	if c.Stop.Requested() {
+		return nil, stop.ErrStopped
+	}
+	if err := conversation.CheckRounds(turn.Messages()); err != nil {
+		return nil, failure.Newf(failure.AgentLogic, "loop.Run", "the messages are out of order: %s; change them with Add and Replace", err)
+	}
+	c.markRead()
+	reply := asked.Reply
+	if reply == nil {
+		if reply, err = c.askModel(ctx, asked); err != nil {
+			return nil, err
+		}
+	}
+	reply.Turn = turn
+	c.Control.Conversation.HoldAdded()
+	if err := c.Control.Handlers.AfterLLM(ctx, reply); err != nil {
+		return nil, err
+	}
+	reply.ToolCalls = c.ids.Assign(reply.ToolCalls, turn.Messages())
+	c.ids.MarkUsed(reply.ToolCalls)
+	if asked.Quiet && reply.Text != "" && !c.Control.Progress.Ended() {
+		return reply, c.Control.Events.Emit(event.TextDelta{Text: reply.Text})
+	}
+	return reply, nil
+}
+
+// AskAside asks the model for a handler, outside of the conversation. Its text is not emitted.
+func (c *Caller) AskAside(ctx context.Context, req llm.Request) (conversation.Message, error) {
+	a, err := c.generate(ctx, request{Request: req, aside: true})
+	return a.message, err
+}
+
+// markRead notes which untrusted words the model is about to read: those of messages, and the names and descriptions of
+// tools that others wrote.
+func (c *Caller) markRead() {
+	c.Control.Conversation.MarkMessagesRead()
+	if len(c.Choices) > 0 {
+		return
+	}
+	for _, t := range c.Tools.Tools() {
+		if scope, _ := tool.ScopeOf(t); scope.Party != "" {
+			c.Control.Conversation.MarkRead(scope.Party)
+		}
+	}
+}
+
+// askModel asks the model, or the handlers of OnLLMError in its place when it fails.
+func (c *Caller) askModel(ctx context.Context, asked *hook.LLMRequest) (*hook.LLMReply, error) {
+	turn := c.Control.Turn()
+	a, err := c.generate(ctx, request{Request: llm.Request{
+		System: asked.System, Messages: turn.Messages(), Tools: asked.Tools, Choices: c.Choices,
+	}, quiet: asked.Quiet})
+	if err == nil {
+		return &hook.LLMReply{Turn: turn, Text: a.message.Text, ToolCalls: a.message.ToolCalls, Usage: a.usage, Replayed: a.replayed}, nil
+	}
+	if errors.Is(err, stop.ErrStopped) || errors.Is(err, stop.ErrConsumerGone) || ctx.Err() != nil || c.Budget.Refusal() != nil {
+		return nil, err
+	}
+	if c.Control.Handlers.HandlesLLMError() && !a.replayed {
+		c.recordFailure(a, false, err)
+	}
+	failed := &hook.LLMFailure{Turn: turn, Err: err}
+	if err := c.Control.Handlers.OnLLMError(ctx, failed); err != nil {
+		return nil, err
+	}
+	if failed.Reply == nil {
+		return nil, err
+	}
+	return failed.Reply, nil
+}

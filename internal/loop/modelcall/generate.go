@@ -1,0 +1,212 @@
+package modelcall
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/troupe-dev/troupe/internal/loop/budgetcheck"
+	"github.com/troupe-dev/troupe/internal/loop/journal"
+	"github.com/troupe-dev/troupe/internal/loop/stop"
+	"github.com/troupe-dev/troupe/internal/spans"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// answer is what came of one model call.
+type answer struct {
+	number   int
+	message  conversation.Message
+	model    string // that answered
+	finish   event.Finish
+	usage    execution.Usage // also of a call that failed
+	duration time.Duration
+	replayed bool // from the journal
+}
+
+// finishes translates why a model stopped into the words of events.
+var finishes = map[llm.Finish]event.Finish{
+	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
+}
+
+// generate asks the model, unless the journal has its answer.
+func (c *Caller) generate(ctx context.Context, req request) (answer, error) {
+	number, digest := c.Log.NextNumber(), ""
+	if c.Recorded {
+		digest = journal.RequestDigest(req.Request)
+	}
+	if s := c.Log.Sealed(); s != nil {
+		s.Asked(number, digest)
+	}
+	if a, err := c.replay(number, req); a.replayed || err != nil {
+		return a, err
+	}
+	reserved, err := c.reserve(req)
+	if err != nil {
+		return answer{number: number}, err
+	}
+	ctx, done := c.Stop.Context(ctx)
+	defer done()
+	a, err := c.call(ctx, number, req)
+	reserved.Settle(consumed(a.usage, req.aside))
+	c.Control.Progress.AddUsage(a.usage, req.aside)
+	if err != nil {
+		return a, c.fail(ctx, a, req, err)
+	}
+	a.message.ToolCalls = c.ids.Assign(a.message.ToolCalls, c.Control.Turn().Messages())
+	c.record(a, digest, req.aside)
+	return a, c.emitCall(a, req.aside)
+}
+
+// replay returns the answer of an earlier attempt, if the journal has it, and emits it again. A failure is replayed too,
+// because a handler may have continued from there.
+func (c *Caller) replay(number int, req request) (answer, error) {
+	e, found, err := c.Log.ModelReply(number, req.aside)
+	if err != nil || !found {
+		return answer{number: number}, err
+	}
+	c.Control.Progress.AddUsage(e.Usage, req.aside)
+	a := answer{number: number, model: c.Model.Name(), usage: e.Usage, replayed: true}
+	if e.Mode != "" {
+		return a, failure.New(failure.Mode(e.Mode), "loop.Run", e.Text)
+	}
+	a.message = e.Reply
+	if a.message.Text != "" && !req.aside && !req.quiet {
+		if err := c.Control.Events.Emit(event.TextDelta{Text: a.message.Text}); err != nil {
+			return a, err
+		}
+	}
+	return a, c.emitCall(a, req.aside)
+}
+
+// call makes the call, in a span.
+func (c *Caller) call(ctx context.Context, number int, req request) (answer, error) {
+	ctx, span := spans.Start(ctx, "generate_content "+c.Model.Name(),
+		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", c.Model.Name()))
+	started := time.Now()
+	turn := c.Control.Turn()
+	a := answer{
+		number: number, model: c.Model.Name(), usage: execution.Usage{ModelCalls: 1},
+		message: conversation.Message{Role: conversation.RoleAssistant, Author: turn.Info().Agent, Untrusted: turn.Untrusted()},
+	}
+	err := c.stream(ctx, req, &a)
+	span(err, attribute.String("gen_ai.response.model", a.model), attribute.Int64("gen_ai.usage.input_tokens", a.usage.InputTokens),
+		attribute.Int64("gen_ai.usage.output_tokens", a.usage.OutputTokens))
+	a.duration = time.Since(started)
+	return a, err
+}
+
+// stream reads what the model says into a.
+func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
+	for delta, err := range c.Model.Generate(ctx, req.Request) {
+		if c.Stop.Interrupted(ctx) {
+			return c.Stop.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		a.model, a.finish = cmp.Or(delta.Model, a.model), cmp.Or(finishes[delta.Finish], a.finish)
+		a.message.Text += delta.Text
+		a.message.ToolCalls = append(a.message.ToolCalls, delta.ToolCalls...)
+		a.usage = a.usage.Add(delta.Usage)
+		if delta.Text == "" || req.aside || req.quiet {
+			continue
+		}
+		if err := c.Control.Events.Emit(event.TextDelta{Text: delta.Text}); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil { // the model stopped without an error
+		return c.Stop.Cause(ctx)
+	}
+	return nil
+}
+
+// fail emits and records what came of a call that failed, and returns its error.
+func (c *Caller) fail(ctx context.Context, a answer, req request, err error) error {
+	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
+		a.finish = event.FinishFilter
+		err = cmp.Or(c.emitCall(a, req.aside), err)
+	}
+	if req.aside && !errors.Is(err, stop.ErrStopped) && ctx.Err() == nil { // the handler may continue
+		c.recordFailure(a, true, err)
+	}
+	return err
+}
+
+// record puts the answer into the journal. The commit of the step keeps the reply that ends it, so that one is only
+// recorded when the step continues or is to be replayed.
+func (c *Caller) record(a answer, digest string, aside bool) {
+	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, Aside: aside}
+	ends := !aside && len(a.message.ToolCalls) == 0 && !c.Continue
+	entry.Late = ends && c.Recorded
+	if ends && !c.Recorded {
+		c.Log.Defer(entry)
+		return
+	}
+	c.Log.Record(entry)
+}
+
+// recordFailure notes that a call failed and that a handler may have continued from there. A successor does the same
+// instead of asking again under the same number.
+func (c *Caller) recordFailure(a answer, aside bool, err error) {
+	mode := failure.ModeOf(err)
+	if mode == failure.Unknown {
+		mode = failure.ResourceAPI
+	}
+	text := "the model did not answer" // the text of other errors may hold secrets
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		text = e.Message
+	}
+	c.Log.Record(execution.Entry{Number: a.number, Phase: execution.Done, Usage: a.usage, Aside: aside, Mode: string(mode), Text: text})
+}
+
+// emitCall emits the event of a model call.
+func (c *Caller) emitCall(a answer, aside bool) error {
+	call := event.ModelCall{
+		Model: a.model, ToolCalls: len(a.message.ToolCalls), Usage: a.usage, Duration: a.duration, Replayed: a.replayed, Finish: a.finish,
+	}
+	if !aside {
+		call.Iteration = c.Control.Turn().Iteration()
+	}
+	return c.Control.Events.Emit(call)
+}
+
+// reserve asks the budget for a model call: for the tokens that it is about to read, as estimated, and for the first one
+// that it says. How much it says, and what that costs, is known only afterwards.
+func (c *Caller) reserve(req request) (budget.Reservation, error) {
+	if c.Budget == nil {
+		return budget.Reservation{}, nil
+	}
+	tokens := 1 + conversation.Tokens(conversation.Message{Text: req.System})
+	for _, m := range req.Messages {
+		tokens += conversation.Tokens(m)
+	}
+	for _, t := range req.Tools {
+		tokens += conversation.Tokens(conversation.Message{Text: t.Description}) + int64(len(t.Schema))/4
+	}
+	return budgetcheck.Reserve(c.Budget, c.Control.Events,
+		budget.Amounts{Iterations: iterations(req.aside), ModelCalls: 1, Tokens: tokens, Cost: 1})
+}
+
+// consumed returns what a model call used.
+func consumed(u execution.Usage, aside bool) budget.Amounts {
+	return budget.Amounts{
+		Iterations: iterations(aside), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
+	}
+}
+
+// iterations returns how many iterations a call counts for: only those of the conversation count.
+func iterations(aside bool) int64 {
+	if aside {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,92 @@
+package prepare
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// ReasonApprovalTimeout is the reason of the warning that a tool did not run because no approval came in time (OC-33).
+const ReasonApprovalTimeout = "APPROVAL_TIMEOUT"
+
+// ReasonApprovalOutdated is the reason of the warning that a tool did not run because handlers changed its arguments
+// after a person had seen them.
+const ReasonApprovalOutdated = "APPROVAL_OUTDATED"
+
+// findAnswer finds what the turn brought for a call, before its handlers run. A call that has run, or may have, takes no
+// answer.
+func (p *Preparer) findAnswer(c *toolcall.Call) {
+	if p.CanWait && !c.Hook.Replayed {
+		for _, a := range p.Answers {
+			if a.IsFor(c.ID) {
+				c.Answer.Answer = a
+			}
+		}
+	}
+	p.Control.SetWait(c.Hook, p.CanWait, c.Hook.Replayed || p.Log.HasIntent(c.Entry.Number), c.Answer.Answer)
+}
+
+// applyAnswer does to a call what its answer says, once its handlers have run. A handler that has decided the call
+// meanwhile, other than to let it wait, is stronger than the answer, except for a stop.
+func (p *Preparer) applyAnswer(c *toolcall.Call) error {
+	a, h := c.Answer, c.Hook
+	decided := h.Status != "" && h.Status != event.ToolWaiting
+	switch {
+	case a.ID == "" || decided && (a.Late || a.Verdict != execution.Stop):
+	case a.Late && a.AuthID != "":
+		return p.skipWithoutLogin(c)
+	case a.Late:
+		return p.skipLate(c)
+	case a.Verdict == execution.Stop:
+		h.Stop(h.Denied(a.Text))
+	case a.Digest != "" && a.Digest != stepjournal.CallDigest(h.Name, shownArguments(c)):
+		return p.skipOutdated(c)
+	case a.Verdict == execution.Deny:
+		h.Skip("Not run: " + h.Denied(a.Text))
+		c.MarkDecided()
+	case a.Verdict == execution.Succeed:
+		h.Answer(strings.ToValidUTF8(a.Text, "�"))
+		c.MarkDecided()
+	case a.Verdict == execution.Fail:
+		h.Refuse(toolcall.FailedPrefix + strings.ToValidUTF8(a.Text, "�"))
+		c.MarkDecided()
+	}
+	return nil
+}
+
+// shownArguments returns the arguments of a call as they were shown to the person or the client that answered it.
+func shownArguments(c *toolcall.Call) string {
+	if c.Answer.Verdict == execution.Succeed || c.Answer.Verdict == execution.Fail {
+		schema, _ := tool.AtClient(c.Tool)
+		if args, err := schema.Check(c.Hook.Name, json.RawMessage(c.Hook.Arguments)); err == nil {
+			return string(args)
+		}
+	}
+	return c.Hook.Arguments
+}
+
+// skipOutdated skips a call that is not the one that was answered: its handlers have changed its arguments meanwhile, for
+// example because they depend on state.
+func (p *Preparer) skipOutdated(c *toolcall.Call) error {
+	c.Hook.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
+	c.MarkDecided()
+	return p.warn(ReasonApprovalOutdated, fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", c.Asked.Name))
+}
+
+// skipLate skips a call that was not allowed in time.
+func (p *Preparer) skipLate(c *toolcall.Call) error {
+	within := "in time"
+	if span := time.Until(c.Hook.Until).Round(time.Second); span > 0 { // the time that its handler would give it now
+		within = fmt.Sprintf("within %v", span)
+	}
+	c.Hook.Skip("Not run: nobody approved it " + within + ".")
+	c.MarkDecided()
+	return p.warn(ReasonApprovalTimeout, fmt.Sprintf("the tool %s did not run, because nobody approved it %s", c.Asked.Name, within))
+}

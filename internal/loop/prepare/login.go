@@ -1,0 +1,89 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// ReasonAuthTimeout is the reason of the warning that a tool did not run because the credential that it lacks did not
+// come in time (OC-33).
+const ReasonAuthTimeout = "AUTH_TIMEOUT"
+
+// ReasonAuthAskedAgain is the reason of the warning that a call waits for a credential once more, because the one that
+// came cannot be read (LP-37).
+const ReasonAuthAskedAgain = "AUTH_ASKED_AGAIN"
+
+// errNoCredential is why a call waits again whose answer brought nothing.
+var errNoCredential = failure.New(failure.UserInvalidInput, "loop.Run", "it was allowed, and no credential came")
+
+// openCredential lends the tool of a call the credential that an answer has sealed. It does so also for a call that an
+// earlier attempt made, because the tool may be called again. No other tool of the step has the credential.
+func (p *Preparer) openCredential(ctx context.Context, c *toolcall.Call) {
+	if !p.CanWait || p.Broker == nil {
+		return
+	}
+	for _, a := range p.Answers {
+		switch {
+		case !a.IsFor(c.ID) || a.AuthID == "" || a.Late || a.Verdict != execution.Approve:
+		case a.Sealed == "":
+			c.Answer.Unreadable = errNoCredential
+		default:
+			name, credential, err := p.Broker.Open(a.AuthID, []byte(a.Sealed))
+			if c.Answer.Unreadable = err; err == nil {
+				execution.LendCredential(ctx, name, credential)
+			}
+		}
+	}
+}
+
+// requireLogin makes a call wait whose tool declares a credential that it lacks.
+func (p *Preparer) requireLogin(ctx context.Context, c *toolcall.Call) {
+	if c.Nested != nil || c.Hook.AtClient || p.Stop.Finishing() || p.Log.Sealed() != nil && c.Hook.Replayed {
+		return
+	}
+	if login, ok := tool.LoginOf(c.Tool); ok {
+		c.Hook.Login(ctx, login)
+	}
+}
+
+// askForLogin makes a call that waits one that waits for a credential. It warns when the call waited before, and the
+// credential that came is of no use: for example because the key that it was sealed to was lost with its process.
+func (p *Preparer) askForLogin(c *toolcall.Call, pending *execution.Pending) error {
+	login := *p.Control.MissingLogin(c.Hook)
+	key, err := p.Broker.Ask(login.Name)
+	if err != nil {
+		c.Pending = nil
+		c.Refuse(err)
+		return nil
+	}
+	login.Name, login.Prompt, login.URL = strings.ToValidUTF8(login.Name, "�"), strings.ToValidUTF8(login.Prompt, "�"), strings.ToValidUTF8(login.URL, "�")
+	key.Login = login
+	pending.Needs, pending.Auth = execution.NeedAuth, &key
+	if pending.Until.IsZero() || key.Expires.Before(pending.Until) {
+		pending.Until = key.Expires
+	}
+	reasons := []string{pending.Reason, fmt.Sprintf("The agent %s needs the credential %s for %s.", p.Control.Turn().Info().Agent, login.Name, c.Hook.Name)}
+	if pending.Reason == "" {
+		reasons = reasons[1:]
+	}
+	if c.Answer.Unreadable == nil {
+		pending.Reason = strings.Join(reasons, " ")
+		return nil
+	}
+	why := failure.Plain(c.Answer.Unreadable)
+	pending.Reason = strings.Join(append(reasons, "It is asked for again: "+why+"."), " ")
+	return p.warn(ReasonAuthAskedAgain, fmt.Sprintf("the tool %s lacks a credential once more: %s", c.Asked.Name, why))
+}
+
+// skipWithoutLogin skips a call whose credential did not come in time.
+func (p *Preparer) skipWithoutLogin(c *toolcall.Call) error {
+	c.Hook.Skip("Not run: nobody gave it the credential that it lacks in time. Ask for it again, if it is still wanted.")
+	c.MarkDecided()
+	return p.warn(ReasonAuthTimeout, fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time", c.Asked.Name))
+}

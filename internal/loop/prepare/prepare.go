@@ -1,0 +1,152 @@
+// Package prepare decides, before a tool call of a round, whether it runs, waits, or has its result already.
+package prepare
+
+import (
+	"context"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/loop/guard"
+	"github.com/troupe-dev/troupe/internal/loop/journal"
+	"github.com/troupe-dev/troupe/internal/loop/nested"
+	"github.com/troupe-dev/troupe/internal/loop/stop"
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/internal/stepjournal"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Preparer prepares the tool calls of one run.
+type Preparer struct {
+	Control *hook.Control
+	Log     *journal.Log
+	Stop    *stop.Signal
+	Tools   *tool.Set // that the run may use
+	Guard   tool.Guard
+
+	CanWait bool                       // calls may wait: there is a turn, and a journal
+	Agent   string                     // of the step, to which answers go
+	Answers []execution.Answer         // that the turn brought
+	Broker  execution.CredentialBroker // asks for credentials that tools lack (nil fails such a tool)
+
+	Key      func(number int) string // idempotency key of a call (nil for none)
+	ID       func(number int) string // under which an answer to a call arrives
+	Recorded bool                    // the journal gets the arguments of tools
+}
+
+// Prepare numbers a call, runs the handlers before it, and decides about it. It returns nil when the turn was stopped
+// meanwhile. The error of a handler fails no more than the call (CO-36, CO-39a).
+func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*toolcall.Call, error) {
+	if strings.TrimSpace(asked.Arguments) == "" {
+		asked.Arguments = "{}"
+	}
+	c := toolcall.New(p.Control.Turn(), asked, p.Log.NextNumber())
+	if p.Key != nil {
+		c.Key = p.Key(c.Entry.Number)
+	}
+	c.Tool, _ = p.Tools.Find(asked.Name)
+	_, c.Hook.Replayed = p.Log.Find(c.Entry.Number, execution.Done)
+	if c.Tool != nil {
+		if err := p.decide(ctx, c); err != nil {
+			return nil, err
+		}
+		if c.State != toolcall.Answered && p.Stop.Finishing() {
+			return nil, nil
+		}
+	}
+	c.Entry.Digest = stepjournal.CallDigest(asked.Name, c.Hook.Arguments)
+	if p.Recorded {
+		c.Entry.Arguments = c.Hook.Arguments
+	}
+	p.recordApproval(c)
+	return c, nil
+}
+
+// decide finds out whether a call of an existing tool runs, waits, or does neither. The order counts: an answer is
+// checked against the arguments as handlers leave them, and a call asks for a credential only when it would run.
+func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
+	p.describe(c)
+	p.findAnswer(c)
+	ctx = c.WithHolder(ctx)
+	p.openCredential(ctx, c)
+	c.Hook.Untrusted = guard.Source(p.Guard, c.Tool, c.Hook, p.Control.Conversation.UntrustedFor)
+	if err := p.runHandlers(ctx, c); err != nil {
+		return err
+	}
+	if err := p.applyGuard(c); err != nil {
+		return err
+	}
+	if err := p.applyAnswer(c); err != nil {
+		return err
+	}
+	if a := c.Answer; a.Verdict == execution.Stop && !a.Late && !a.Decided {
+		toolcall.StopTurn(ctx, p.Control.Turn(), p.Control.Progress.StopReason())
+	}
+	p.requireLogin(ctx, c)
+	if err := p.suspend(c); err != nil {
+		return err
+	}
+	switch {
+	case len(c.Pending) > 0:
+		c.State = toolcall.Waiting
+	case c.Hook.Status != "":
+		c.State = toolcall.Answered
+	}
+	return nil
+}
+
+// describe fills in what is known of the tool.
+func (p *Preparer) describe(c *toolcall.Call) {
+	c.Hook.Description, c.Hook.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
+	c.Entry.Effect, c.ID = c.Hook.Effect, p.ID(c.Entry.Number)
+	if _, ok := c.Tool.(nested.Tool); ok {
+		c.Nested = &nested.Call{Lanes: 1}
+	}
+	_, c.Hook.AtClient = tool.AtClient(c.Tool)
+	c.Hook.Replayed = c.Hook.Replayed || c.IsInDoubt(p.Log)
+}
+
+// runHandlers runs the handlers before the call.
+func (p *Preparer) runHandlers(ctx context.Context, c *toolcall.Call) error {
+	asked := c.Asked
+	p.Control.Conversation.SetPending(&asked)
+	err := p.Stop.RunHandlers(ctx, func(ctx context.Context) error { return p.Control.Handlers.BeforeEachTool(ctx, c.Hook) })
+	p.Control.Conversation.SetPending(nil)
+	if stop.WithoutStop(err) != nil {
+		c.Hook.Refuse(toolcall.FailedPrefix + failure.Plain(err))
+		c.Hook.Err = err
+	}
+	return p.Control.Events.Err()
+}
+
+// applyGuard does what the guard decides about the call.
+func (p *Preparer) applyGuard(c *toolcall.Call) error {
+	if p.Stop.Finishing() {
+		return nil
+	}
+	warning, refusal := guard.Check(p.Guard, p.Control.Turn().Info().Agent, c.Hook)
+	if refusal != nil {
+		c.Refuse(refusal)
+	}
+	if warning != nil {
+		return p.Control.Events.Emit(*warning)
+	}
+	return nil
+}
+
+// recordApproval notes that a call that spans turns was allowed: later turns do not bring the answer again.
+func (p *Preparer) recordApproval(c *toolcall.Call) {
+	if c.SpansTurns() && c.Answer.Verdict == execution.Approve && c.State != toolcall.Answered {
+		note := c.Entry
+		note.Phase = execution.Intent
+		p.Log.Record(note)
+	}
+}
+
+// warn emits a warning about a call.
+func (p *Preparer) warn(reason, message string) error {
+	return p.Control.Events.Emit(event.Warning{Reason: reason, Message: message})
+}

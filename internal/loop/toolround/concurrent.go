@@ -1,0 +1,110 @@
+package toolround
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/internal/loop/stop"
+	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// runConcurrently runs calls at the same time. They are prepared in order and numbered before the first begins, and
+// finished in order after the last has ended (C-9, guarantees 2.8). All that wait are collected. A call that ends after
+// one that waits keeps its result for later.
+func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolCall) ([]execution.Pending, error) {
+	calls, err := r.prepareAll(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.recallAll(ctx, calls); err != nil {
+		return nil, err
+	}
+	for _, c := range calls {
+		if c != nil {
+			if err := r.emitStart(c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	assignLanes(calls)
+	r.execute(ctx, calls...)
+	for _, c := range calls { // a stop is stronger than calls that wait, also those before it
+		if c != nil && c.Nested != nil && c.Nested.Stopped != "" {
+			toolcall.StopTurn(ctx, r.Control.Turn(), c.Nested.Stopped)
+		}
+	}
+	pending, err := r.finishAll(ctx, asked, calls)
+	if err == nil && ctx.Err() != nil {
+		err = stop.ContextError(ctx)
+	}
+	return pending, err
+}
+
+// prepareAll prepares calls in order. A call that does not run, because the turn is stopped, is nil.
+func (r *Runner) prepareAll(ctx context.Context, asked []conversation.ToolCall) ([]*toolcall.Call, error) {
+	calls := make([]*toolcall.Call, len(asked))
+	for i := range asked {
+		if r.Stop.Finishing() {
+			continue
+		}
+		var err error
+		if calls[i], err = r.Prepare.Prepare(ctx, asked[i]); err != nil {
+			return nil, err
+		}
+	}
+	return calls, r.checkBudget(calls...)
+}
+
+// recallAll recalls calls in order. It drops those that do not run because a handler of a later call stopped the turn.
+func (r *Runner) recallAll(ctx context.Context, calls []*toolcall.Call) error {
+	for i, c := range calls {
+		switch {
+		case c == nil:
+		case c.State != toolcall.Answered && r.Stop.Finishing():
+			calls[i] = nil
+		default:
+			if err := r.Execute.Recall(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finishAll finishes calls in order, and returns what those that wait are waiting for.
+func (r *Runner) finishAll(ctx context.Context, asked []conversation.ToolCall, calls []*toolcall.Call) ([]execution.Pending, error) {
+	var pending []execution.Pending
+	for i, c := range calls {
+		var err error
+		switch {
+		case c == nil:
+			err = r.Finish.Skip(asked[i])
+		case c.State == toolcall.Waiting:
+			var more []execution.Pending
+			more, err = r.wait(ctx, c)
+			pending = append(pending, more...)
+		case len(pending) > 0:
+			err = r.Finish.FinishPartly(c)
+		default:
+			err = r.Finish.Finish(ctx, c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return pending, nil
+}
+
+// assignLanes numbers the nested calls of a round.
+func assignLanes(calls []*toolcall.Call) {
+	var nested []*toolcall.Call
+	for _, c := range calls {
+		if c != nil && c.Nested != nil {
+			nested = append(nested, c)
+		}
+	}
+	for lane, c := range nested {
+		c.Nested.Lane, c.Nested.Lanes = lane, len(nested)
+	}
+}
