@@ -62,10 +62,10 @@ type Input struct {
 	// another tool does not run: its message says so, with policy_allowlist.
 	Only *execution.Tools
 
-	Journal execution.Journal       // of the step (nil keeps nothing)
-	Key     func(number int) string // idempotency key of the tool call of a number (nil for none)
-	Keep    bool                    // the step continues after the run, so the journal gets its final reply too
-	Apart   bool                    // the journal has all model calls as outside of the conversation
+	Journal   execution.Journal       // of the step (nil keeps nothing)
+	Key       func(number int) string // idempotency key of the tool call of a number (nil for none)
+	KeepReply bool                    // the step continues after the run, so the journal gets its final reply too
+	SideCalls bool                    // the journal has all model calls of the run as side calls
 	// Recorded makes the journal keep what only a replay needs: the final reply, the arguments of tools, and digests of
 	// what models are asked. A run with a stepjournal.Sealed is a replay: it calls no model and no tool, except agents
 	// that are tools, whose calls the journal has.

@@ -37,7 +37,7 @@ type run struct {
 // newRun composes the phases of a run. With canWait its calls may wait for external input.
 func (l Loop) newRun(in Input, canWait bool) *run {
 	control, turn, allowed := in.Turn, in.Turn.Turn(), l.Tools.Only(in.Only)
-	log, signal := journal.New(in.Journal, in.Apart), stop.New(control.Progress, in.Stop)
+	log, signal := journal.New(in.Journal, in.SideCalls), stop.New(in.Stop, control.Progress)
 	if in.ID == nil {
 		in.ID = func(number int) string { return pendingcall.ID(turn.Info().Turn, turn.Info().Step, number) }
 	}
@@ -46,7 +46,7 @@ func (l Loop) newRun(in Input, canWait bool) *run {
 		maxIterations: cmp.Or(l.MaxIterations, DefaultMaxIterations),
 		model: &modelcall.Caller{
 			Model: l.Model, Tools: allowed, System: in.System, Choices: in.Choices,
-			Control: control, Log: log, Budget: in.Budget, Stop: signal, Recorded: in.Recorded, Continue: in.Keep,
+			Control: control, Log: log, Budget: in.Budget, Stop: signal, Recorded: in.Recorded, KeepReply: in.KeepReply,
 		},
 		tools: &toolround.Runner{
 			Control: control, Log: log, Stop: signal, Budget: in.Budget,
@@ -92,7 +92,7 @@ func (l Loop) drive(in Input, canWait bool, work func(*run) error) iter.Seq2[eve
 
 // all is the run from its first event to its answer.
 func (r *run) all(ctx context.Context) error {
-	r.SetAsk(r.model.AskAside)
+	r.SetAsk(r.model.SideCall)
 	if err := stop.WithoutStop(r.Handlers.AfterUserInput(ctx)); err != nil {
 		return err
 	}

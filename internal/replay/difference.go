@@ -51,7 +51,7 @@ func aModelCall(aside bool) string {
 // call is how a call is shown.
 func call(e execution.Entry) string {
 	if e.Tool == "" {
-		return aModelCall(e.Aside)
+		return aModelCall(e.SideCall)
 	}
 	return strings.TrimSpace(e.Tool + " " + e.Arguments)
 }

@@ -30,7 +30,7 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 		Usage:    UsageToProto(e.Usage),
 		Status:   statuses.ToProto(event.ToolStatus(e.Status)),
 		Text:     e.Text,
-		SideCall: e.Aside,
+		SideCall: e.SideCall,
 		Mode:     e.Mode,
 
 		Arguments: e.Arguments, StepInput: e.Given,
@@ -44,16 +44,16 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 // EntryFromProto is the inverse of EntryToProto.
 func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 	entry := execution.Entry{
-		Number: int(e.GetNumber()),
-		Phase:  phases.FromProto(e.GetPhase()),
-		Digest: e.GetDigest(),
-		Effect: effects.FromProto(e.GetEffect()),
-		Tool:   e.GetTool(),
-		Usage:  UsageFromProto(e.GetUsage()),
-		Status: string(statuses.FromProto(e.GetStatus())),
-		Text:   e.GetText(),
-		Aside:  e.GetSideCall(),
-		Mode:   e.GetMode(),
+		Number:   int(e.GetNumber()),
+		Phase:    phases.FromProto(e.GetPhase()),
+		Digest:   e.GetDigest(),
+		Effect:   effects.FromProto(e.GetEffect()),
+		Tool:     e.GetTool(),
+		Usage:    UsageFromProto(e.GetUsage()),
+		Status:   string(statuses.FromProto(e.GetStatus())),
+		Text:     e.GetText(),
+		SideCall: e.GetSideCall(),
+		Mode:     e.GetMode(),
 
 		Arguments: e.GetArguments(), Given: e.GetStepInput(),
 	}

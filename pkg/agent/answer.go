@@ -129,7 +129,7 @@ func (t *turn) loopInput(system string) loop.Input {
 	journal := scope.NewJournal(s, in.Calls, aside)
 	input := loop.Input{
 		System: system, Turn: t.control, Choices: s.Routes, Only: t.planner.Allow(s.Tools),
-		Key: journal.Key, Keep: in.Branch != "", Apart: aside, Stop: t.inv.Stop,
+		Key: journal.Key, KeepReply: in.Branch != "", SideCalls: aside, Stop: t.inv.Stop,
 		ID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
 	if s.Journal != nil {

@@ -34,9 +34,9 @@ type Entry struct {
 	Tool   string // empty for a model
 	Effect Effect // of the tool
 
-	Reply conversation.Message // what the model said, or what a tool did besides returning a result
-	Usage Usage                // of the model call, or of an agent that is a tool
-	Aside bool                 // the model call is not part of the conversation
+	Reply    conversation.Message // what the model said, or what a tool did besides returning a result
+	Usage    Usage                // of the model call, or of an agent that is a tool
+	SideCall bool                 // a handler made the model call, outside of the conversation
 
 	Mode   string // failure mode of a tool or a model that failed (empty without a failure, or without a mode)
 	Status string // how the tool ended, as event.ToolStatus has it

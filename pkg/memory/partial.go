@@ -15,7 +15,7 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 	var texts []string
 	said := conversation.Message{Role: conversation.RoleAssistant, Partial: true}
 	for _, e := range journal {
-		if e.Reply.Text != "" && !e.Aside {
+		if e.Reply.Text != "" && !e.SideCall {
 			texts, said.Author = append(texts, e.Reply.Text), e.Reply.Author
 			said.Untrusted = cmp.Or(said.Untrusted, e.Reply.Untrusted)
 		}

@@ -136,7 +136,7 @@ func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, 
 			"tool %s changed %d bytes of state in one call, and the journal takes %d; store more as an artifact",
 			c.Asked.Name, len(text), conversation.MaxMessageBytes)
 	}
-	c.Entry.Reply, c.Entry.Aside = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
+	c.Entry.Reply, c.Entry.SideCall = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
 	return nil
 }
 

@@ -12,16 +12,16 @@ import (
 
 // Log is the journal of a step as one run of the loop uses it. It numbers the calls of models and tools.
 type Log struct {
-	store    execution.Journal // nil keeps nothing
-	allAside bool
-	number   int              // of the last call
-	deferred *execution.Entry // a reply that is only recorded when something follows it
+	store        execution.Journal // nil keeps nothing
+	allSideCalls bool
+	number       int              // of the last call
+	deferred     *execution.Entry // a reply that is only recorded when something follows it
 }
 
-// New returns the log of a run over the journal of its step (nil keeps nothing). With allAside the journal has every
+// New returns the log of a run over the journal of its step (nil keeps nothing). With allSideCalls the journal has every
 // model call as one outside of the conversation.
-func New(store execution.Journal, allAside bool) *Log {
-	return &Log{store: store, allAside: allAside}
+func New(store execution.Journal, allSideCalls bool) *Log {
+	return &Log{store: store, allSideCalls: allSideCalls}
 }
 
 // NextNumber returns the number of the next call, from 1.
@@ -55,16 +55,16 @@ func (l *Log) HasIntent(number int) bool {
 
 // ModelReply returns what the model replied in an earlier attempt, if that attempt made the call. It fails with
 // nondeterminism when the attempt made another call under this number.
-func (l *Log) ModelReply(number int, aside bool) (reply execution.Entry, found bool, err error) {
-	now := execution.Entry{Number: number, Aside: aside}
+func (l *Log) ModelReply(number int, side bool) (reply execution.Entry, found bool, err error) {
+	now := execution.Entry{Number: number, SideCall: side}
 	e, ok := l.Find(number, execution.Done)
 	switch {
 	case !ok:
 		return e, false, l.strayError(now, nil)
 	case e.Tool != "":
 		return e, false, l.strayError(now, differenceError(number, "a call of "+e.Tool, "a model call"))
-	case e.Aside != aside && !l.allAside:
-		return e, false, l.strayError(now, differenceError(number, describeModelCall(e.Aside), describeModelCall(aside)))
+	case e.SideCall != side && !l.allSideCalls:
+		return e, false, l.strayError(now, differenceError(number, describeModelCall(e.SideCall), describeModelCall(side)))
 	}
 	return e, true, nil
 }
@@ -150,8 +150,8 @@ func differenceError(number int, was, is string) error {
 		"number %d of the step was %s when its worker was lost, and is %s now; the agent's code or configuration changed under a running step", number, was, is)
 }
 
-func describeModelCall(aside bool) string {
-	if aside {
+func describeModelCall(side bool) string {
+	if side {
 		return "a model call that a handler made"
 	}
 	return "a model call of the conversation"

@@ -23,12 +23,12 @@ type Caller struct {
 	System  string
 	Choices []string // if any, the model decides between them and gets no tools
 
-	Control  *hook.Control
-	Log      *journal.Log
-	Budget   *budget.Ledger // asked before each call (nil bounds nothing)
-	Stop     *stop.Signal
-	Recorded bool // the journal gets the final reply, and digests of what the model is asked
-	Continue bool // the step continues after the run, so the journal gets the final reply
+	Control   *hook.Control
+	Log       *journal.Log
+	Budget    *budget.Ledger // asked before each call (nil bounds nothing)
+	Stop      *stop.Signal
+	Recorded  bool // the journal gets the final reply, and digests of what the model is asked
+	KeepReply bool // the step continues after the run, so the journal gets the final reply
 
 	ids CallIDs
 }
@@ -36,7 +36,7 @@ type Caller struct {
 // request is one call of the model.
 type request struct {
 	llm.Request
-	aside bool // a handler makes it, outside of the conversation
+	side  bool // a handler makes it, outside of the conversation
 	quiet bool // its text is held back until the handlers of AfterLLM have run
 }
 
@@ -78,9 +78,9 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 	return reply, nil
 }
 
-// AskAside asks the model for a handler, outside of the conversation. Its text is not emitted.
-func (c *Caller) AskAside(ctx context.Context, req llm.Request) (conversation.Message, error) {
-	a, err := c.generate(ctx, request{Request: req, aside: true})
+// SideCall asks the model for a handler, outside of the conversation. Its text is not emitted.
+func (c *Caller) SideCall(ctx context.Context, req llm.Request) (conversation.Message, error) {
+	a, err := c.generate(ctx, request{Request: req, side: true})
 	return a.message, err
 }
 

@@ -55,35 +55,35 @@ func (c *Caller) generate(ctx context.Context, req request) (answer, error) {
 	ctx, done := c.Stop.Context(ctx)
 	defer done()
 	a, err := c.call(ctx, number, req)
-	reserved.Settle(consumed(a.usage, req.aside))
-	c.Control.Progress.AddUsage(a.usage, req.aside)
+	reserved.Settle(consumed(a.usage, req.side))
+	c.Control.Progress.AddUsage(a.usage, req.side)
 	if err != nil {
 		return a, c.fail(ctx, a, req, err)
 	}
 	a.message.ToolCalls = c.ids.Assign(a.message.ToolCalls, c.Control.Turn().Messages())
-	c.record(a, digest, req.aside)
-	return a, c.emitCall(a, req.aside)
+	c.record(a, digest, req.side)
+	return a, c.emitCall(a, req.side)
 }
 
 // replay returns the answer of an earlier attempt, if the journal has it, and emits it again. A failure is replayed too,
 // because a handler may have continued from there.
 func (c *Caller) replay(number int, req request) (answer, error) {
-	e, found, err := c.Log.ModelReply(number, req.aside)
+	e, found, err := c.Log.ModelReply(number, req.side)
 	if err != nil || !found {
 		return answer{number: number}, err
 	}
-	c.Control.Progress.AddUsage(e.Usage, req.aside)
+	c.Control.Progress.AddUsage(e.Usage, req.side)
 	a := answer{number: number, model: c.Model.Name(), usage: e.Usage, replayed: true}
 	if e.Mode != "" {
 		return a, failure.New(failure.Mode(e.Mode), "loop.Run", e.Text)
 	}
 	a.message = e.Reply
-	if a.message.Text != "" && !req.aside && !req.quiet {
+	if a.message.Text != "" && !req.side && !req.quiet {
 		if err := c.Control.Events.Emit(event.TextDelta{Text: a.message.Text}); err != nil {
 			return a, err
 		}
 	}
-	return a, c.emitCall(a, req.aside)
+	return a, c.emitCall(a, req.side)
 }
 
 // call makes the call, in a span.
@@ -116,7 +116,7 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 		a.message.Text += delta.Text
 		a.message.ToolCalls = append(a.message.ToolCalls, delta.ToolCalls...)
 		a.usage = a.usage.Add(delta.Usage)
-		if delta.Text == "" || req.aside || req.quiet {
+		if delta.Text == "" || req.side || req.quiet {
 			continue
 		}
 		if err := c.Control.Events.Emit(event.TextDelta{Text: delta.Text}); err != nil {
@@ -133,9 +133,9 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 func (c *Caller) fail(ctx context.Context, a answer, req request, err error) error {
 	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
 		a.finish = event.FinishFilter
-		err = cmp.Or(c.emitCall(a, req.aside), err)
+		err = cmp.Or(c.emitCall(a, req.side), err)
 	}
-	if req.aside && !errors.Is(err, stop.ErrStopped) && ctx.Err() == nil { // the handler may continue
+	if req.side && !errors.Is(err, stop.ErrStopped) && ctx.Err() == nil { // the handler may continue
 		c.recordFailure(a, true, err)
 	}
 	return err
@@ -143,9 +143,9 @@ func (c *Caller) fail(ctx context.Context, a answer, req request, err error) err
 
 // record puts the answer into the journal. The commit of the step keeps the reply that ends it, so that one is only
 // recorded when the step continues or is to be replayed.
-func (c *Caller) record(a answer, digest string, aside bool) {
-	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, Aside: aside}
-	ends := !aside && len(a.message.ToolCalls) == 0 && !c.Continue
+func (c *Caller) record(a answer, digest string, side bool) {
+	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, SideCall: side}
+	ends := !side && len(a.message.ToolCalls) == 0 && !c.KeepReply
 	entry.Late = ends && c.Recorded
 	if ends && !c.Recorded {
 		c.Log.Defer(entry)
@@ -156,7 +156,7 @@ func (c *Caller) record(a answer, digest string, aside bool) {
 
 // recordFailure notes that a call failed and that a handler may have continued from there. A successor does the same
 // instead of asking again under the same number.
-func (c *Caller) recordFailure(a answer, aside bool, err error) {
+func (c *Caller) recordFailure(a answer, side bool, err error) {
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
 		mode = failure.ResourceAPI
@@ -165,15 +165,15 @@ func (c *Caller) recordFailure(a answer, aside bool, err error) {
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		text = e.Message
 	}
-	c.Log.Record(execution.Entry{Number: a.number, Phase: execution.Done, Usage: a.usage, Aside: aside, Mode: string(mode), Text: text})
+	c.Log.Record(execution.Entry{Number: a.number, Phase: execution.Done, Usage: a.usage, SideCall: side, Mode: string(mode), Text: text})
 }
 
 // emitCall emits the event of a model call.
-func (c *Caller) emitCall(a answer, aside bool) error {
+func (c *Caller) emitCall(a answer, side bool) error {
 	call := event.ModelCall{
 		Model: a.model, ToolCalls: len(a.message.ToolCalls), Usage: a.usage, Duration: a.duration, Replayed: a.replayed, Finish: a.finish,
 	}
-	if !aside {
+	if !side {
 		call.Iteration = c.Control.Turn().Iteration()
 	}
 	return c.Control.Events.Emit(call)
@@ -193,19 +193,19 @@ func (c *Caller) reserve(req request) (budget.Reservation, error) {
 		tokens += conversation.Tokens(conversation.Message{Text: t.Description}) + int64(len(t.Schema))/4
 	}
 	return budgetcheck.Reserve(c.Budget, c.Control.Events,
-		budget.Amounts{Iterations: iterations(req.aside), ModelCalls: 1, Tokens: tokens, Cost: 1})
+		budget.Amounts{Iterations: iterations(req.side), ModelCalls: 1, Tokens: tokens, Cost: 1})
 }
 
 // consumed returns what a model call used.
-func consumed(u execution.Usage, aside bool) budget.Amounts {
+func consumed(u execution.Usage, side bool) budget.Amounts {
 	return budget.Amounts{
-		Iterations: iterations(aside), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
+		Iterations: iterations(side), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
 	}
 }
 
 // iterations returns how many iterations a call counts for: only those of the conversation count.
-func iterations(aside bool) int64 {
-	if aside {
+func iterations(side bool) int64 {
+	if side {
 		return 0
 	}
 	return 1

@@ -23,7 +23,7 @@ type Signal struct {
 }
 
 // New returns the signal of a run. It is set when request ends (nil when the caller cannot ask).
-func New(progress *turnstate.Progress, request context.Context) *Signal {
+func New(request context.Context, progress *turnstate.Progress) *Signal {
 	return &Signal{progress: progress, request: request}
 }
 

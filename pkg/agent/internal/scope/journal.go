@@ -54,7 +54,7 @@ func (j *Journal) Replay(own int, phase execution.Phase) (execution.Entry, bool)
 // Record implements execution.Journal.
 func (j *Journal) Record(e execution.Entry) {
 	e.Number = j.number(e.Number)
-	e.Aside = e.Aside || j.aside
+	e.SideCall = e.SideCall || j.aside
 	j.Journal.Record(e)
 }
 
