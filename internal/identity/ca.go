@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// CA is a certificate authority for development and tests. Whoever reads its folder can be
-// anybody, so it vouches on one machine only.
+// CA is a certificate authority for development and tests. Anyone who can read its folder can impersonate any
+// process, so use it on one machine only.
 type CA struct {
 	dir    string
 	domain string
@@ -29,18 +29,18 @@ type CA struct {
 	key    *ecdsa.PrivateKey
 }
 
-// What a CA for development makes.
+// Names and lifetimes of what a development CA makes.
 const (
-	devDomain = "dev.troupe"
-	devFile   = "dev-ca.pem" // its key and its certificate
-	caLife    = 10 * 365 * 24 * time.Hour
-	devLife   = 24 * time.Hour
-	fileLife  = 365 * 24 * time.Hour
-	devLeeway = time.Minute // for clocks that differ
+	devDomain    = "dev.troupe"
+	devFile      = "dev-ca.pem" // holds key and certificate
+	caLifetime   = 10 * 365 * 24 * time.Hour
+	devLifetime  = 24 * time.Hour
+	fileLifetime = 365 * 24 * time.Hour
+	devLeeway    = time.Minute // tolerates clocks that differ
 )
 
-// OpenCA returns the CA of a folder. It makes both when they are not there; processes that do
-// so at once get the same one.
+// OpenCA returns the CA of a folder. It creates the folder and the CA if they are missing. Processes that do so
+// at the same time get the same CA.
 func OpenCA(dir string) (*CA, error) {
 	file := filepath.Join(dir, devFile)
 	text, err := os.ReadFile(file) //nolint:gosec // the caller names the folder
@@ -54,34 +54,34 @@ func OpenCA(dir string) (*CA, error) {
 	}
 	pair, err := tls.X509KeyPair(text, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no CA; remove it, and another is made: %w", file, err)
+		return nil, fmt.Errorf("%s holds no CA; remove it to have a new one made: %w", file, err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA || time.Now().After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("%s holds no CA that can be used; remove it, and another is made", file)
+		return nil, fmt.Errorf("%s holds no valid CA; remove it to have a new one made", file)
 	}
 	return &CA{dir: dir, domain: devDomain, cert: pair.Leaf, key: key}, nil
 }
 
-// Files writes the certificate of a process, its key and the certificate of the CA into the
-// folder of the CA, over those that are there, and returns the settings that name them. They are
-// for programs that cannot ask the CA themselves, and last for a year.
+// Files writes the certificate of a process, its key and the certificate of the CA into the folder of the CA,
+// and returns the settings that name them. Existing files are overwritten. The files are for programs that
+// cannot use the CA themselves, and are valid for a year.
 func (ca *CA) Files(role Role, agent string) (Config, error) {
 	id := ID{ca.domain, role, agent}
 	if err := id.check(); err != nil {
 		return Config{}, err
 	}
-	f, err := ca.write(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), process(id, fileLife))
+	f, err := ca.write(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), processTemplate(id, fileLifetime))
 	return Config{Cert: f.Cert, Key: f.Key, CA: f.CA}, err
 }
 
-// ServerFiles is Files for a server beside the mesh, such as etcd, in a folder of its own. The
-// certificate names this machine. It has no URI, so inside the mesh it proves nobody.
+// ServerFiles writes the files of a server outside the mesh, such as etcd, into a folder. The certificate names
+// this machine. It has no URI, so it proves no identity inside the mesh.
 func (ca *CA) ServerFiles(dir, name string) (Files, error) {
-	return ca.write(dir, name, named(name, fileLife))
+	return ca.write(dir, name, certificateTemplate(name, fileLifetime))
 }
 
-// write makes a certificate, and writes what a server or a client needs to use it.
+// write makes a certificate and writes the files that a server or client needs to use it.
 func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error) {
 	pair, err := ca.issue(template)
 	if err != nil {
@@ -94,18 +94,18 @@ func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error)
 	name = filepath.Join(dir, name)
 	cfg := Files{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(dir, "ca.crt")}
 	return cfg, errors.Join(
-		os.WriteFile(cfg.Cert, block("CERTIFICATE", pair.Certificate[0]), 0o600),
-		os.WriteFile(cfg.Key, block("PRIVATE KEY", key), 0o600),
-		os.WriteFile(cfg.CA, block("CERTIFICATE", ca.cert.Raw), 0o600))
+		os.WriteFile(cfg.Cert, pemBlock("CERTIFICATE", pair.Certificate[0]), 0o600),
+		os.WriteFile(cfg.Key, pemBlock("PRIVATE KEY", key), 0o600),
+		os.WriteFile(cfg.CA, pemBlock("CERTIFICATE", ca.cert.Raw), 0o600))
 }
 
-// makeCA makes a CA, unless another process was faster.
+// makeCA makes a CA, unless another process has just done so.
 func makeCA(dir, file string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	cert := named("Troupe CA for development", caLife)
+	cert := certificateTemplate("Troupe CA for development", caLifetime)
 	cert.URIs = []*url.URL{{Scheme: "spiffe", Host: devDomain}}
 	cert.IsCA, cert.BasicConstraintsValid = true, true
 	cert.KeyUsage, cert.ExtKeyUsage = x509.KeyUsageCertSign|x509.KeyUsageCRLSign, nil
@@ -120,12 +120,12 @@ func makeCA(dir, file string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	whole, err := os.CreateTemp(dir, devFile) // readable for its owner only
+	whole, err := os.CreateTemp(dir, devFile) // readable by its owner only
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(whole.Name()) }()
-	_, err = whole.Write(append(block("CERTIFICATE", der), block("PRIVATE KEY", keyDER)...))
+	_, err = whole.Write(append(pemBlock("CERTIFICATE", der), pemBlock("PRIVATE KEY", keyDER)...))
 	if err = errors.Join(err, whole.Close()); err != nil {
 		return err
 	}
@@ -135,8 +135,8 @@ func makeCA(dir, file string) error {
 	return nil
 }
 
-// issue makes a certificate of a template, and a key. It names this machine too, for tools that
-// ask for a host name.
+// issue makes a key and signs a certificate for it from the template. The certificate also names this machine,
+// for tools that verify a host name.
 func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -151,18 +151,18 @@ func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// process is the template of the certificate of a process.
-func process(id ID, life time.Duration) *x509.Certificate {
-	cert := named(id.User(), life)
+// processTemplate returns the certificate template of a process.
+func processTemplate(id ID, life time.Duration) *x509.Certificate {
+	cert := certificateTemplate(id.User(), life)
 	cert.URIs = []*url.URL{id.url()}
 	return cert
 }
 
-// named is the template of one without a URI.
-func named(name string, life time.Duration) *x509.Certificate {
+// certificateTemplate returns a certificate template without a URI.
+func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:      pkix.Name{CommonName: name},
-		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text()[:16])), // 80 bits of chance
+		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text()[:16])), // 80 random bits
 		NotBefore:    time.Now().Add(-devLeeway),
 		NotAfter:     time.Now().Add(life),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
@@ -170,6 +170,6 @@ func named(name string, life time.Duration) *x509.Certificate {
 	}
 }
 
-func block(kind string, der []byte) []byte {
+func pemBlock(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Processes that start at once in an empty folder are of one mesh.
-func TestOpenCA_IsOneForAll(t *testing.T) {
+// Processes that start at the same time in an empty folder share one CA.
+func TestOpenCA_ConcurrentCallersShareOneCA(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "identity")
 	made := make([]*CA, 8)
 	var making sync.WaitGroup
@@ -38,7 +38,7 @@ func TestOpenCA_IsOneForAll(t *testing.T) {
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 }
 
-func TestOpenCA_SaysWhatIsWrong(t *testing.T) {
+func TestOpenCA_RejectsAnInvalidFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, devFile)
 	require.NoError(t, os.WriteFile(file, []byte("garbage"), 0o600))
@@ -46,17 +46,17 @@ func TestOpenCA_SaysWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, file+" holds no CA; remove it")
 }
 
-// A process for development gets its certificate by itself, and a new one before it ends.
-func TestOpen_ADevelopmentCAGivesCertificates(t *testing.T) {
+// A process with --tls-dev-ca gets its certificate from the CA, and a new one before it expires.
+func TestOpen_RenewsCertificatesOfADevelopmentCA(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(Config{DevCA: dir}, Worker, "a", zap.NewNop())
 		require.NoError(t, err)
 		require.Equal(t, "spiffe://dev.troupe/worker/a", s.id.String())
 		first := s.current()
-		time.Sleep(devLife / 3)
+		time.Sleep(devLifetime / 3)
 		require.Same(t, first, s.current())
-		time.Sleep(devLife / 3)
+		time.Sleep(devLifetime / 3)
 		second := s.current()
 		require.NotSame(t, first, second)
 		id, err := first.verify(second.pair.Certificate)
@@ -67,7 +67,7 @@ func TestOpen_ADevelopmentCAGivesCertificates(t *testing.T) {
 	require.ErrorContains(t, err, "--tls-dev-ca: ")
 }
 
-func TestOpen_DevelopmentProcessesKnowEachOther(t *testing.T) {
+func TestOpen_DevelopmentProcessesVerifyEachOther(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role Role, agent string) *Source {
 		s, err := Open(Config{DevCA: dir}, role, agent, zap.NewNop())
@@ -81,8 +81,8 @@ func TestOpen_DevelopmentProcessesKnowEachOther(t *testing.T) {
 	require.Error(t, call(t, open(Orchestrator, "").Client(Worker, "b"), address))
 }
 
-// A program that cannot ask the CA gets files, and is known by them.
-func TestCA_FilesProveAProcess(t *testing.T) {
+// A program that cannot use the CA itself gets files that prove its identity.
+func TestCA_FilesProveAnIdentity(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := OpenCA(dir)
 	require.NoError(t, err)

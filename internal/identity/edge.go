@@ -13,19 +13,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Edge is the TLS of the port for clients, who know the server by its host name, as browsers
-// do, and need no identity of the mesh. The files are read for each connection, so that they
-// can be replaced while it runs. The tags are flags of the orchestrator.
+// Edge configures TLS for the client port. Clients verify the server by its host name, as browsers do, and need
+// no identity of the mesh. The files are read for each connection, so they can be replaced while the server
+// runs. The tags are flags of the orchestrator.
 type Edge struct {
 	Cert string `name:"client-tls-cert" help:"PEM file with the certificate for clients; it names the host that they dial (empty means plain text, on loopback only)." env:"TROUPE_CLIENT_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"client-tls-key" help:"PEM file with its key." env:"TROUPE_CLIENT_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
 	CA   string `name:"client-tls-ca" help:"PEM file with the CAs of client certificates." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Open returns the TLS of the port; nil when nothing is configured. Files that cannot be used now
-// are an error, and so is a certificate that has ended; later they go to the log, and the last ones
-// stay in use.
-func (e Edge) Open(log *zap.Logger) (*Shown, error) {
+// Open returns the TLS of the port, or nil if nothing is configured. Unusable files and an expired certificate
+// are errors now. Later they are logged, and the previous files stay in use.
+func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
 	if e == (Edge{}) {
 		return nil, nil
 	}
@@ -36,26 +35,27 @@ func (e Edge) Open(log *zap.Logger) (*Shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Shown{renewed[*edgeKeys]{
-		log: log, read: e.read, last: first, of: zap.String("flag", "--client-tls-cert"),
-		wrong: "the new certificate for clients cannot be used; going on with the last one", others: "new certificate for clients",
+	return &EdgeSource{reloader[*edgeKeys]{
+		log: log, read: e.read, last: first, label: zap.String("flag", "--client-tls-cert"),
+		failedMessage: "the new certificate for clients is invalid; the previous one stays in use", reloadedMessage: "new certificate for clients",
 	}}, nil
 }
 
-// Permit says why a port for clients must not be served at the address, and the way out.
-func (e Edge) Permit(plaintext bool) func(flag string, at net.Addr) error {
+// CheckAddress returns a check that fails if serving clients at an address is unsafe. The error names the way
+// out.
+func (e Edge) CheckAddress(plaintext bool) func(flag string, at net.Addr) error {
 	return func(flag string, at net.Addr) error {
-		if plaintext || e.Cert != "" || Loopback(at) {
+		if plaintext || e.Cert != "" || IsLoopback(at) {
 			return nil
 		}
-		return fmt.Errorf("%s: other machines reach %s, and in plain text anybody reads along; "+
+		return fmt.Errorf("%s: other machines reach %s, and others could read plain text on its way; "+
 			"give --client-tls-cert and --client-tls-key, serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", flag, at)
 	}
 }
 
-// Trust is what a client of the mesh asks of the orchestrator, and shows to it. The tags are
-// flags of troupe.
-type Trust struct {
+// ClientTLS configures how a client of the mesh verifies the orchestrator, and which certificate it presents.
+// The tags are flags of troupe.
+type ClientTLS struct {
 	CA   string `name:"tls-ca" help:"PEM file with the CAs of the orchestrator, or system (empty means plain text)." env:"TROUPE_ADDR_TLS_CA" placeholder:"FILE"`
 	Cert string `name:"tls-cert" help:"PEM file with the certificate for the orchestrator." env:"TROUPE_ADDR_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"tls-key" help:"PEM file with its key." env:"TROUPE_ADDR_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
@@ -64,10 +64,10 @@ type Trust struct {
 // SystemCA stands for the CAs that the machine trusts.
 const SystemCA = "system"
 
-// Credentials are those of the client.
-func (c Trust) Credentials() (credentials.TransportCredentials, error) {
+// Credentials returns the transport credentials of the client.
+func (c ClientTLS) Credentials() (credentials.TransportCredentials, error) {
 	switch {
-	case c == (Trust{}):
+	case c == (ClientTLS{}):
 		return insecure.NewCredentials(), nil
 	case c.CA == "":
 		return nil, errors.New("--tls-ca: a certificate is shown over TLS only; name the file of the CA, or system")
@@ -77,7 +77,7 @@ func (c Trust) Credentials() (credentials.TransportCredentials, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
 	var err error
 	if c.CA != SystemCA {
-		if cfg.RootCAs, err = pool(c.CA); err != nil {
+		if cfg.RootCAs, err = poolFromFile(c.CA); err != nil {
 			return nil, fmt.Errorf("--tls-ca: %w", err)
 		}
 	}
@@ -93,15 +93,15 @@ func (c Trust) Credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(cfg), nil
 }
 
-func pool(file string) (*x509.CertPool, error) {
+func poolFromFile(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, err
 	}
-	return poolOf(file, text)
+	return poolFromPEM(file, text)
 }
 
-func poolOf(file string, text []byte) (*x509.CertPool, error) {
+func poolFromPEM(file string, text []byte) (*x509.CertPool, error) {
 	all := x509.NewCertPool()
 	if !all.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s holds no certificate in PEM", file)

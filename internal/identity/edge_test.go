@@ -9,33 +9,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// edge is the TLS of a port for clients with certificates of the CA.
-func edge(t *testing.T, ca *CA) Edge {
+// newEdge returns an Edge with a certificate of the CA.
+func newEdge(t *testing.T, ca *CA) Edge {
 	t.Helper()
-	cfg := write(t, t.TempDir(), ca, ca.certify(t, paper(t)))
+	cfg := writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t)))
 	return Edge{Cert: cfg.Cert, Key: cfg.Key}
 }
 
-func trust(t *testing.T, ca *CA) Trust {
+func newClientTLS(t *testing.T, ca *CA) ClientTLS {
 	t.Helper()
-	cfg := write(t, t.TempDir(), ca, ca.certify(t, paper(t)))
-	return Trust{CA: cfg.CA, Cert: cfg.Cert, Key: cfg.Key}
+	cfg := writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t)))
+	return ClientTLS{CA: cfg.CA, Cert: cfg.Cert, Key: cfg.Key}
 }
 
-func TestEdge_ClientsKnowTheServerByItsName(t *testing.T) {
-	ca, foreign := authority(t), authority(t)
-	shown, err := edge(t, ca).Open(zap.NewNop())
+func TestEdge_ClientsVerifyTheHostName(t *testing.T) {
+	ca, foreign := newCA(t), newCA(t)
+	shown, err := newEdge(t, ca).Open(zap.NewNop())
 	require.NoError(t, err)
 	served := 0
 	address := serve(t, shown.Credentials(), func(_ ID, known bool) { served++; require.False(t, known) })
 	for _, c := range []struct {
-		trust Trust
+		trust ClientTLS
 		says  string
 	}{
-		{Trust{CA: trust(t, ca).CA}, ""},
-		{Trust{CA: trust(t, foreign).CA}, "unknown authority"},
-		{Trust{CA: SystemCA}, "unknown authority"},
-		{Trust{}, "server preface"},
+		{ClientTLS{CA: newClientTLS(t, ca).CA}, ""},
+		{ClientTLS{CA: newClientTLS(t, foreign).CA}, "unknown authority"},
+		{ClientTLS{CA: SystemCA}, "unknown authority"},
+		{ClientTLS{}, "server preface"},
 	} {
 		client, err := c.trust.Credentials()
 		require.NoError(t, err)
@@ -49,21 +49,21 @@ func TestEdge_ClientsKnowTheServerByItsName(t *testing.T) {
 	require.Equal(t, 1, served)
 }
 
-func TestEdge_MayAskClientsForACertificate(t *testing.T) {
-	ca, clients := authority(t), authority(t)
-	e := edge(t, ca)
-	e.CA = trust(t, clients).CA
+func TestEdge_RequiresClientCertificates(t *testing.T) {
+	ca, clients := newCA(t), newCA(t)
+	e := newEdge(t, ca)
+	e.CA = newClientTLS(t, clients).CA
 	shown, err := e.Open(zap.NewNop())
 	require.NoError(t, err)
 	address := serve(t, shown.Credentials(), func(ID, bool) {})
-	known := trust(t, clients)
+	known := newClientTLS(t, clients)
 	for _, c := range []struct {
-		trust Trust
+		trust ClientTLS
 		ok    bool
 	}{
-		{Trust{CA: trust(t, ca).CA, Cert: known.Cert, Key: known.Key}, true},
-		{Trust{CA: trust(t, ca).CA}, false},
-		{trust(t, ca), false},
+		{ClientTLS{CA: newClientTLS(t, ca).CA, Cert: known.Cert, Key: known.Key}, true},
+		{ClientTLS{CA: newClientTLS(t, ca).CA}, false},
+		{newClientTLS(t, ca), false},
 	} {
 		client, err := c.trust.Credentials()
 		require.NoError(t, err)
@@ -71,18 +71,18 @@ func TestEdge_MayAskClientsForACertificate(t *testing.T) {
 	}
 }
 
-// The certificate is replaced while the server runs; one that cannot be used is told, and the
-// last one stays.
-func TestEdge_TakesUpNewCertificates(t *testing.T) {
-	before, after := authority(t), authority(t)
+// The certificate is replaced while the server runs. An invalid one is logged, and the last valid one stays in
+// use.
+func TestEdge_ReloadsCertificates(t *testing.T) {
+	before, after := newCA(t), newCA(t)
 	dir := t.TempDir()
-	cfg := write(t, dir, before, before.certify(t, paper(t)))
-	log, next := warnings(t)
+	cfg := writeFiles(t, dir, before, before.certify(t, certTemplate(t)))
+	log, next := newWarningLog(t)
 	shown, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
 	require.NoError(t, err)
 	address := serve(t, shown.Credentials(), func(ID, bool) {})
 	client := func(ca *CA) error {
-		creds, err := Trust{CA: trust(t, ca).CA}.Credentials()
+		creds, err := ClientTLS{CA: newClientTLS(t, ca).CA}.Credentials()
 		require.NoError(t, err)
 		return call(t, creds, address)
 	}
@@ -90,14 +90,14 @@ func TestEdge_TakesUpNewCertificates(t *testing.T) {
 	require.NoError(t, os.WriteFile(cfg.Key, nil, 0o600))
 	require.NoError(t, client(before))
 	require.Contains(t, next()["error"], "--client-tls-cert")
-	write(t, dir, after, after.certify(t, paper(t)))
+	writeFiles(t, dir, after, after.certify(t, certTemplate(t)))
 	require.NoError(t, client(after))
 	require.Error(t, client(before))
 }
 
-func TestEdge_SaysWhatIsWrong(t *testing.T) {
-	ca := authority(t)
-	good := edge(t, ca)
+func TestEdge_RejectsInvalidFlags(t *testing.T) {
+	ca := newCA(t)
+	good := newEdge(t, ca)
 	for _, c := range []struct {
 		edge Edge
 		says string
@@ -105,19 +105,19 @@ func TestEdge_SaysWhatIsWrong(t *testing.T) {
 		{Edge{Cert: good.Cert}, "--client-tls-cert and --client-tls-key belong together"},
 		{Edge{CA: good.Cert}, "--client-tls-ca needs both"},
 		{Edge{Cert: good.Cert, Key: filepath.Join(t.TempDir(), "none")}, "--client-tls-key: open "},
-		{Edge{Cert: good.Cert, Key: good.Key, CA: garbage(t)}, "--client-tls-ca: "},
+		{Edge{Cert: good.Cert, Key: good.Key, CA: garbageFile(t)}, "--client-tls-ca: "},
 	} {
 		_, err := c.edge.Open(zap.NewNop())
 		require.ErrorContains(t, err, c.says)
 	}
 	for _, c := range []struct {
-		trust Trust
+		trust ClientTLS
 		says  string
 	}{
-		{Trust{Cert: "c", Key: "k"}, "--tls-ca: a certificate is shown over TLS only"},
-		{Trust{CA: SystemCA, Cert: "c"}, "--tls-cert and --tls-key belong together"},
-		{Trust{CA: garbage(t)}, "--tls-ca: "},
-		{Trust{CA: SystemCA, Cert: "c", Key: "k"}, "--tls-cert: "},
+		{ClientTLS{Cert: "c", Key: "k"}, "--tls-ca: a certificate is shown over TLS only"},
+		{ClientTLS{CA: SystemCA, Cert: "c"}, "--tls-cert and --tls-key belong together"},
+		{ClientTLS{CA: garbageFile(t)}, "--tls-ca: "},
+		{ClientTLS{CA: SystemCA, Cert: "c", Key: "k"}, "--tls-cert: "},
 	} {
 		_, err := c.trust.Credentials()
 		require.ErrorContains(t, err, c.says)

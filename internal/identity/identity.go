@@ -1,9 +1,9 @@
-// Package identity says who a process of the mesh is, and proves it: a SPIFFE id in an X.509
-// certificate, and TLS 1.3 in which both sides show theirs. What counts is the id, never the
-// host name: a worker is the same at whatever address it comes up.
+// Package identity gives each process of the mesh an identity and proves it: a SPIFFE id in an X.509
+// certificate, presented by both sides in TLS 1.3. Peers verify the id and never the host name, so a worker
+// keeps its identity at every address.
 //
-// A nil *Source is a process without an identity, which speaks plain text; it must keep to
-// loopback (Config.Permit).
+// A nil *Source is a process without an identity. It speaks plain text and must stay on loopback
+// (Config.CheckAddress).
 package identity
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Role is what a caller is in the mesh. It decides what it may call.
+// Role is the kind of a caller. It decides which methods the caller may call.
 type Role string
 
 // The roles.
@@ -24,11 +24,11 @@ const (
 	Memory       Role = "memory"
 	Worker       Role = "worker"
 	Admin        Role = "admin"   // an operator
-	Client       Role = "client"  // of one tenant; known by a token, never by a certificate of the mesh
-	Anybody      Role = "anybody" // on a port that asks for no proof
+	Client       Role = "client"  // belongs to one tenant; proves itself by a token, never by a certificate of the mesh
+	Anybody      Role = "anybody" // a caller of a port without authentication
 )
 
-// ID is who a process is (guarantees 4.1):
+// ID is the identity of a process (guarantees 4.1):
 //
 //	spiffe://<trust domain>/orchestrator
 //	spiffe://<trust domain>/memory
@@ -39,43 +39,42 @@ const (
 type ID struct {
 	TrustDomain string
 	Role        Role
-	Name        string // the agent that a worker hosts, or the admin's; of others empty
+	Name        string // the agent of a worker or the name of an admin (empty for other roles)
 }
 
-// String is the SPIFFE id.
+// String returns the SPIFFE id.
 func (id ID) String() string { return id.url().String() }
 
 func (id ID) url() *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: id.TrustDomain, Path: path.Join("/", string(id.Role), id.Name)}
 }
 
-// User is the name by which etcd knows the process: what follows the trust domain in the id,
-// such as memory or worker/research. It is the common name of the certificate, and no longer
-// than 64 characters where the issuer keeps to X.520.
+// User returns the name of the process in etcd: the path of the id, such as memory or worker/research. It is
+// the common name of the certificate, so X.520 issuers limit it to 64 characters.
 func (id ID) User() string { return path.Join(string(id.Role), id.Name) }
 
-// Parse reads a SPIFFE id. One of a path that no process of the mesh has is an error.
+// Parse reads a SPIFFE id. A path that no process of the mesh has is an error.
 func Parse(text string) (ID, error) {
 	id, err := spiffeid.FromString(text)
 	if err != nil {
 		return ID{}, fmt.Errorf("%q is no SPIFFE id: %w", text, err)
 	}
-	return parsed(id)
+	return idFromSPIFFE(id)
 }
 
-func parsed(id spiffeid.ID) (ID, error) {
+func idFromSPIFFE(id spiffeid.ID) (ID, error) {
 	is := ID{TrustDomain: id.TrustDomain().Name()}
 	role, name, more := strings.Cut(strings.TrimPrefix(id.Path(), "/"), "/")
 	is.Role, is.Name = Role(role), name
 	known := (is.Role == Orchestrator || is.Role == Memory) && !more ||
 		(is.Role == Worker || is.Role == Admin) && name != "" && !strings.Contains(name, "/")
 	if !known {
-		return ID{}, fmt.Errorf("%s is nobody in a mesh; a path is /orchestrator, /memory, /worker/<agent> or /admin/<name>", id)
+		return ID{}, fmt.Errorf("%s is no process of a mesh; its path must be /orchestrator, /memory, /worker/<agent> or /admin/<name>", id)
 	}
 	return is, nil
 }
 
-// check reports what keeps an ID from being one.
+// check returns an error if the ID is invalid.
 func (id ID) check() error {
 	again, err := Parse(id.String())
 	if err == nil && again != id {

@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestParse_GivesBackWhatStringSays(t *testing.T) {
+func TestParse_InvertsString(t *testing.T) {
 	for text, want := range map[string]ID{
 		"spiffe://example.org/orchestrator":          {"example.org", Orchestrator, ""},
 		"spiffe://example.org/memory":                {"example.org", Memory, ""},
@@ -24,8 +24,8 @@ func TestParse_GivesBackWhatStringSays(t *testing.T) {
 	}
 }
 
-// A path counts as a whole: nobody comes in by one that begins like another's.
-func TestParse_RefusesWhatIsNobody(t *testing.T) {
+// Parse compares the whole path: a prefix of a valid path is not enough.
+func TestParse_RejectsOtherPaths(t *testing.T) {
 	for _, text := range []string{
 		"", "spiffe://", "spiffe://example.org", "spiffe://example.org/", "https://example.org/memory", "example.org/memory",
 		"spiffe://example.org/memory/", "spiffe://example.org/memory/x", "spiffe://example.org/memory-admin", "spiffe://example.org/Memory",
@@ -44,27 +44,27 @@ func TestConfig_PlainTextStaysOnLoopback(t *testing.T) {
 	for _, c := range []struct {
 		cfg  Config
 		at   net.Addr
-		says string // empty: it may be served
+		says string // (empty if it may be served)
 	}{
 		{Config{}, here, ""},
 		{Config{}, &net.TCPAddr{IP: net.IPv6loopback}, ""},
 		{Config{}, everywhere, "--insecure-plaintext-beyond-loopback"},
-		{Config{}, other, "--grpc-addr: other machines reach 10.0.0.7:1, and plain text proves nobody; give --tls-cert"},
+		{Config{}, other, "--grpc-addr: other machines reach 10.0.0.7:1, and plain text authenticates no caller;  give --tls-cert"},
 		{Config{InsecurePlaintext: true}, other, ""},
 		{Config{Cert: "f"}, other, ""},
 		{Config{DevCA: "d"}, here, ""},
-		{Config{DevCA: "d"}, other, "a CA for development is for one machine"},
-		{Config{DevCA: "d", InsecurePlaintext: true}, other, "a CA for development is for one machine"},
+		{Config{DevCA: "d"}, other, "a development CA is for one machine only"},
+		{Config{DevCA: "d", InsecurePlaintext: true}, other, "a development CA is for one machine only"},
 	} {
-		err := c.cfg.Permit("--grpc-addr", c.at)
+		err := c.cfg.CheckAddress("--grpc-addr", c.at)
 		if c.says == "" {
 			require.NoError(t, err)
 			continue
 		}
 		require.ErrorContains(t, err, c.says)
 	}
-	require.NoError(t, Edge{}.Permit(false)("--grpc-addr", here))
-	require.ErrorContains(t, Edge{}.Permit(false)("--grpc-addr", everywhere), "give --client-tls-cert and --client-tls-key")
-	require.NoError(t, Edge{Cert: "f"}.Permit(false)("--grpc-addr", everywhere))
-	require.NoError(t, Edge{}.Permit(true)("--grpc-addr", everywhere))
+	require.NoError(t, Edge{}.CheckAddress(false)("--grpc-addr", here))
+	require.ErrorContains(t, Edge{}.CheckAddress(false)("--grpc-addr", everywhere), "give --client-tls-cert and --client-tls-key")
+	require.NoError(t, Edge{Cert: "f"}.CheckAddress(false)("--grpc-addr", everywhere))
+	require.NoError(t, Edge{}.CheckAddress(true)("--grpc-addr", everywhere))
 }

@@ -2,23 +2,21 @@ package identity
 
 import "context"
 
-// Principal is who sends a call, as far as it is proven.
+// Principal is the authenticated caller of a method.
 type Principal struct {
-	// Role decides which methods it may call.
+	// Role decides which methods the caller may call.
 	Role Role
-	// Name is the agent of a worker, the subject of a client or an admin; of other processes
-	// empty.
+	// Name is the agent of a worker, or the subject of a client or an admin (empty for other roles).
 	Name string
-	// Tenant is whose objects the call may touch: of a client its own, of a process that of the
-	// turn or the caller for which it calls. Never what the request says.
+	// Tenant owns the objects that the call may touch. A client has its own tenant; a process has the tenant of
+	// the turn or caller that it works for. It never comes from the request.
 	Tenant string
 }
 
-// DefaultTenant is that of callers on a port that asks for no proof, and of those whose proof
-// names none.
+// DefaultTenant is the tenant of callers that authenticate without a tenant, or not at all.
 const DefaultTenant = "default"
 
-// String names the principal for logs and errors: its role, and its name if it has one.
+// String returns the role, followed by the name if there is one, for logs and errors.
 func (p Principal) String() string {
 	if p.Name == "" {
 		return string(p.Role)
@@ -28,13 +26,13 @@ func (p Principal) String() string {
 
 type principalKey struct{}
 
-// WithPrincipal returns the context of a call of p.
+// WithPrincipal returns a context with the principal of a call.
 func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// PrincipalOf is who sent the call of the context. Where nobody was asked for a proof it is
-// Anybody, of the default tenant.
+// PrincipalOf returns the principal of the call of the context (Anybody of the default tenant on a port without
+// authentication).
 func PrincipalOf(ctx context.Context) Principal {
 	if p, ok := ctx.Value(principalKey{}).(Principal); ok {
 		return p

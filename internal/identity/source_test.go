@@ -19,11 +19,13 @@ import (
 
 const memoryID = "spiffe://example.org/memory"
 
-// A process that nobody would talk to does not start, and says which file is at fault.
-func TestOpen_SaysWhatIsWrong(t *testing.T) {
-	ca, foreign := authority(t), authority(t)
-	valid := func(t *testing.T) Config { return write(t, t.TempDir(), ca, ca.certify(t, paper(t, memoryID))) }
-	expired := paper(t, memoryID)
+// Open rejects an unusable configuration and names the file at fault.
+func TestOpen_NamesTheFileAtFault(t *testing.T) {
+	ca, foreign := newCA(t), newCA(t)
+	valid := func(t *testing.T) Config {
+		return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, memoryID)))
+	}
+	expired := certTemplate(t, memoryID)
 	expired.NotAfter = time.Now().Add(-time.Second)
 	for name, c := range map[string]struct {
 		cfg  func(*testing.T) Config
@@ -32,26 +34,26 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 		"no key":      {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
 		"both kinds":  {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "leave"}},
 		"not there":   {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
-		"no PEM":      {func(t *testing.T) Config { c := valid(t); c.Cert = garbage(t); return c }, []string{"--tls-cert: ", "garbage", "no pair in PEM"}},
-		"no CA":       {func(t *testing.T) Config { c := valid(t); c.CA = garbage(t); return c }, []string{"--tls-ca: ", "garbage", "no certificates in PEM"}},
-		"another key": {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "no pair"}},
+		"no PEM":      {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "no certificate and key pair in PEM"}},
+		"no CA":       {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "no certificates in PEM"}},
+		"another key": {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "no certificate and key pair"}},
 		"another CA": {func(t *testing.T) Config {
 			c := valid(t)
-			c.CA = write(t, t.TempDir(), foreign, foreign.certify(t, paper(t, memoryID))).CA
+			c.CA = writeFiles(t, t.TempDir(), foreign, foreign.certify(t, certTemplate(t, memoryID))).CA
 			return c
-		}, []string{"nobody would trust", "unknown authority"}},
-		"expired": {func(t *testing.T) Config { return write(t, t.TempDir(), ca, ca.certify(t, expired)) }, []string{"--tls-cert: ", "expired"}},
+		}, []string{"peers would reject", "unknown authority"}},
+		"expired": {func(t *testing.T) Config { return writeFiles(t, t.TempDir(), ca, ca.certify(t, expired)) }, []string{"--tls-cert: ", "expired"}},
 		"two URIs": {func(t *testing.T) Config {
-			return write(t, t.TempDir(), ca, ca.certify(t, paper(t, memoryID, "spiffe://example.org/orchestrator")))
+			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, memoryID, "spiffe://example.org/orchestrator")))
 		}, []string{"--tls-cert: ", "exactly one URI"}},
-		"no URI": {func(t *testing.T) Config { return write(t, t.TempDir(), ca, ca.certify(t, paper(t))) }, []string{"exactly one URI"}},
-		"nobody": {func(t *testing.T) Config {
-			return write(t, t.TempDir(), ca, ca.certify(t, paper(t, "spiffe://example.org/x")))
-		}, []string{"is nobody in a mesh"}},
-		"another domain": {func(t *testing.T) Config { c := valid(t); c.TrustDomain = "example.com"; return c }, []string{`--trust-domain: the certificate is of "example.org", and not of "example.com"`}},
+		"no URI": {func(t *testing.T) Config { return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t))) }, []string{"exactly one URI"}},
+		"unknown path": {func(t *testing.T) Config {
+			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, "spiffe://example.org/x")))
+		}, []string{"is no process of a mesh"}},
+		"another domain": {func(t *testing.T) Config { c := valid(t); c.TrustDomain = "example.com"; return c }, []string{`--trust-domain: the certificate belongs to "example.org", not to "example.com"`}},
 		"another role": {func(t *testing.T) Config {
-			return write(t, t.TempDir(), ca, ca.certify(t, paper(t, "spiffe://example.org/orchestrator")))
-		}, []string{"--tls-cert: the certificate is that of spiffe://example.org/orchestrator; this process needs one of spiffe://example.org/memory"}},
+			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator")))
+		}, []string{"--tls-cert: the certificate belongs to spiffe://example.org/orchestrator; this process needs one for spiffe://example.org/memory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(c.cfg(t), Memory, "", zap.NewNop())
@@ -71,28 +73,27 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 	require.Nil(t, s)
 }
 
-func garbage(t *testing.T) string {
+func garbageFile(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "garbage")
 	require.NoError(t, os.WriteFile(name, []byte("garbage"), 0o600))
 	return name
 }
 
-// Every certificate, every key and the CA are replaced while calls run, over connections that
-// last and over new ones: none fails. The CAs go through the usual three states: the old one,
-// both, the new one.
-func TestSource_AllIsReplacedUnderRunningCalls(t *testing.T) {
-	before, after := authority(t), authority(t)
+// Every certificate, every key and the CA are replaced while calls run, over open connections and over new
+// ones. No call fails. The CAs go through the usual three states: the old one, both, the new one.
+func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
+	before, after := newCA(t), newCA(t)
 	dirs := map[ID]string{{domain, Memory, ""}: t.TempDir(), {domain, Worker, "a"}: t.TempDir()}
 	lay := func(issuer *CA, cas ...*CA) {
 		for id, dir := range dirs {
-			cfg := write(t, t.TempDir(), issuer, issuer.certify(t, paper(t, id.String())))
+			cfg := writeFiles(t, t.TempDir(), issuer, issuer.certify(t, certTemplate(t, id.String())))
 			var all strings.Builder
 			for _, ca := range cas {
-				all.Write(block("CERTIFICATE", ca.cert.Raw))
+				all.Write(pemBlock("CERTIFICATE", ca.cert.Raw))
 			}
 			require.NoError(t, os.WriteFile(cfg.CA, []byte(all.String()), 0o600))
-			for _, file := range []string{cfg.Cert, cfg.Key, cfg.CA} { // one after the other
+			for _, file := range []string{cfg.Cert, cfg.Key, cfg.CA} { // not atomically
 				require.NoError(t, os.Rename(file, filepath.Join(dir, filepath.Base(file))))
 			}
 		}
@@ -133,7 +134,7 @@ func TestSource_AllIsReplacedUnderRunningCalls(t *testing.T) {
 		return err
 	})
 	again(func() error { return call(t, client.Client(Memory, ""), address) })
-	more := func() { // calls since now have ended
+	more := func() { // waits for further calls
 		for until := served.Load() + 40; served.Load() < until && failed.Load() == nil; {
 			require.NoError(t, call(t, client.Client(Memory, ""), address))
 		}
@@ -154,15 +155,15 @@ func TestSource_AllIsReplacedUnderRunningCalls(t *testing.T) {
 		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.id)
 	}
 	old := open(t, before, Worker, "a", zap.NewNop())
-	require.Error(t, call(t, old.Client(Memory, ""), address), "the old CA vouches for nobody any more")
+	require.Error(t, call(t, old.Client(Memory, ""), address), "the old CA is no longer trusted")
 }
 
-// What cannot be used is told once, and the last keys go on.
-func TestSource_GoesOnWithTheLastKeys(t *testing.T) {
-	ca := authority(t)
+// An invalid file is logged once, and the last keys stay in use.
+func TestSource_KeepsTheLastValidKeys(t *testing.T) {
+	ca := newCA(t)
 	dir := t.TempDir()
-	cfg := write(t, dir, ca, ca.certify(t, paper(t, memoryID)))
-	log, next := warnings(t)
+	cfg := writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID)))
+	log, next := newWarningLog(t)
 	s, err := Open(cfg, Memory, "", log)
 	require.NoError(t, err)
 	first := s.current()
@@ -170,18 +171,18 @@ func TestSource_GoesOnWithTheLastKeys(t *testing.T) {
 	require.Same(t, first, s.current())
 	require.Same(t, first, s.current())
 	said := next()
-	require.Equal(t, "the new keys cannot be used; going on with the last ones", said["message"])
+	require.Equal(t, "the new keys are invalid; the previous ones stay in use", said["message"])
 	require.Contains(t, said["error"], cfg.Key)
 
-	write(t, dir, ca, ca.certify(t, paper(t, "spiffe://example.org/orchestrator")))
-	require.Same(t, first, s.current(), "a process stays who it is")
-	require.Contains(t, next()["error"], "is now that of spiffe://example.org/orchestrator")
+	writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator")))
+	require.Same(t, first, s.current(), "the id of a process never changes")
+	require.Contains(t, next()["error"], "the new certificate belongs to spiffe://example.org/orchestrator")
 
-	write(t, dir, ca, ca.certify(t, paper(t, memoryID)))
+	writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID)))
 	require.NotSame(t, first, s.current())
 }
 
-func TestSource_TellsForHowLongItsCertificateIsValid(t *testing.T) {
+func TestSource_MeasuresRemainingValidity(t *testing.T) {
 	s, err := Open(Config{DevCA: t.TempDir()}, Memory, "", zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
@@ -189,7 +190,7 @@ func TestSource_TellsForHowLongItsCertificateIsValid(t *testing.T) {
 	var seen metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &seen))
 	point := seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[float64]).DataPoints[0]
-	require.InDelta(t, devLife.Seconds(), point.Value, 60)
+	require.InDelta(t, devLifetime.Seconds(), point.Value, 60)
 	id, _ := point.Attributes.Value("id")
 	require.Equal(t, "spiffe://dev.troupe/memory", id.AsString())
 }

@@ -107,7 +107,7 @@ func (w *Worker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit, w.cfg.advertised); err != nil {
+	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.advertised); err != nil {
 		return err
 	}
 	w.closers.Add(w.grpcLis)

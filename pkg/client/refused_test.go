@@ -34,7 +34,7 @@ func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
 	ours, theirs := files(t), files(t)
 	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
 	require.NoError(t, err)
-	for name, trust := range map[string]identity.Trust{
+	for name, trust := range map[string]identity.ClientTLS{
 		"theirs":         {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
 		"ours":           {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
 		"of a plain one": {CA: ours.CA},
@@ -81,7 +81,7 @@ func TestTurn_GoesOnAskingWhenACertificateIsRefusedLater(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(accepted) }()
 	defer func() { server.Stop(); require.NoError(t, <-ended) }()
-	creds, err := identity.Trust{CA: ours.CA}.Credentials()
+	creds, err := identity.ClientTLS{CA: ours.CA}.Credentials()
 	require.NoError(t, err)
 	conn, err := rpc.DialWith(creds, lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func (c Config) Check() error {
 	if err != nil {
 		return fmt.Errorf("--grpc-addr: %w", err)
 	}
-	if c.InsecurePlaintext || identity.Loopback(at) {
+	if c.InsecurePlaintext || identity.IsLoopback(at) {
 		return nil
 	}
 	return fmt.Errorf("--grpc-addr: other machines reach %s, and a mesh for development speaks plain text there; "+

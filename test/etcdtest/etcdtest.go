@@ -120,7 +120,7 @@ func (e *Etcd) As(user string) *clientv3.Client {
 	creds := insecure.NewCredentials()
 	if e.ca != nil {
 		var err error
-		creds, err = e.ca.As(user)
+		creds, err = e.ca.CredentialsFor(user)
 		require.NoError(e.t, err)
 	}
 	return e.With(creds)

@@ -1,6 +1,6 @@
-// Package bearer says who a client of the orchestrator is, by the token that its call carries:
-// one of a file of tokens or one of an OpenID Connect issuer (guarantees S7). The tenant of a
-// call is that of its token, and never what the call says.
+// Package bearer authenticates the clients of the orchestrator by the token of each call. The token is listed
+// in a file of tokens or was issued by an OpenID Connect issuer (guarantees S7). The tenant of a call comes
+// from its token and from nothing else in the call.
 package bearer
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config is how clients are told apart. The tags are flags of the orchestrator. A certificate
-// that --client-tls-ca asks for opens the port, and names nobody: whoever gives those out need
-// not be who gives out tenants.
+// Config configures the authentication of clients. The tags are flags of the orchestrator. A client certificate
+// checked by --client-tls-ca opens the connection but names no client: its issuer may be another party than the
+// one that assigns tenants.
 type Config struct {
 	Tokens string      `name:"client-tokens" help:"YAML file with the callers and the SHA-256 of their tokens (see troupe new token). It is read again when it changes." env:"TROUPE_CLIENT_TOKENS" type:"path" default:"" placeholder:"FILE"`
 	OIDC   oidc.Config `embed:""`
@@ -31,34 +31,33 @@ type Config struct {
 	Anonymous bool `name:"insecure-anonymous-clients" help:"Let anyone who reaches the port do everything." env:"TROUPE_INSECURE_ANONYMOUS_CLIENTS"`
 }
 
-// configured reports whether there is any way to tell clients apart.
-func (c Config) configured() bool { return c.Tokens != "" || c.OIDC.Issuer != "" }
+// isConfigured reports whether there is any way to tell clients apart.
+func (c Config) isConfigured() bool { return c.Tokens != "" || c.OIDC.Issuer != "" }
 
-// Check names the first setting that cannot be.
+// Check returns an error for the first invalid setting.
 func (c Config) Check() error {
-	if c.Anonymous && c.configured() {
+	if c.Anonymous && c.isConfigured() {
 		return fmt.Errorf("--insecure-anonymous-clients: with --client-tokens or --oidc-issuer no caller is anonymous; leave it out, or them")
 	}
 	return c.OIDC.Check()
 }
 
-// Permit says why a port for clients must not be served at the address, and the way out.
-func (c Config) Permit(flag string, at net.Addr) error {
-	if c.configured() || c.Anonymous || identity.Loopback(at) {
+// CheckAddress says why a port for clients must not be served at the address, and the way out.
+func (c Config) CheckAddress(flag string, at net.Addr) error {
+	if c.isConfigured() || c.Anonymous || identity.IsLoopback(at) {
 		return nil
 	}
-	return fmt.Errorf("%s: other machines reach %s, and whoever does could do everything there; "+
+	return fmt.Errorf("%s: other machines reach %s and could call everything there without authentication; "+
 		"give --client-tokens or --oidc-issuer, serve on 127.0.0.1, or add --insecure-anonymous-clients", flag, at)
 }
 
-// Clients knows those who may call. Safe for concurrent use.
+// Clients authenticates callers. It is safe for concurrent use.
 type Clients struct {
-	tokens *token.File    // nil: none
-	issuer *oidc.Verifier // likewise
+	tokens *token.File    // (nil if not configured)
+	issuer *oidc.Verifier // (nil if not configured)
 }
 
-// Open returns those of the configuration. A file that cannot be used is an error; an issuer is
-// asked nothing yet.
+// Open returns the Clients of a configuration. An unusable file is an error; an issuer is not contacted yet.
 func Open(cfg Config, log *zap.Logger) (*Clients, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -78,18 +77,18 @@ func Open(cfg Config, log *zap.Logger) (*Clients, error) {
 	return c, nil
 }
 
-// Measure tells a meter whether the file of tokens can be used, if there is one.
+// Measure registers a gauge that tells whether the token file is usable, if there is one.
 func (c *Clients) Measure(meter metric.Meter) error { return c.tokens.Measure(meter) }
 
-// Authenticate is an rpc.Authenticate. Where clients cannot be told apart everybody may do all,
-// as the default tenant. Else a call must carry a token, but one that only asks for the health
-// of the server, as load balancers do, which is anybody's: it is counted by its address. Modes: user_unauthenticated; system_network while the
-// issuer's keys are not known.
+// Authenticate implements rpc.Authenticate. Without any configuration every caller is Anybody, of the default
+// tenant. Otherwise a call must carry a token. The only exception is the health check of a load balancer, which
+// is counted by its address. Modes: user_unauthenticated; system_network while the keys of the issuer are
+// unknown.
 func (c *Clients) Authenticate(ctx context.Context) (identity.Principal, error) {
 	if c.tokens == nil && c.issuer == nil {
 		return identity.Principal{Role: identity.Anybody, Tenant: identity.DefaultTenant}, nil
 	}
-	text, err := carried(ctx)
+	text, err := tokenFromCall(ctx)
 	switch method, _ := grpc.Method(ctx); {
 	case text == "" && method == healthpb.Health_Check_FullMethodName:
 		return identity.Principal{Role: identity.Anybody, Tenant: identity.DefaultTenant}, nil
@@ -100,29 +99,29 @@ func (c *Clients) Authenticate(ctx context.Context) (identity.Principal, error) 
 	case c.issuer != nil:
 		return c.issuer.Principal(ctx, text)
 	}
-	return identity.Principal{}, refuse("this token is nobody's; ask an operator of the mesh for one")
+	return identity.Principal{}, unauthenticated("this token is unknown; ask an operator of the mesh for one")
 }
 
-// Header is the metadata that carries a token, and Scheme is what stands before it there.
+// Header is the metadata key of a token, and Scheme is the prefix of its value.
 const (
 	Header = "authorization"
 	Scheme = "Bearer "
 )
 
-// carried is the token of a call.
-func carried(ctx context.Context) (string, error) {
+// tokenFromCall is the token of a call.
+func tokenFromCall(ctx context.Context) (string, error) {
 	values := metadata.ValueFromIncomingContext(ctx, Header)
 	switch {
 	case len(values) == 0:
-		return "", refuse("a token is needed; send one as `authorization: Bearer TOKEN`, with troupe by --token-file or TROUPE_TOKEN")
+		return "", unauthenticated("a token is needed; send one as `authorization: Bearer TOKEN`, with troupe by --token-file or TROUPE_TOKEN")
 	case len(values) > 1:
-		return "", refuse("the call has more than one authorization; send one")
+		return "", unauthenticated("the call has more than one authorization; send one")
 	case len(values[0]) <= len(Scheme) || !strings.EqualFold(values[0][:len(Scheme)], Scheme):
-		return "", refuse("the authorization must be `Bearer TOKEN`")
+		return "", unauthenticated("the authorization must be `Bearer TOKEN`")
 	}
 	return strings.TrimSpace(values[0][len(Scheme):]), nil
 }
 
-func refuse(message string) *failure.Error {
+func unauthenticated(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }

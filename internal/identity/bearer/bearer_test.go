@@ -32,12 +32,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// port is one for clients; it tells callers who they are.
+// port is a client port that records its callers.
 type port struct {
 	troupev1.UnimplementedSessionServiceServer
 	troupev1.UnimplementedOrchestratorServiceServer
 	last identity.Principal
-	who  identity.Principal // of the last call that was not refused, served or not
+	who  identity.Principal // of the last authenticated call, served or not
 	addr string
 	logs *observer.ObservedLogs
 	conn *grpc.ClientConn
@@ -71,7 +71,7 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, p)
 	troupev1.RegisterOrchestratorServiceServer(server, p)
-	lis, err := rpc.Listen("--grpc-addr", "127.0.0.1:0", cfg.Permit)
+	lis, err := rpc.Listen("--grpc-addr", "127.0.0.1:0", cfg.CheckAddress)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -83,13 +83,13 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	return p
 }
 
-// get calls with what a client says beside its call.
+// get makes a call with metadata.
 func (p *port) get(ctx context.Context, said ...string) error {
 	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
 	return grpcfailure.FromStatus("test", err)
 }
 
-// tokens is a file with a client and an admin.
+// tokens writes a token file with a client and an admin, and returns their tokens.
 func tokens(t *testing.T) (file, ann, root string) {
 	t.Helper()
 	a, entryA := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
@@ -101,15 +101,15 @@ func tokens(t *testing.T) (file, ann, root string) {
 	return file, a.Reveal(), r.Reveal()
 }
 
-func TestClients_ACallIsThatOfItsToken(t *testing.T) {
+func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
 	file, ann, root := tokens(t)
 	p := serve(t, bearer.Config{Tokens: file})
 	require.NoError(t, p.get(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
-	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.last, "whatever else the call says")
+	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.last, "other metadata does not count")
 	require.NoError(t, p.get(t.Context(), "authorization", "bearer  "+root))
 	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, p.last)
 
-	// A client is no operator.
+	// A client may not call methods of operators.
 	for text, allowed := range map[string]bool{ann: false, root: true} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+text)
 		_, err := troupev1.NewOrchestratorServiceClient(p.conn).PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: "a"})
@@ -122,7 +122,7 @@ func TestClients_ACallIsThatOfItsToken(t *testing.T) {
 	}
 }
 
-func TestClients_RefusesCallsThatProveNobody(t *testing.T) {
+func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 	file, ann, _ := tokens(t)
 	p := serve(t, bearer.Config{Tokens: file})
 	for name, c := range map[string]struct {
@@ -134,8 +134,8 @@ func TestClients_RefusesCallsThatProveNobody(t *testing.T) {
 		"no scheme": {[]string{"authorization", ann}, "must be `Bearer TOKEN`"},
 		"basic":     {[]string{"authorization", "Basic " + ann}, "must be `Bearer TOKEN`"},
 		"two":       {[]string{"authorization", "Bearer " + ann, "authorization", "Bearer " + ann}, "more than one authorization"},
-		"unknown":   {[]string{"authorization", "Bearer " + ann + "x"}, "this token is nobody's"},
-		"of others": {[]string{"authorization", "Bearer a.b.c"}, "this token is nobody's"},
+		"unknown":   {[]string{"authorization", "Bearer " + ann + "x"}, "this token is unknown"},
+		"of others": {[]string{"authorization", "Bearer a.b.c"}, "this token is unknown"},
 	} {
 		err := p.get(t.Context(), c.said...)
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%s: %v", name, err)
@@ -152,34 +152,34 @@ func TestClients_RefusesCallsThatProveNobody(t *testing.T) {
 	}
 	health := healthpb.NewHealthClient(p.conn)
 	_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
-	require.NoError(t, err, "a load balancer asks for that without a token")
-	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.who, "its calls are counted by its address, and not with everybody's")
+	require.NoError(t, err, "load balancers check the health without a token")
+	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.who, "its calls are counted by its address")
 	_, err = health.List(t.Context(), &healthpb.HealthListRequest{})
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%v", err)
 }
 
-// Where nobody can be told apart, nobody names a tenant either.
-func TestClients_WithoutAnyConfigurationAreAnybody(t *testing.T) {
+// Without authentication a call cannot name a tenant either.
+func TestClients_AcceptAnybodyWithoutConfiguration(t *testing.T) {
 	p := serve(t, bearer.Config{})
 	require.NoError(t, p.get(t.Context(), "troupe-tenant", "umbrella"))
 	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.last)
 }
 
-func TestConfig_PermitsNoOpenPort(t *testing.T) {
+func TestConfig_RejectsAnOpenPort(t *testing.T) {
 	all, loop := &net.TCPAddr{IP: net.IPv4zero, Port: 7400}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7400}
 	issuer := oidc.Config{Issuer: "https://login.example.org", Audience: "troupe"}
-	require.ErrorContains(t, bearer.Config{}.Permit("--grpc-addr", all),
-		"--grpc-addr: other machines reach 0.0.0.0:7400, and whoever does could do everything there; give --client-tokens or --oidc-issuer")
-	require.NoError(t, bearer.Config{}.Permit("--grpc-addr", loop))
+	require.ErrorContains(t, bearer.Config{}.CheckAddress("--grpc-addr", all),
+		"--grpc-addr: other machines reach 0.0.0.0:7400 and could call everything there without authentication;  give --client-tokens or --oidc-issuer")
+	require.NoError(t, bearer.Config{}.CheckAddress("--grpc-addr", loop))
 	for _, cfg := range []bearer.Config{{Anonymous: true}, {Tokens: "file"}, {OIDC: issuer}} {
-		require.NoError(t, cfg.Permit("--grpc-addr", all))
+		require.NoError(t, cfg.CheckAddress("--grpc-addr", all))
 		require.NoError(t, cfg.Check())
 	}
 	require.ErrorContains(t, bearer.Config{Anonymous: true, OIDC: issuer}.Check(), "no caller is anonymous")
 	require.ErrorContains(t, bearer.Config{OIDC: oidc.Config{Issuer: "login"}}.Check(), "--oidc-issuer")
 }
 
-func TestToken_IsShownWithEachCall(t *testing.T) {
+func TestToken_IsSentWithEachCall(t *testing.T) {
 	file, ann, root := tokens(t)
 	p := serve(t, bearer.Config{Tokens: file})
 	mine := filepath.Join(t.TempDir(), "token")
@@ -206,7 +206,7 @@ func TestToken_IsShownWithEachCall(t *testing.T) {
 	require.Equal(t, "ann", p.last.Name)
 }
 
-func TestToken_DoesNotLeaveTheMachineInPlainText(t *testing.T) {
+func TestToken_RequiresTLSBeyondLoopback(t *testing.T) {
 	t.Setenv("TROUPE_TOKEN", "tr_secret")
 	for addr, ok := range map[string]bool{
 		"127.0.0.1:7400": true, "localhost:7400": true, "[::1]:7400": true, "127.1.2.3:1": true,

@@ -1,5 +1,5 @@
-// Package oidc tells clients apart by the tokens of an OpenID Connect issuer: JWTs that it
-// signed for this mesh (guarantees S7).
+// Package oidc authenticates clients by the tokens of an OpenID Connect issuer: JWTs that it signed for this
+// mesh (guarantees S7).
 package oidc
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config is whose tokens prove what. The tags are flags of the orchestrator.
+// Config configures the issuer and what its tokens must claim. The tags are flags of the orchestrator.
 type Config struct {
 	Issuer   string `name:"oidc-issuer" help:"URL of the OpenID Connect issuer of client tokens, with https." env:"TROUPE_OIDC_ISSUER" placeholder:"URL"`
 	Audience string `name:"oidc-audience" help:"What the token must be for, and for nothing else: its aud." env:"TROUPE_OIDC_AUDIENCE" placeholder:"AUD"`
@@ -30,7 +30,7 @@ type Config struct {
 	CA       string `name:"oidc-ca" help:"PEM file with the issuer's CAs (default: the system's)." env:"TROUPE_OIDC_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Check names the first setting that cannot be.
+// Check returns an error for the first invalid setting.
 func (c Config) Check() error {
 	issuer, err := url.Parse(c.Issuer)
 	claim, value, _ := strings.Cut(c.Admin, "=")
@@ -42,86 +42,87 @@ func (c Config) Check() error {
 	case err != nil || issuer.Scheme != "https" || issuer.Host == "" || issuer.RawQuery != "" || issuer.Fragment != "":
 		return fmt.Errorf("--oidc-issuer: want a URL such as https://login.example.org, not %q", c.Issuer)
 	case c.Audience == "":
-		return errors.New("--oidc-audience: name what the tokens are for; those for others must not open this mesh")
+		return errors.New("--oidc-audience: name the audience of the tokens, because tokens for other services must not open this mesh")
 	case c.Admin != "" && (claim == "" || value == ""):
 		return fmt.Errorf("--oidc-admin: want CLAIM=VALUE, such as groups=troupe-admins, not %q", c.Admin)
 	}
 	return nil
 }
 
-// algorithms are those of signatures that prove something: of keys whose public half alone is
-// known here.
+// algorithms are the accepted signature algorithms. All are asymmetric, so a known public key does not allow
+// forging a token.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
 const (
-	leeway   = time.Minute // by which the clocks may differ
-	maxToken = 8 << 10     // bytes; all headers of a call are 16 KiB
-	maxName  = 128         // bytes of a subject
+	leeway   = time.Minute // tolerated difference of clocks
+	maxToken = 8 << 10     // bytes; the headers of a call are limited to 16 KiB
+	maxName  = 128         // limit of a subject in bytes
 )
 
-// Verifier knows the tokens of an issuer. Safe for concurrent use.
+// Verifier verifies the tokens of an issuer. It is safe for concurrent use.
 type Verifier struct {
 	cfg  Config
-	keys *keys
+	keys *keyCache
 	now  func() time.Time
 }
 
-// New returns a verifier, and asks nobody anything yet. A CA that cannot be read is an error.
+// New returns a verifier. It does not contact the issuer yet. An unreadable CA file is an error.
 func New(cfg Config, log *zap.Logger) (*Verifier, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	cfg.Tenant = cmp.Or(cfg.Tenant, "tenant")
-	client, err := clientOf(cfg.CA)
+	client, err := newHTTPClient(cfg.CA)
 	if err != nil {
 		return nil, fmt.Errorf("--oidc-ca: %w", err)
 	}
 	v := &Verifier{cfg: cfg, now: time.Now}
-	v.keys = newKeys(cfg.Issuer, client, log, func() time.Time { return v.now() })
+	v.keys = newKeyCache(cfg.Issuer, client, log, func() time.Time { return v.now() })
 	return v, nil
 }
 
-// claims are what a token says that is looked at by name.
+// claims are the standard claims of a token, and all claims by name.
 type claims struct {
 	jwt.Claims
 	all map[string]json.RawMessage
 }
 
-// UnmarshalJSON keeps all claims beside those of the standard.
+// UnmarshalJSON reads the standard claims and keeps all claims by name.
 func (c *claims) UnmarshalJSON(text []byte) error {
 	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.all))
 }
 
-// Principal is whom a token names. It waits for the issuer only when the token is of a key that
-// is not known yet, and then a few seconds at most. Modes: user_unauthenticated; system_network
-// while no key of the issuer is known and it cannot be asked.
+// Principal returns the principal that a token names. It waits for the issuer only if the signing key is
+// unknown, and then for a few seconds at most. Modes: user_unauthenticated; system_network if no key of the
+// issuer is known and fetching them fails.
 func (v *Verifier) Principal(ctx context.Context, token string) (identity.Principal, error) {
-	c, err := v.verified(ctx, token)
+	c, err := v.verifiedClaims(ctx, token)
 	if err != nil {
 		return identity.Principal{}, err
 	}
 	p := identity.Principal{Role: identity.Client, Name: c.Subject}
 	if c.Subject == "" || len(c.Subject) > maxName {
-		return identity.Principal{}, refuse("the token must name its subject, in at most 128 bytes")
+		return identity.Principal{}, unauthenticated("the token must name its subject, in at most 128 bytes")
 	}
 	if json.Unmarshal(c.all[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
-		return identity.Principal{}, refuse("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
+		return identity.Principal{}, unauthenticated("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
-	if v.admin(c) {
+	if v.isAdmin(c) {
 		p.Role = identity.Admin
 	}
 	return p, nil
 }
 
-// verified are the claims of a token that the issuer signed for this mesh and for now.
-func (v *Verifier) verified(ctx context.Context, token string) (claims, error) {
+// verifiedClaims returns the claims of a token that the issuer signed, for this mesh alone, and that is valid
+// now.
+func (v *Verifier) verifiedClaims(ctx context.Context, token string) (claims, error) {
 	var c claims
 	if len(token) > maxToken {
-		return c, refuse("the token is too long")
+		return c, unauthenticated("the token is too long")
 	}
 	signed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(signed.Headers) != 1 || signed.Headers[0].KeyID == "" {
-		return c, refuse("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
+		return c, unauthenticated("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
 	}
 	header := signed.Headers[0]
 	key, err := v.keys.key(ctx, header.KeyID)
@@ -129,23 +130,23 @@ func (v *Verifier) verified(ctx context.Context, token string) (claims, error) {
 		return c, err
 	}
 	if key.Algorithm != "" && key.Algorithm != header.Algorithm || signed.Claims(key.Key, &c) != nil {
-		return claims{}, refuse("the signature of the token is not one of its issuer")
+		return claims{}, unauthenticated("the signature of the token was not made by its issuer")
 	}
 	switch now := v.now(); {
 	case c.Issuer != v.cfg.Issuer:
-		return claims{}, refuse("the token is of another issuer")
-	case !slices.Equal(c.Audience, jwt.Audience{v.cfg.Audience}): // whoever else it is for could use it here
-		return claims{}, refuse("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
+		return claims{}, unauthenticated("the token comes from another issuer")
+	case !slices.Equal(c.Audience, jwt.Audience{v.cfg.Audience}): // another service that receives the token could use it here
+		return claims{}, unauthenticated("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
 	case c.Expiry == nil || !now.Before(c.Expiry.Time().Add(leeway)):
-		return claims{}, refuse("the token has ended; log in again")
+		return claims{}, unauthenticated("the token has expired; log in again")
 	case c.NotBefore != nil && now.Before(c.NotBefore.Time().Add(-leeway)):
-		return claims{}, refuse("the token is not valid yet; look whether the clocks are right")
+		return claims{}, unauthenticated("the token is not valid yet; check the clocks")
 	}
 	return c, nil
 }
 
-// admin reports whether the claim for admins has the value, alone or in a list.
-func (v *Verifier) admin(c claims) bool {
+// isAdmin reports whether the admin claim equals the configured value or is a list that contains it.
+func (v *Verifier) isAdmin(c claims) bool {
 	claim, want, ok := strings.Cut(v.cfg.Admin, "=")
 	if !ok {
 		return false
@@ -156,6 +157,6 @@ func (v *Verifier) admin(c claims) bool {
 		json.Unmarshal(c.all[claim], &many) == nil && slices.Contains(many, want)
 }
 
-func refuse(message string) *failure.Error {
+func unauthenticated(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any file is a list whose tokens are those of its entries, or is refused by an error that quotes no
-// digest, wherever it stands.
+// FuzzParse checks that each file either parses to a list with valid entries or fails with an error that quotes
+// no digest.
 func FuzzParse(f *testing.F) {
 	digest := sha256.Sum256([]byte("tr_ann"))
 	sum := hex.EncodeToString(digest[:])
@@ -32,14 +32,14 @@ func FuzzParse(f *testing.F) {
 			require.NoError(t, l.Check())
 			require.Equal(t, hex.EncodeToString(l.digest[:]), string(lower(l.SHA256)))
 		}
-		found, ok := all.of("tr_ann")
+		found, ok := all.find("tr_ann")
 		require.Equal(t, ok, found.Name != "")
-		_, ok = all.of(sum)
+		_, ok = all.find(sum)
 		require.False(t, ok, "a digest is no token")
 	})
 }
 
-// lower is what hex of any case is in ours.
+// lower converts hex digits to lower case.
 func lower(digits string) []byte {
 	raw, _ := hex.DecodeString(digits)
 	return []byte(hex.EncodeToString(raw))

@@ -19,15 +19,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// file writes the entries, as those who replace a mounted secret do: another file in its place.
-func file(t *testing.T, path string, entries ...Entry) {
+// writeEntries replaces the file with the entries by a rename, as an update of a mounted secret does.
+func writeEntries(t *testing.T, path string, entries ...Entry) {
 	t.Helper()
 	text, err := Format(entries...)
 	require.NoError(t, err)
-	put(t, path, string(text))
+	replaceFile(t, path, string(text))
 }
 
-func put(t *testing.T, path, text string) {
+func replaceFile(t *testing.T, path, text string) {
 	t.Helper()
 	next := path + ".next"
 	require.NoError(t, os.WriteFile(next, []byte(text), 0o600))
@@ -40,7 +40,7 @@ func issue(t *testing.T, name, tenant string, role identity.Role) (string, Entry
 	return value.Reveal(), e
 }
 
-func TestNew_MakesTokensThatCannotBeGuessed(t *testing.T) {
+func TestNew_MakesRandomTokens(t *testing.T) {
 	a, _ := issue(t, "ann", "acme", identity.Client)
 	b, e := issue(t, "ann", "acme", identity.Client)
 	require.NotEqual(t, a, b)
@@ -50,11 +50,11 @@ func TestNew_MakesTokensThatCannotBeGuessed(t *testing.T) {
 	require.NoError(t, e.Check())
 }
 
-func TestFile_NamesWhoHasAToken(t *testing.T) {
+func TestFile_ReturnsThePrincipalOfAToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	ann, a := issue(t, "ann", "acme", identity.Client)
 	root, r := issue(t, "root", "default", identity.Admin)
-	file(t, path, a, r)
+	writeEntries(t, path, a, r)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
 	got, err := f.Principal(ann)
@@ -73,11 +73,11 @@ func TestFile_NamesWhoHasAToken(t *testing.T) {
 	}
 }
 
-func TestFile_TokensEnd(t *testing.T) {
+func TestFile_RejectsExpiredTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	ann, a := issue(t, "ann", "acme", identity.Client)
 	a.Expires = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	file(t, path, a)
+	writeEntries(t, path, a)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
 	f.now = func() time.Time { return a.Expires.Add(-time.Nanosecond) }
@@ -86,50 +86,50 @@ func TestFile_TokensEnd(t *testing.T) {
 	f.now = func() time.Time { return a.Expires }
 	_, err = f.Principal(ann)
 	require.True(t, failure.Is(err, failure.UserUnauthenticated))
-	require.ErrorContains(t, err, "this token has ended")
+	require.ErrorContains(t, err, "this token has expired")
 }
 
-func TestFile_IsReadAgainAndABadOneIsNotUsed(t *testing.T) {
+func TestFile_ReloadsValidFilesOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	ann, a := issue(t, "ann", "acme", identity.Client)
 	bob, b := issue(t, "bob", "acme", identity.Client)
-	file(t, path, a)
+	writeEntries(t, path, a)
 	core, logs := observer.New(zap.InfoLevel)
 	f, err := Open(path, zap.New(core))
 	require.NoError(t, err)
 	_, err = f.Principal(bob)
 	require.Error(t, err)
 
-	file(t, path, b)
+	writeEntries(t, path, b)
 	_, err = f.Principal(bob)
-	require.NoError(t, err, "it came with the new file")
+	require.NoError(t, err, "the new file lists it")
 	_, err = f.Principal(ann)
-	require.Error(t, err, "it was taken off")
+	require.Error(t, err, "the new file does not list it")
 
-	put(t, path, "tokens: [{name: "+ann+"}]")
+	replaceFile(t, path, "tokens: [{name: "+ann+"}]")
 	for range 3 {
 		_, err = f.Principal(bob)
-		require.NoError(t, err, "the last list that could be used stays")
+		require.NoError(t, err, "the last valid list stays in use")
 	}
 	require.NoError(t, os.Remove(path))
 	for range 3 {
 		_, err = f.Principal(bob)
 		require.NoError(t, err)
 	}
-	require.Equal(t, 2, logs.FilterMessageSnippet("cannot be used").Len(), "each is said once")
-	f.now = func() time.Time { return time.Now().Add(tellEvery) }
+	require.Equal(t, 2, logs.FilterMessageSnippet("is invalid").Len(), "each fault is logged once")
+	f.now = func() time.Time { return time.Now().Add(warnEvery) }
 	_, err = f.Principal(bob)
 	require.NoError(t, err)
-	require.Equal(t, 3, logs.FilterMessageSnippet("cannot be used").Len(), "and again while it lasts")
+	require.Equal(t, 3, logs.FilterMessageSnippet("is invalid").Len(), "and again after warnEvery")
 	for range 2 {
-		put(t, path, "tokens: [{nam: x}]")
+		replaceFile(t, path, "tokens: [{nam: x}]")
 		for range 3 {
 			_, err = f.Principal(bob)
 			require.NoError(t, err)
 		}
 	}
-	require.Equal(t, 5, logs.FilterMessageSnippet("cannot be used").Len(), "each file that is laid there, also with the same fault")
-	file(t, path, a)
+	require.Equal(t, 5, logs.FilterMessageSnippet("is invalid").Len(), "each new file, also one with the same fault")
+	writeEntries(t, path, a)
 	_, err = f.Principal(ann)
 	require.NoError(t, err)
 	for _, line := range logs.All() {
@@ -139,31 +139,31 @@ func TestFile_IsReadAgainAndABadOneIsNotUsed(t *testing.T) {
 	}
 }
 
-// A file that may not be read is tried anew: to let it be read changes nothing that is seen of it.
-func TestFile_IsTriedAgainWhenItCouldNotBeRead(t *testing.T) {
+// An unreadable file is read again on the next call, because a change of its permissions alone is not noticed.
+func TestFile_RetriesUnreadableFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	_, a := issue(t, "ann", "acme", identity.Client)
-	file(t, path, a)
+	writeEntries(t, path, a)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path))
-	require.NoError(t, os.Mkdir(path, 0o700)) // which root cannot read either
+	require.NoError(t, os.Mkdir(path, 0o700)) // unreadable for root, too
 	_, err = f.current()
 	require.ErrorContains(t, err, "is a directory")
-	f.seen, err = os.Stat(path)
+	f.lastInfo, err = os.Stat(path)
 	require.NoError(t, err)
 	f.path = filepath.Join(t.TempDir(), "tokens.yaml")
-	file(t, f.path, a)
-	f.seen, err = os.Stat(f.path)
+	writeEntries(t, f.path, a)
+	f.lastInfo, err = os.Stat(f.path)
 	require.NoError(t, err)
 	_, err = f.current()
 	require.NoError(t, err)
 }
 
-func TestFile_MeasuresWhetherItCanBeUsed(t *testing.T) {
+func TestFile_MeasuresValidity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	_, a := issue(t, "ann", "acme", identity.Client)
-	file(t, path, a)
+	writeEntries(t, path, a)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
@@ -176,15 +176,15 @@ func TestFile_MeasuresWhetherItCanBeUsed(t *testing.T) {
 		return seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[int64]).DataPoints[0].Value
 	}
 	require.EqualValues(t, 1, usable())
-	put(t, path, "tokens: 7")
-	require.EqualValues(t, 0, usable(), "though nobody called")
-	file(t, path, a)
+	replaceFile(t, path, "tokens: 7")
+	require.EqualValues(t, 0, usable(), "without any call")
+	writeEntries(t, path, a)
 	require.EqualValues(t, 1, usable())
 	require.NoError(t, os.Remove(path))
 	require.EqualValues(t, 0, usable())
 }
 
-func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
+func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 	leaked, e := issue(t, "ann", "acme", identity.Client)
 	entry := func(change func(*Entry)) string {
 		other := e
@@ -212,8 +212,8 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 		entry(func(e *Entry) { e.Role = identity.Role(leaked) }):            "role: it must be",
 		entry(func(e *Entry) { e.Name, e.Tenant = digest, "" }):             "token 1: tenant: it must be",
 		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
-		string(twice): "token 2 is token 1 once more",
-		// where it is, and nothing of what stands there
+		string(twice): "token 2 repeats token 1",
+		// the position, without the text
 		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "not a list of tokens, near line 10: want",
 		string(whole) + "    expire: 2027-01-01\n":                                  "not a list of tokens, line 10: want",
 		string(whole) + "    expires: soon " + leaked + "\n":                        "not a list of tokens, token 2 from line 6 on: want",
@@ -224,7 +224,7 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 		"tokens: [{name: *" + leaked + "}]":                                         "not a list of tokens, near line 1: want",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")
-		put(t, path, text)
+		replaceFile(t, path, text)
 		_, err := Open(path, zap.NewNop())
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "--client-tokens: "+path)
@@ -235,7 +235,7 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 	require.ErrorContains(t, err, "--client-tokens: ")
 }
 
-// BenchmarkPrincipal is what a call costs more: a look at the file, a digest and all comparisons.
+// BenchmarkPrincipal measures the overhead of a call: a stat of the file, a digest and all comparisons.
 func BenchmarkPrincipal(b *testing.B) {
 	for _, count := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("tokens=%d", count), func(b *testing.B) {

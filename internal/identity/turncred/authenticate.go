@@ -8,20 +8,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Authenticate makes a call that shows the credential of a turn one of a worker: of the agent and
-// the tenant that the credential names. Where the connection proves who calls, that has to be this
-// worker: the credential of another one is of no use to who has it. All other calls are for next. What
-// a call of a turn may touch is to be checked by the turn that Of returns.
+// Authenticate authenticates a call that shows the credential of a turn as a worker, with the agent and tenant
+// of the credential. If the connection proves the caller by certificate, it must be this worker: a stolen
+// credential is useless to others. Other calls go to next. TurnOfCall returns the turn, which limits what the
+// call may touch.
 //
-// Modes, where the connection proves who calls: those of Verify. Where it does not, a credential is
-// all that the caller shows, and one that proves nothing, or no longer, is user_unauthenticated: it
-// counts among the failures of its address (guarantees S10).
+// Modes, where the connection proves the caller: the modes of Verify. Otherwise the credential is all that the
+// caller shows; an invalid or expired one is user_unauthenticated and counts as a failure of its address
+// (guarantees S10).
 func Authenticate(a *Authority, next rpc.Authenticate) rpc.Authenticate {
 	if a == nil {
 		return next
 	}
 	return func(ctx context.Context) (identity.Principal, error) {
-		t, ok, err := a.Of(ctx)
+		t, ok, err := a.TurnOfCall(ctx)
 		if !ok {
 			return next(ctx)
 		}
@@ -34,7 +34,7 @@ func Authenticate(a *Authority, next rpc.Authenticate) rpc.Authenticate {
 			return identity.Principal{Role: identity.Anybody}, failure.New(failure.UserUnauthenticated, op, failure.Plain(err)).Because(err)
 		case proven && (caller.Role != identity.Worker || caller.Name != t.Agent):
 			return identity.Principal{Role: caller.Role, Name: caller.Name}, failure.New(failure.PolicySecurity, "call",
-				"the credential of the turn is another agent's; send the one of the step as it is")
+				"the credential belongs to another agent; send the credential of the step unchanged")
 		}
 		return p, nil
 	}

@@ -20,16 +20,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Whoever guesses credentials at the port for clients fails to prove who he is, and does so a few
-// times only. What he would have called is not what he is refused for: nobody's right was violated
-// (guarantees S6, S10).
-func TestAuthenticate_StrangersGuessAFewTimesOnly(t *testing.T) {
+// Callers who guess credentials at the client port fail authentication and are soon rate limited. They are
+// rejected for the failed authentication and not for the method that they call (guarantees S6, S10).
+func TestAuthenticate_LimitsGuesses(t *testing.T) {
 	log, entries := audittest.Keep(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
 
 	orchestrator := newMesh(t, "example.org").orchestrator(t)
-	ended, err := orchestrator.Issue(given(), time.Now().Add(-Grace))
+	ended, err := orchestrator.Issue(testTurn(), time.Now().Add(-Grace))
 	require.NoError(t, err)
 	const guesses = 3
 	server, err := rpc.NewServer(tel, rpc.Config{

@@ -15,15 +15,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// kind is the header typ: a JWT for something else that an orchestrator may sign is none of these.
-const kind = "troupe-turn+jwt"
+// credentialType is the JWT header typ. It tells credentials from other JWTs that an orchestrator signs.
+const credentialType = "troupe-turn+jwt"
 
-// algorithms are those that are taken, one for each kind of key. None of them has a shared secret.
+// algorithms are the accepted signature algorithms, one for each kind of key. None uses a shared secret.
 var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.PS256}
 
-// claims are what a credential says.
+// claims are the claims of a credential.
 type claims struct {
-	jwt.Claims // iss the orchestrator, sub the worker, aud the trust domain, iat, exp
+	jwt.Claims // iss is the orchestrator, sub the worker, aud the trust domain; iat and exp are set
 
 	Tenant  string `json:"tenant"`
 	Session string `json:"session"`
@@ -39,8 +39,8 @@ type claims struct {
 	Budget budget.Limits `json:"budget"`
 }
 
-// Issue makes a credential that holds until a minute behind the deadline, and at most for
-// MaxLife. A zero deadline is none. It is empty when the process has no identity. Modes: unknown.
+// Issue returns a credential that expires a minute after the deadline (zero for no deadline), and after MaxLife
+// at most. It returns "" if the process has no identity. Modes: unknown.
 func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	if a == nil {
 		return "", nil
@@ -52,7 +52,7 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	}
 	text, err := a.sign(claims{
 		Claims: jwt.Claims{
-			Issuer: self.String(), Audience: jwt.Audience{audience(self.TrustDomain)},
+			Issuer: self.String(), Audience: jwt.Audience{audienceOfMesh(self.TrustDomain)},
 			Subject:  identity.ID{TrustDomain: self.TrustDomain, Role: identity.Worker, Name: t.Agent}.String(),
 			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(until),
 		},
@@ -60,18 +60,18 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 		Root: t.Root, Level: t.Level, Budget: t.Budget,
 	})
 	if err != nil {
-		return "", failure.New(failure.Unknown, "turncred.Issue", "the turn gets no credential; the log of the orchestrator has the cause").Because(err)
+		return "", failure.New(failure.Unknown, "turncred.Issue", "the credential of the turn cannot be signed; the log of the orchestrator has the cause").Because(err)
 	}
 	return text, nil
 }
 
 func (a *Authority) sign(c claims) (string, error) {
 	pair := a.self.Pair()
-	algorithm, err := algorithmOf(pair.PrivateKey)
+	algorithm, err := algorithmForKey(pair.PrivateKey)
 	if err != nil {
 		return "", err
 	}
-	options := (&jose.SignerOptions{}).WithType(kind).WithHeader("x5c", pair.Certificate)
+	options := (&jose.SignerOptions{}).WithType(credentialType).WithHeader("x5c", pair.Certificate)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: pair.PrivateKey}, options)
 	if err != nil {
 		return "", err
@@ -83,10 +83,10 @@ func (a *Authority) sign(c claims) (string, error) {
 	return text, err
 }
 
-// audience is every service of a mesh.
-func audience(trustDomain string) string { return "spiffe://" + trustDomain }
+// audienceOfMesh returns the audience of a credential: every service of the mesh.
+func audienceOfMesh(trustDomain string) string { return "spiffe://" + trustDomain }
 
-func algorithmOf(key any) (jose.SignatureAlgorithm, error) {
+func algorithmForKey(key any) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
 		switch k.Curve.Params().BitSize {
@@ -102,5 +102,5 @@ func algorithmOf(key any) (jose.SignatureAlgorithm, error) {
 	case *rsa.PrivateKey:
 		return jose.PS256, nil
 	}
-	return "", fmt.Errorf("nothing can be signed with a key of %T; use one of ECDSA, Ed25519 or RSA", key)
+	return "", fmt.Errorf("keys of type %T cannot sign; use ECDSA, Ed25519 or RSA", key)
 }

@@ -1,11 +1,10 @@
-// Package turncred makes and checks the credentials of turns: each says that the worker of one
-// agent may act in one step of one turn of one session, for one tenant and user, under one epoch, until
-// a time (guarantees S5, S6, S16). The orchestrator signs it with the key of its own certificate, whose chain
-// goes along, so that whoever knows the CAs of the mesh can check it, and no other key has to be
-// distributed or replaced.
+// Package turncred issues and verifies the credentials of turns. A credential allows the worker of one agent to
+// act in one step of one turn of one session, for one tenant and user, under one epoch, until a time
+// (guarantees S5, S6, S16). The orchestrator signs it with the key of its certificate and includes the
+// certificate chain. So every process that knows the CAs of the mesh can verify it, and no further key has to
+// be distributed.
 //
-// A credential is a JWT (RFC 7519) in a JWS (RFC 7515) with the header x5c. For those who carry it
-// it is opaque.
+// A credential is a JWT (RFC 7519) in a JWS (RFC 7515) with the header x5c. Workers treat it as opaque.
 package turncred
 
 import (
@@ -20,52 +19,53 @@ import (
 
 // Limits of a credential.
 const (
-	// MaxLife is how long one holds at most, whatever the deadline of its turn.
+	// MaxLife is the longest validity of a credential, whatever the deadline of its turn.
 	MaxLife = 15 * time.Minute
-	// Grace is for how long it holds behind the deadline of the turn: a commit may be on its way,
-	// and clocks differ.
+	// Grace is how long a credential is valid after the deadline of the turn, for late commits and clocks that
+	// differ.
 	Grace = time.Minute
-	// maxBytes is the size of one. With a certificate of ECDSA and no intermediate it has 1.5 KiB.
+	// maxBytes limits the size of a credential. With an ECDSA certificate and no intermediate it has 1.5 KiB.
 	maxBytes = 8 << 10
 	// leeway is how far the clock of the signer may be ahead.
 	leeway = time.Minute
 )
 
-// Turn is what a credential is for.
+// Turn is the content of a credential.
 type Turn struct {
-	Agent   string // whose worker may show it
+	Agent   string // only its worker may use the credential
 	Tenant  string
 	Session string
-	ID      string // of the turn
-	User    string // whose session it is; empty: nobody's
+	ID      string // turn id
+	User    string // owner of the session (empty if it has none)
 	Trace   string
-	Epoch   int64 // of the turn; 0 in a replay
-	Step    int   // number of the step that the agent was given: it writes for no other
-	// Replay is set for a step that is only run again: it reads, and writes nothing.
+	Epoch   int64 // epoch of the turn (0 in a replay)
+	Step    int   // number of the agent's step; the worker may write for this step only
+	// Replay is set for a step that is replayed. It may read but not write.
 	Replay bool
 
-	// Of the turns that the worker may ask for below this one (guarantees S17).
-	Root   string        // trace with which their run began
-	Level  int           // how deep this one lies below the turn that nobody's agent asked for
-	Budget budget.Limits // of the step: none of theirs has more
+	// Limits of the child turns that the worker may start (guarantees S17).
+	Root   string        // root trace of the run
+	Level  int           // depth below the root turn of the run (0 for the root turn)
+	Budget budget.Limits // budget of the step, which bounds each child turn
 }
 
-// Owns reports whether a turn may touch a session: its own, or one in which an agent works for it.
+// Owns reports whether the turn may touch a session: its own session, or a session that it opened for a remote
+// agent.
 func (t Turn) Owns(session string) bool {
 	return session == t.Session || strings.HasPrefix(session, turnctx.ChildSessionPrefix(t.Session))
 }
 
-// Authority makes and checks credentials with the identity of a process. Safe for concurrent use.
-// Nil is that of a process without an identity: it makes none, and checks none.
+// Authority issues and verifies credentials with the identity of a process. It is safe for concurrent use. A
+// nil Authority belongs to a process without an identity; it does neither.
 type Authority struct {
 	self  *identity.Source
-	known verified
+	cache verifiedCache
 }
 
-// New returns the authority of a process; nil without an identity.
+// New returns the authority of a process, or nil if it has no identity.
 func New(self *identity.Source) *Authority {
 	if self == nil {
 		return nil
 	}
-	return &Authority{self: self, known: verified{all: map[[sha256.Size]byte]expiring{}}}
+	return &Authority{self: self, cache: verifiedCache{turns: map[[sha256.Size]byte]cachedTurn{}}}
 }

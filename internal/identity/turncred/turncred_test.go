@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// What an orchestrator signs, every process of its mesh reads, whatever kind of key it has.
-func TestAuthority_TellsWhatWasGiven(t *testing.T) {
+// Every process of the mesh verifies what an orchestrator signs, whatever the kind of its key.
+func TestAuthority_VerifiesWhatWasIssued(t *testing.T) {
 	m := newMesh(t, "example.org")
 	wide, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	require.NoError(t, err)
@@ -31,18 +31,18 @@ func TestAuthority_TellsWhatWasGiven(t *testing.T) {
 	old, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
 	memory := m.memory(t)
-	for name, key := range map[string]crypto.Signer{"P-256": elliptical(t), "P-384": wide, "Ed25519": edwards, "RSA": old} {
+	for name, key := range map[string]crypto.Signer{"P-256": newECKey(t), "P-384": wide, "Ed25519": edwards, "RSA": old} {
 		t.Run(name, func(t *testing.T) {
-			credential, err := m.authority(t, identity.Orchestrator, "", key).Issue(given(), time.Time{})
+			credential, err := m.authority(t, identity.Orchestrator, "", key).Issue(testTurn(), time.Time{})
 			require.NoError(t, err)
-			for range 2 { // the second time it is known
+			for range 2 { // the second result is cached
 				turn, err := memory.Verify(credential)
 				require.NoError(t, err)
-				require.Equal(t, given(), turn)
+				require.Equal(t, testTurn(), turn)
 			}
 		})
 	}
-	again := given()
+	again := testTurn()
 	again.Epoch, again.Replay = 0, true
 	credential, err := m.orchestrator(t).Issue(again, time.Time{})
 	require.NoError(t, err)
@@ -51,19 +51,19 @@ func TestAuthority_TellsWhatWasGiven(t *testing.T) {
 	require.Equal(t, again, turn)
 }
 
-func TestAuthority_WithoutAnIdentityThereAreNone(t *testing.T) {
+func TestAuthority_IssuesNothingWithoutIdentity(t *testing.T) {
 	none := New(nil)
-	credential, err := none.Issue(given(), time.Time{})
+	credential, err := none.Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
 	require.Empty(t, credential)
-	_, ok, err := none.Of(t.Context())
+	_, ok, err := none.TurnOfCall(t.Context())
 	require.NoError(t, err)
 	require.False(t, ok)
 }
 
-// One holds until a minute behind the deadline of its turn, for 15 minutes at most, and not a
-// second longer, whether it was verified before or not.
-func TestAuthority_CredentialsEnd(t *testing.T) {
+// A credential is valid until a minute after the deadline of its turn, for 15 minutes at most, and not a second
+// longer, cached or not.
+func TestAuthority_CredentialsExpire(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		open := func(role identity.Role) *Authority {
@@ -75,7 +75,7 @@ func TestAuthority_CredentialsEnd(t *testing.T) {
 		for name, c := range map[string]struct{ deadline, life time.Duration }{
 			"soon": {30 * time.Second, 90 * time.Second}, "far": {time.Hour, MaxLife}, "past": {-10 * time.Second, 50 * time.Second},
 		} {
-			credential, err := orchestrator.Issue(given(), time.Now().Add(c.deadline))
+			credential, err := orchestrator.Issue(testTurn(), time.Now().Add(c.deadline))
 			require.NoError(t, err)
 			time.Sleep(c.life - time.Second)
 			_, err = memory.Verify(credential)
@@ -89,55 +89,55 @@ func TestAuthority_CredentialsEnd(t *testing.T) {
 	})
 }
 
-// The certificate of an orchestrator is replaced, and ends, while its turns run: none is harmed.
+// A credential stays valid after the certificate of its orchestrator was replaced and expired.
 func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, dir := newMesh(t, "example.org"), t.TempDir()
-		s, err := identity.Open(m.lay(t, dir, elliptical(t), "/orchestrator", time.Now().Add(-time.Hour), time.Hour+time.Minute), identity.Orchestrator, "", zap.NewNop())
+		s, err := identity.Open(m.writeFiles(t, dir, newECKey(t), "/orchestrator", time.Now().Add(-time.Hour), time.Hour+time.Minute), identity.Orchestrator, "", zap.NewNop())
 		require.NoError(t, err)
 		orchestrator, memory := New(s), m.memory(t)
-		before, err := orchestrator.Issue(given(), time.Time{})
+		before, err := orchestrator.Issue(testTurn(), time.Time{})
 		require.NoError(t, err)
-		m.lay(t, dir, elliptical(t), "/orchestrator", time.Now().Add(-time.Minute), time.Hour)
-		after, err := orchestrator.Issue(given(), time.Time{})
+		m.writeFiles(t, dir, newECKey(t), "/orchestrator", time.Now().Add(-time.Minute), time.Hour)
+		after, err := orchestrator.Issue(testTurn(), time.Time{})
 		require.NoError(t, err)
 		require.NotEqual(t, x5c(t, before), x5c(t, after))
 		time.Sleep(10 * time.Minute)
 		for _, credential := range []string{before, after} {
 			turn, err := memory.Verify(credential)
 			require.NoError(t, err)
-			require.Equal(t, given(), turn)
+			require.Equal(t, testTurn(), turn)
 		}
 	})
 }
 
-func TestTurn_OwnsItsSessionAndThoseBelow(t *testing.T) {
-	turn := given()
+func TestTurn_OwnsItsSessionAndChildSessions(t *testing.T) {
+	turn := testTurn()
 	require.True(t, turn.Owns("s-1"))
 	require.True(t, turn.Owns(turnctx.ChildSessionPrefix("s-1")+"0123"))
 	require.False(t, turn.Owns("s-2"))
 	require.False(t, turn.Owns(turnctx.ChildSessionPrefix("s-2")+"0123"))
 	require.False(t, turn.Owns(""))
-	require.Len(t, turnctx.ChildSessionPrefix("s-1"), 29, "35 of 64 are left")
+	require.Len(t, turnctx.ChildSessionPrefix("s-1"), 29, "35 of 64 bytes are left")
 }
 
-// Ones that still hold are forgotten rather than too many remembered.
-func TestAuthority_RemembersABoundedNumber(t *testing.T) {
-	v := verified{all: map[[32]byte]expiring{}}
+// The cache evicts valid credentials rather than exceed its limit.
+func TestVerifiedCache_IsBounded(t *testing.T) {
+	v := verifiedCache{turns: map[[32]byte]cachedTurn{}}
 	now := time.Now()
 	for i := range maxVerified + 100 {
-		v.keep(fmt.Sprint(i), expiring{until: now.Add(time.Duration(i%2) * time.Hour)}, now)
-		require.LessOrEqual(t, len(v.all), maxVerified)
+		v.add(fmt.Sprint(i), cachedTurn{until: now.Add(time.Duration(i%2) * time.Hour)}, now)
+		require.LessOrEqual(t, len(v.turns), maxVerified)
 	}
 	_, ok := v.find(fmt.Sprint(maxVerified+99), now)
 	require.True(t, ok)
 	_, ok = v.find(fmt.Sprint(maxVerified+98), now)
-	require.False(t, ok, "it has ended")
+	require.False(t, ok, "it has expired")
 }
 
-// What is on the wire stays far below the limit of headers.
+// A credential stays far below the size limit of headers.
 func TestAuthority_CredentialsAreSmall(t *testing.T) {
-	credential, err := newMesh(t, "example.org").orchestrator(t).Issue(given(), time.Time{})
+	credential, err := newMesh(t, "example.org").orchestrator(t).Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
 	require.Less(t, len(credential), 2<<10)
 	require.NotContains(t, credential, "\n")
@@ -148,11 +148,11 @@ func TestAuthority_CredentialsAreSmall(t *testing.T) {
 func BenchmarkAuthority(b *testing.B) {
 	m := newMesh(b, "example.org")
 	orchestrator, memory := m.orchestrator(b), m.memory(b)
-	credential, err := orchestrator.Issue(given(), time.Time{})
+	credential, err := orchestrator.Issue(testTurn(), time.Time{})
 	require.NoError(b, err)
 	b.Run("issue", func(b *testing.B) {
 		for b.Loop() {
-			_, _ = orchestrator.Issue(given(), time.Time{})
+			_, _ = orchestrator.Issue(testTurn(), time.Time{})
 		}
 	})
 	b.Run("verify=first", func(b *testing.B) {
@@ -169,7 +169,7 @@ func BenchmarkAuthority(b *testing.B) {
 
 func x5c(t *testing.T, credential string) [][]byte {
 	t.Helper()
-	chain, err := chainOf(credential)
+	chain, err := certificateChain(credential)
 	require.NoError(t, err)
 	return chain
 }

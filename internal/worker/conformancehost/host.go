@@ -53,7 +53,7 @@ func Serve(ctx context.Context, t *telemetry.Telemetry, cfg worker.Config) error
 
 // NewHost opens the port of a host. Run must follow.
 func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
-	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr, identity.Config{InsecurePlaintext: cfg.Identity.InsecurePlaintext}.Permit)
+	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr, identity.Config{InsecurePlaintext: cfg.Identity.InsecurePlaintext}.CheckAddress)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (a *App) open() (err error) {
 	if err = a.openStore(self); err != nil {
 		return err
 	}
-	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.Identity.Permit); err != nil {
+	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.Identity.CheckAddress); err != nil {
 		return err
 	}
 	a.closers.Add(a.grpcLis)

@@ -48,7 +48,7 @@ type App struct {
 	runner       *turn.Runner
 	eraser       *erase.Eraser
 	dependencies []probe.Dependency
-	certificates []identity.Watched
+	certificates []identity.Refreshable
 	closers      process.Closers
 }
 
@@ -125,7 +125,7 @@ func (a *App) openPorts(self *identity.Source) (*clientport.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.certificates = []identity.Watched{self, port.Certificate}
+	a.certificates = []identity.Refreshable{self, port.Certificate}
 	a.grpcLis = port.Listener
 	a.closers.Add(a.grpcLis)
 	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {

@@ -105,7 +105,7 @@ func (e *Etcd) provision(ctx context.Context) error {
 	if e.cfg.CA == nil {
 		return nil
 	}
-	root, err := e.cfg.CA.As(etcdauth.Root)
+	root, err := e.cfg.CA.CredentialsFor(etcdauth.Root)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 // as returns a client with a certificate for that common name.
 func as(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
 	t.Helper()
-	creds, err := ca.As(name)
+	creds, err := ca.CredentialsFor(name)
 	require.NoError(t, err)
 	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func (c *Credentials) Client() (edge identity.Edge, tokens bearer.Config) {
 // token of the test if one is required. Each connection trusts the CAs that are current when it is made.
 // The caller closes it. The function is safe for concurrent use.
 func (c *Credentials) Dialer(addr string) func() (*grpc.ClientConn, *client.Client, error) {
-	var trust identity.Trust
+	var trust identity.ClientTLS
 	var sent bearer.Token
 	if c.files != nil {
 		trust.CA = c.files.path(caFile, "crt")

@@ -21,8 +21,8 @@ import (
 type Server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 
-	TLS   identity.Trust `embed:""`
-	Token bearer.Token   `embed:""`
+	TLS   identity.ClientTLS `embed:""`
+	Token bearer.Token       `embed:""`
 }
 
 // defaultAddr is where troupe dev serves.
@@ -37,7 +37,7 @@ func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
 	if err != nil {
 		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
 	}
-	token, err := s.Token.Credentials(s.Addr, s.TLS != (identity.Trust{}))
+	token, err := s.Token.Credentials(s.Addr, s.TLS != (identity.ClientTLS{}))
 	if err != nil {
 		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
 	}

@@ -35,8 +35,8 @@ type a2aBridge struct {
 
 	AllowUnauthenticated bool `help:"Allow an address other than loopback. Everyone who reaches it may then talk to the mesh."`
 
-	TLS       identity.Trust   `embed:""`
-	Telemetry telemetry.Config `embed:""`
+	TLS       identity.ClientTLS `embed:""`
+	Telemetry telemetry.Config   `embed:""`
 }
 
 // Help implements kong.HelpProvider.
@@ -66,7 +66,7 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	if err != nil {
 		return failure.New(failure.UserInvalidInput, "troupe a2a", err.Error())
 	}
-	if b.Bearer && b.TLS == (identity.Trust{}) && !bearer.Private(b.Server) {
+	if b.Bearer && b.TLS == (identity.ClientTLS{}) && !bearer.IsLoopbackTarget(b.Server) {
 		return failure.Newf(failure.UserInvalidInput, "troupe a2a",
 			"--bearer: others could read the tokens on their way to %s, which is in plain text; add --tls-ca", b.Server)
 	}

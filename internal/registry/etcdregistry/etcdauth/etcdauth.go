@@ -211,7 +211,7 @@ func LetIn(ctx context.Context, devCA string, endpoints []string, agent string) 
 	if err != nil {
 		return err
 	}
-	root, err := ca.As(Root)
+	root, err := ca.CredentialsFor(Root)
 	if err != nil {
 		return err
 	}

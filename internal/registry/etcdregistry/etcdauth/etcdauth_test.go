@@ -92,7 +92,7 @@ func TestProvision_AsksForACertificate(t *testing.T) {
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
 	foreign, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	root, err := foreign.As(etcdauth.Root)
+	root, err := foreign.CredentialsFor(etcdauth.Root)
 	require.NoError(t, err)
 	for name, client := range map[string]*clientv3.Client{"of another CA": etcd.With(root), "in plain text": etcd.Plain(), "with none": etcd.Anonymous()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -46,7 +46,7 @@ func New(a *turncred.Authority) rpc.Scope {
 			return ctx, nil
 		}
 		op := "memory." + name
-		turn, ok, err := a.Of(ctx)
+		turn, ok, err := a.TurnOfCall(ctx)
 		switch {
 		case err != nil:
 			return nil, err

@@ -37,7 +37,7 @@ func New(a *turncred.Authority, find FindTrace, status TraceStatus) rpc.Scope {
 		if identity.PrincipalOf(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
 			return ctx, nil
 		}
-		turn, ok, err := a.Of(ctx)
+		turn, ok, err := a.TurnOfCall(ctx)
 		if err != nil {
 			return nil, err
 		}

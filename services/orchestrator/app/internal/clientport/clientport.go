@@ -40,7 +40,7 @@ func (c *Config) Check() error {
 type Port struct {
 	Listener net.Listener
 	// Certificate is what clients see. The caller watches its files.
-	Certificate *identity.Shown
+	Certificate *identity.EdgeSource
 
 	cfg       Config
 	callers   *bearer.Clients
@@ -62,7 +62,7 @@ func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 	if err := errors.Join(p.Certificate.Measure(meter), p.callers.Measure(meter)); err != nil {
 		return nil, err
 	}
-	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.Permit(plaintext), cfg.Clients.Permit)
+	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.CheckAddress(plaintext), cfg.Clients.CheckAddress)
 	if err != nil {
 		return nil, err
 	}

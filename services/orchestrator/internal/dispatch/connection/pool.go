@@ -119,7 +119,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 
 func (p *Pool) unreachable(c *pooled, at endpoint, cause error) error {
 	if c.creds != nil {
-		if why := c.creds.Refusal(); why != nil {
+		if why := c.creds.HandshakeError(); why != nil {
 			p.recordUnproven(at, why)
 			return failure.Newf(failure.PolicySecurity, "dispatch",
 				"the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)

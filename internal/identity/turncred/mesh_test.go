@@ -20,20 +20,20 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// mesh is a CA of a trust domain, and who has certificates of it.
-type mesh struct {
+// testMesh is the CA of a trust domain that issues certificates for its processes.
+type testMesh struct {
 	domain string
 	cert   *x509.Certificate
 	key    *ecdsa.PrivateKey
 }
 
-func newMesh(t testing.TB, domain string) *mesh {
+func newMesh(t testing.TB, domain string) *testMesh {
 	t.Helper()
-	m := &mesh{domain: domain}
+	m := &testMesh{domain: domain}
 	var err error
 	m.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := paper(time.Now().Add(-time.Hour), 24*time.Hour, "spiffe://"+domain)
+	template := certTemplate(time.Now().Add(-time.Hour), 24*time.Hour, "spiffe://"+domain)
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, m.key.Public(), m.key)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func newMesh(t testing.TB, domain string) *mesh {
 	return m
 }
 
-func paper(from time.Time, life time.Duration, id string) *x509.Certificate {
+func certTemplate(from time.Time, life time.Duration, id string) *x509.Certificate {
 	uri, err := url.Parse(id)
 	if err != nil {
 		return nil
@@ -52,10 +52,10 @@ func paper(from time.Time, life time.Duration, id string) *x509.Certificate {
 	}
 }
 
-// lay writes the files of a process into a folder: a certificate for a key, from a time on.
-func (m *mesh) lay(t testing.TB, dir string, key crypto.Signer, path string, from time.Time, life time.Duration) identity.Config {
+// writeFiles writes a certificate with its key and CA into a folder, as a process reads them.
+func (m *testMesh) writeFiles(t testing.TB, dir string, key crypto.Signer, path string, from time.Time, life time.Duration) identity.Config {
 	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, paper(from, life, "spiffe://"+m.domain+path), m.cert, key.Public(), m.key)
+	der, err := x509.CreateCertificate(rand.Reader, certTemplate(from, life, "spiffe://"+m.domain+path), m.cert, key.Public(), m.key)
 	require.NoError(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
@@ -68,34 +68,34 @@ func (m *mesh) lay(t testing.TB, dir string, key crypto.Signer, path string, fro
 	return cfg
 }
 
-func elliptical(t testing.TB) *ecdsa.PrivateKey {
+func newECKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	return key
 }
 
-// authority is that of a process of the mesh.
-func (m *mesh) authority(t testing.TB, role identity.Role, agent string, key crypto.Signer) *Authority {
+// authority returns the Authority of a process of the mesh.
+func (m *testMesh) authority(t testing.TB, role identity.Role, agent string, key crypto.Signer) *Authority {
 	t.Helper()
 	path := "/" + string(role)
 	if agent != "" {
 		path += "/" + agent
 	}
-	s, err := identity.Open(m.lay(t, t.TempDir(), key, path, time.Now().Add(-time.Minute), time.Hour), role, agent, zap.NewNop())
+	s, err := identity.Open(m.writeFiles(t, t.TempDir(), key, path, time.Now().Add(-time.Minute), time.Hour), role, agent, zap.NewNop())
 	require.NoError(t, err)
 	return New(s)
 }
 
-func (m *mesh) orchestrator(t testing.TB) *Authority {
-	return m.authority(t, identity.Orchestrator, "", elliptical(t))
+func (m *testMesh) orchestrator(t testing.TB) *Authority {
+	return m.authority(t, identity.Orchestrator, "", newECKey(t))
 }
 
-func (m *mesh) memory(t testing.TB) *Authority {
-	return m.authority(t, identity.Memory, "", elliptical(t))
+func (m *testMesh) memory(t testing.TB) *Authority {
+	return m.authority(t, identity.Memory, "", newECKey(t))
 }
 
-// given is a turn as it is given to a worker.
-func given() Turn {
+// testTurn returns the turn that the tests issue credentials for.
+func testTurn() Turn {
 	return Turn{Agent: "research", Tenant: "acme", Session: "s-1", ID: "t-1", User: "ann@example.org", Trace: "0af7651916cd43dd8448eb211c80319c", Epoch: 7, Step: 2}
 }

@@ -10,16 +10,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// A signer that was verified before is asked again for what may have changed: when it signed, and
-// which CAs are trusted now.
-func TestSource_RemembersASignerAsLongAsItsProofHolds(t *testing.T) {
-	ca, next := authority(t), authority(t)
+// A cached signer is verified again if the time of signing or the trusted CAs differ.
+func TestSource_CachesSignersWhileTheirProofHolds(t *testing.T) {
+	ca, next := newCA(t), newCA(t)
 	dir := t.TempDir()
-	cfg := write(t, dir, ca, ca.certify(t, paper(t, memoryID)))
+	cfg := writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID)))
 	s, err := Open(cfg, Memory, "", zap.NewNop())
 	require.NoError(t, err)
-	signer := ca.certify(t, paper(t, "spiffe://example.org/orchestrator"))
-	other := ca.certify(t, paper(t, "spiffe://example.org/orchestrator"))
+	signer := ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator"))
+	other := ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator"))
 	for range 2 {
 		for _, pair := range []tls.Certificate{signer, other} {
 			id, key, err := s.Signer(pair.Certificate, time.Now())
@@ -33,8 +32,8 @@ func TestSource_RemembersASignerAsLongAsItsProofHolds(t *testing.T) {
 		require.ErrorContains(t, err, "certificate of the signer")
 	}
 	_, _, err = s.Signer([][]byte{other.Certificate[0], signer.Certificate[0]}, time.Now())
-	require.NoError(t, err, "it comes with one more that is of no use")
-	write(t, dir, next, next.certify(t, paper(t, memoryID)))
+	require.NoError(t, err, "an unneeded certificate in the chain is ignored")
+	writeFiles(t, dir, next, next.certify(t, certTemplate(t, memoryID)))
 	_, _, err = s.Signer(other.Certificate, time.Now())
-	require.ErrorContains(t, err, "certificate of the signer", "its CA is gone")
+	require.ErrorContains(t, err, "certificate of the signer", "its CA is no longer trusted")
 }

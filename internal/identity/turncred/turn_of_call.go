@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/turnctx"
 )
 
-// credentialOf returns the credential that the caller of a call shows, and whether it shows one. Two values prove
-// nothing and give the empty one.
+// credentialOf returns the credential of a call and whether it carries one. Two values are invalid and give the
+// empty credential.
 func credentialOf(ctx context.Context) (string, bool) {
 	values := metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey)
 	switch len(values) {
@@ -23,8 +23,9 @@ func credentialOf(ctx context.Context) (string, bool) {
 	}
 }
 
-// Of returns the turn for which a call was made, and whether it shows one. Modes: those of Verify.
-func (a *Authority) Of(ctx context.Context) (Turn, bool, error) {
+// TurnOfCall returns the turn that made a call, and whether the call carries a credential. Modes: the modes of
+// Verify.
+func (a *Authority) TurnOfCall(ctx context.Context) (Turn, bool, error) {
 	credential, ok := credentialOf(ctx)
 	if a == nil || !ok {
 		return Turn{}, false, nil
@@ -33,9 +34,8 @@ func (a *Authority) Of(ctx context.Context) (Turn, bool, error) {
 	return t, true, err
 }
 
-// ParentTrace returns the trace of the turn that made a call, as the caller says, and "" when no turn made it.
-// Only two callers are believed: a worker, which shows the credential of the turn, and any caller of a port
-// that asks nobody for proof.
+// ParentTrace returns the trace of the turn that made a call ("" if no turn made it). The value is taken only
+// from a worker, which shows the credential of its turn, and from any caller of a port without authentication.
 func ParentTrace(ctx context.Context) string {
 	role := identity.PrincipalOf(ctx).Role
 	if ids := metadata.ValueFromIncomingContext(ctx, turnctx.ParentTraceKey); len(ids) > 0 && (role == identity.Worker || role == identity.Anybody) {

@@ -13,18 +13,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-func nobody(t *testing.T) func(ID, bool) {
+func failIfServed(t *testing.T) func(ID, bool) {
 	return func(who ID, _ bool) { t.Errorf("%s was served", who) }
 }
 
 func TestMutual_BothSidesKnowEachOther(t *testing.T) {
-	ca := authority(t)
+	ca := newCA(t)
 	var caller ID
 	address := serve(t, open(t, ca, Memory, "", zap.NewNop()).Server(), func(who ID, ok bool) { caller = who; require.True(t, ok) })
 	client := open(t, ca, Worker, "research", zap.NewNop()).Client(Memory, "")
 	require.NoError(t, call(t, client, address))
 	require.Equal(t, ID{domain, Worker, "research"}, caller)
-	require.NoError(t, client.Refusal())
+	require.NoError(t, client.HandshakeError())
 }
 
 func TestMutual_WithoutIdentityIsPlainText(t *testing.T) {
@@ -35,17 +35,16 @@ func TestMutual_WithoutIdentityIsPlainText(t *testing.T) {
 	require.False(t, known)
 }
 
-// Whoever shows no certificate, or a wrong one, is served nothing, and the log of the server
-// says why (guarantees S1).
-func TestMutual_AServerRefuses(t *testing.T) {
+// A server serves no caller without a valid certificate of the mesh and logs the reason (guarantees S1).
+func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
 	const id = "spiffe://example.org/orchestrator"
-	ca, foreign := authority(t), authority(t)
-	expired, early := paper(t, id), paper(t, id)
+	ca, foreign := newCA(t), newCA(t)
+	expired, early := certTemplate(t, id), certTemplate(t, id)
 	expired.NotBefore, expired.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	early.NotBefore = time.Now().Add(time.Hour)
-	signer := paper(t, id)
+	signer := certTemplate(t, id)
 	signer.KeyUsage |= x509.KeyUsageCertSign
-	named := paper(t)
+	named := certTemplate(t)
 	named.DNSNames = []string{id}
 	for name, c := range map[string]struct {
 		shown *tls.Certificate
@@ -55,35 +54,35 @@ func TestMutual_AServerRefuses(t *testing.T) {
 		"no certificate":        {nil, 0, "didn't provide a certificate"},
 		"expired":               {pair(t, ca, expired), 0, "expired"},
 		"not valid yet":         {pair(t, ca, early), 0, "not yet valid"},
-		"another CA":            {pair(t, foreign, paper(t, id)), 0, "unknown authority"},
-		"another trust domain":  {pair(t, ca, paper(t, "spiffe://example.com/orchestrator")), 0, "spiffe://example.com/orchestrator is of another trust domain than example.org"},
-		"two URIs":              {pair(t, ca, paper(t, id, "spiffe://example.org/memory")), 0, "more than one URI SAN"},
-		"twice the same URI":    {pair(t, ca, paper(t, id, id)), 0, "more than one URI SAN"},
-		"no URI":                {pair(t, ca, paper(t)), 0, "no URI SAN"},
+		"another CA":            {pair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},
+		"another trust domain":  {pair(t, ca, certTemplate(t, "spiffe://example.com/orchestrator")), 0, "spiffe://example.com/orchestrator belongs to another trust domain than example.org"},
+		"two URIs":              {pair(t, ca, certTemplate(t, id, "spiffe://example.org/memory")), 0, "more than one URI SAN"},
+		"twice the same URI":    {pair(t, ca, certTemplate(t, id, id)), 0, "more than one URI SAN"},
+		"no URI":                {pair(t, ca, certTemplate(t)), 0, "no URI SAN"},
 		"a DNS name like a URI": {pair(t, ca, named), 0, "no URI SAN"},
-		"no SPIFFE id":          {pair(t, ca, paper(t, "https://example.org/orchestrator")), 0, "scheme"},
-		"nobody of a mesh":      {pair(t, ca, paper(t, "spiffe://example.org/sa/orchestrator")), 0, "is nobody in a mesh"},
-		"a path that goes on":   {pair(t, ca, paper(t, id+"/x")), 0, "is nobody in a mesh"},
+		"no SPIFFE id":          {pair(t, ca, certTemplate(t, "https://example.org/orchestrator")), 0, "scheme"},
+		"unknown path":          {pair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is no process of a mesh"},
+		"longer path":           {pair(t, ca, certTemplate(t, id+"/x")), 0, "is no process of a mesh"},
 		"may sign others":       {pair(t, ca, signer), 0, "KeyCertSign"},
-		"TLS 1.2":               {pair(t, ca, paper(t, id)), tls.VersionTLS12, "unsupported versions"},
+		"TLS 1.2":               {pair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "unsupported versions"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log, next := warnings(t)
-			address := serve(t, open(t, ca, Memory, "", log).Server(), nobody(t))
+			log, next := newWarningLog(t)
+			address := serve(t, open(t, ca, Memory, "", log).Server(), failIfServed(t))
 			shows := &tls.Config{InsecureSkipVerify: true, MaxVersion: c.max}
 			if c.shown != nil {
 				shows.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.shown, nil }
 			}
 			require.Error(t, call(t, credentials.NewTLS(shows), address))
 			said := next()
-			require.Equal(t, "connection refused", said["message"])
+			require.Equal(t, "connection rejected", said["message"])
 			require.Contains(t, said["error"], c.says)
 			require.Contains(t, said["from"], "127.0.0.1:")
 		})
 	}
 	t.Run("plain text", func(t *testing.T) {
-		log, next := warnings(t)
-		address := serve(t, open(t, ca, Memory, "", log).Server(), nobody(t))
+		log, next := newWarningLog(t)
+		address := serve(t, open(t, ca, Memory, "", log).Server(), failIfServed(t))
 		require.Error(t, call(t, insecure.NewCredentials(), address))
 		require.Contains(t, next()["error"], "does not look like a TLS handshake")
 	})
@@ -95,52 +94,52 @@ func pair(t *testing.T, ca *CA, cert *x509.Certificate) *tls.Certificate {
 	return &made
 }
 
-// A client talks to nobody but whom it wants, whatever is at its address (guarantees S1, S16).
-func TestMutual_AClientRefuses(t *testing.T) {
-	ca, foreign := authority(t), authority(t)
+// A client rejects every peer but the process that it was opened for (guarantees S1, S16).
+func TestMutual_ClientRejectsOtherPeers(t *testing.T) {
+	ca, foreign := newCA(t), newCA(t)
 	const id = "spiffe://example.org/worker/a"
-	expired := paper(t, id)
+	expired := certTemplate(t, id)
 	expired.NotAfter = time.Now().Add(-time.Second)
 	for name, c := range map[string]struct {
 		shown *tls.Certificate
 		max   uint16
 		says  string
 	}{
-		"another agent":        {pair(t, ca, paper(t, "spiffe://example.org/worker/b")), 0, "it is spiffe://example.org/worker/b there, and not spiffe://example.org/worker/a"},
-		"another role":         {pair(t, ca, paper(t, "spiffe://example.org/memory")), 0, "it is spiffe://example.org/memory there"},
-		"another trust domain": {pair(t, ca, paper(t, "spiffe://example.com/worker/a")), 0, "is of another trust domain"},
-		"another CA":           {pair(t, foreign, paper(t, id)), 0, "unknown authority"},
+		"another agent":        {pair(t, ca, certTemplate(t, "spiffe://example.org/worker/b")), 0, "the peer is spiffe://example.org/worker/b, not spiffe://example.org/worker/a"},
+		"another role":         {pair(t, ca, certTemplate(t, "spiffe://example.org/memory")), 0, "the peer is spiffe://example.org/memory"},
+		"another trust domain": {pair(t, ca, certTemplate(t, "spiffe://example.com/worker/a")), 0, "belongs to another trust domain"},
+		"another CA":           {pair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},
 		"expired":              {pair(t, ca, expired), 0, "expired"},
-		"two URIs":             {pair(t, ca, paper(t, id, "spiffe://example.org/worker/b")), 0, "more than one URI SAN"},
-		"no URI":               {pair(t, ca, paper(t)), 0, "no URI SAN"},
-		"TLS 1.2":              {pair(t, ca, paper(t, id)), tls.VersionTLS12, "protocol version not supported"},
+		"two URIs":             {pair(t, ca, certTemplate(t, id, "spiffe://example.org/worker/b")), 0, "more than one URI SAN"},
+		"no URI":               {pair(t, ca, certTemplate(t)), 0, "no URI SAN"},
+		"TLS 1.2":              {pair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "protocol version not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log, next := warnings(t)
-			address := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*c.shown}, MaxVersion: c.max}), nobody(t))
+			log, next := newWarningLog(t)
+			address := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*c.shown}, MaxVersion: c.max}), failIfServed(t))
 			client := open(t, ca, Orchestrator, "", log).Client(Worker, "a")
 			require.ErrorContains(t, call(t, client, address), c.says)
 			if c.max != 0 {
-				return // there is no certificate to refuse
+				return // no certificate was received
 			}
-			require.ErrorContains(t, client.Refusal(), c.says)
+			require.ErrorContains(t, client.HandshakeError(), c.says)
 			said := next()
-			require.Equal(t, "the process at the other end is refused", said["message"])
+			require.Equal(t, "the peer failed verification; the connection is closed", said["message"])
 			require.Equal(t, address, said["at"])
 		})
 	}
 	t.Run("plain text", func(t *testing.T) {
-		address := serve(t, insecure.NewCredentials(), nobody(t))
+		address := serve(t, insecure.NewCredentials(), failIfServed(t))
 		client := open(t, ca, Orchestrator, "", zap.NewNop()).Client(Worker, "a")
 		require.ErrorContains(t, call(t, client, address), "does not look like a TLS handshake")
-		require.Error(t, client.Refusal())
+		require.Error(t, client.HandshakeError())
 	})
-	t.Run("nobody is there", func(t *testing.T) {
+	t.Run("no server", func(t *testing.T) {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		require.NoError(t, lis.Close())
 		client := open(t, ca, Orchestrator, "", zap.NewNop()).Client(Worker, "a")
 		require.Error(t, call(t, client, lis.Addr().String()))
-		require.NoError(t, client.Refusal(), "that is no refusal")
+		require.NoError(t, client.HandshakeError(), "a lost connection is no failed verification")
 	})
 }

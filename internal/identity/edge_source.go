@@ -11,20 +11,20 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Shown is the TLS of the port for clients as its files are now. Safe for concurrent use. Nil is a
-// port in plain text.
-type Shown struct{ renewed[*edgeKeys] }
+// EdgeSource serves the current TLS settings of the client port. It is safe for concurrent use. Nil is a port
+// in plain text.
+type EdgeSource struct{ reloader[*edgeKeys] }
 
-// edgeKeys are what a server shows to clients, and asks of them.
+// edgeKeys are the TLS settings of the client port, with the file contents that they were read from.
 type edgeKeys struct {
 	tls  *tls.Config
-	from texts // of the files that they were read from
+	from keyTexts // contents of the files
 }
 
 func (k *edgeKeys) leaf() *x509.Certificate { return k.tls.Certificates[0].Leaf }
 
-// Credentials are those of the server; nil of a port in plain text.
-func (s *Shown) Credentials() credentials.TransportCredentials {
+// Credentials returns the transport credentials of the server (nil for a port in plain text).
+func (s *EdgeSource) Credentials() credentials.TransportCredentials {
 	if s == nil {
 		return nil
 	}
@@ -34,24 +34,24 @@ func (s *Shown) Credentials() credentials.TransportCredentials {
 	})
 }
 
-// Measure tells a meter for how long the certificate is still valid, as Source.Measure does.
-func (s *Shown) Measure(meter metric.Meter) error {
+// Measure registers the gauge of the remaining validity, as Source.Measure does.
+func (s *EdgeSource) Measure(meter metric.Meter) error {
 	if s == nil {
 		return nil
 	}
-	return measure(meter, func() *x509.Certificate { return s.current().leaf() }, attribute.String("of", "clients"))
+	return registerRemaining(meter, func() *x509.Certificate { return s.current().leaf() }, attribute.String("of", "clients"))
 }
 
-// look implements Watched.
-func (s *Shown) look() {
+// refresh implements Refreshable.
+func (s *EdgeSource) refresh() {
 	if s != nil {
 		s.current()
 	}
 }
 
-// read returns last when the files are those that it came from.
+// read returns the keys of the files, or last if the files did not change.
 func (e Edge) read(last *edgeKeys) (*edgeKeys, error) {
-	from, err := read("--client-tls", e.Cert, e.Key, e.CA)
+	from, err := readKeyFiles("--client-tls", e.Cert, e.Key, e.CA)
 	if err != nil {
 		return nil, err
 	}
@@ -60,17 +60,17 @@ func (e Edge) read(last *edgeKeys) (*edgeKeys, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(from.cert), []byte(from.key))
 	if err != nil {
-		return nil, fmt.Errorf("--client-tls-cert: %s and the key in %s are no pair in PEM: %w", e.Cert, e.Key, err)
+		return nil, fmt.Errorf("--client-tls-cert: %s and the key in %s are no certificate and key pair in PEM: %w", e.Cert, e.Key, err)
 	}
 	if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("--client-tls-cert: %s is valid from %s until %s, and not now; no client would accept it", e.Cert,
+		return nil, fmt.Errorf("--client-tls-cert: %s is valid from %s until %s, and not now; clients would reject it", e.Cert,
 			pair.Leaf.NotBefore.Format(time.RFC3339), pair.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
 	}
 	if e.CA != "" {
-		if cfg.ClientCAs, err = poolOf(e.CA, []byte(from.ca)); err != nil {
+		if cfg.ClientCAs, err = poolFromPEM(e.CA, []byte(from.ca)); err != nil {
 			return nil, fmt.Errorf("--client-tls-ca: %w", err)
 		}
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert

@@ -22,8 +22,8 @@ import (
 
 const domain = "example.org"
 
-// authority is a CA of a trust domain, in a folder of its own.
-func authority(t testing.TB) *CA {
+// newCA returns a CA of the test domain in a folder of its own.
+func newCA(t testing.TB) *CA {
 	t.Helper()
 	ca, err := OpenCA(t.TempDir())
 	require.NoError(t, err)
@@ -31,10 +31,10 @@ func authority(t testing.TB) *CA {
 	return ca
 }
 
-// paper is the template of a certificate with the URIs.
-func paper(t testing.TB, uris ...string) *x509.Certificate {
+// certTemplate returns a certificate template with the URIs.
+func certTemplate(t testing.TB, uris ...string) *x509.Certificate {
 	t.Helper()
-	cert := named("", time.Hour)
+	cert := certificateTemplate("", time.Hour)
 	for _, text := range uris {
 		uri, err := url.Parse(text)
 		require.NoError(t, err)
@@ -50,31 +50,31 @@ func (ca *CA) certify(t testing.TB, cert *x509.Certificate) tls.Certificate {
 	return pair
 }
 
-// write lays files down as an operator does, and returns the configuration that names them.
-func write(t testing.TB, dir string, ca *CA, pair tls.Certificate) Config {
+// writeFiles writes key files as an operator does, and returns the configuration that names them.
+func writeFiles(t testing.TB, dir string, ca *CA, pair tls.Certificate) Config {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	require.NoError(t, err)
 	cfg := Config{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 	for name, text := range map[string][]byte{
-		cfg.Cert: block("CERTIFICATE", pair.Certificate[0]), cfg.Key: block("PRIVATE KEY", key), cfg.CA: block("CERTIFICATE", ca.cert.Raw),
+		cfg.Cert: pemBlock("CERTIFICATE", pair.Certificate[0]), cfg.Key: pemBlock("PRIVATE KEY", key), cfg.CA: pemBlock("CERTIFICATE", ca.cert.Raw),
 	} {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
 	}
 	return cfg
 }
 
-// open is the identity of a process of the CA's mesh, from files.
+// open returns the identity of a process of the CA's mesh, read from files.
 func open(t testing.TB, ca *CA, role Role, agent string, log *zap.Logger) *Source {
 	t.Helper()
 	id := ID{domain, role, agent}
-	s, err := Open(write(t, t.TempDir(), ca, ca.certify(t, paper(t, id.String()))), role, agent, log)
+	s, err := Open(writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, id.String()))), role, agent, log)
 	require.NoError(t, err)
 	return s
 }
 
-// warnings is a log, and a function that waits for the next warning there.
-func warnings(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
+// newWarningLog returns a log, and a function that waits for the next warning in it.
+func newWarningLog(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 	t.Helper()
 	core, logs := observer.New(zapcore.WarnLevel)
 	came := make(chan struct{}, 100)
@@ -84,7 +84,7 @@ func warnings(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 		select {
 		case <-came:
 		case <-time.After(time.Minute):
-			require.FailNow(t, "nothing was said")
+			require.FailNow(t, "no warning was logged")
 		}
 		read++
 		entry := logs.All()[read-1]
@@ -94,7 +94,7 @@ func warnings(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 	}
 }
 
-// health is a service that tells who calls.
+// health is a health service that reports its caller.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	called func(ID, bool)
@@ -105,7 +105,7 @@ func (h *health) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// serve serves with the credentials until the test ends.
+// serve runs a server with the credentials until the test ends.
 func serve(t testing.TB, creds credentials.TransportCredentials, called func(ID, bool)) (address string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +118,7 @@ func serve(t testing.TB, creds credentials.TransportCredentials, called func(ID,
 	return lis.Addr().String()
 }
 
-// call makes one call over a connection of its own.
+// call makes one call over a new connection.
 func call(t testing.TB, creds credentials.TransportCredentials, address string) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))

@@ -30,45 +30,45 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const audience = "troupe"
 
-// issuer is a real one, over TLS.
-type issuer struct {
+// fakeIssuer is an issuer that serves discovery and keys over TLS.
+type fakeIssuer struct {
 	t      testing.TB
 	server *httptest.Server
-	ca     string // file
+	ca     string // path of its CA certificate
 
-	mu    sync.Mutex
-	says  string // that it is; empty: the truth
-	keys  map[string]crypto.Signer
-	away  bool
-	asked int // for its keys
+	mu            sync.Mutex
+	claimedIssuer string // (empty for its URL)
+	keys          map[string]crypto.Signer
+	unavailable   bool
+	keyFetches    int // number of requests for the keys
 }
 
-func serve(t testing.TB, keys map[string]crypto.Signer) *issuer {
+func serve(t testing.TB, keys map[string]crypto.Signer) *fakeIssuer {
 	t.Helper()
-	i := &issuer{t: t, keys: keys, ca: filepath.Join(t.TempDir(), "ca.crt")}
-	i.server = httptest.NewTLSServer(http.HandlerFunc(i.answer))
+	i := &fakeIssuer{t: t, keys: keys, ca: filepath.Join(t.TempDir(), "ca.crt")}
+	i.server = httptest.NewTLSServer(http.HandlerFunc(i.handle))
 	t.Cleanup(i.server.Close)
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.server.Certificate().Raw})
 	require.NoError(t, os.WriteFile(i.ca, text, 0o600))
 	return i
 }
 
-func (i *issuer) answer(w http.ResponseWriter, r *http.Request) {
+func (i *fakeIssuer) handle(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.away {
+	if i.unavailable {
 		http.Error(w, "away", http.StatusServiceUnavailable)
 		return
 	}
 	says := i.server.URL
-	if i.says != "" {
-		says = i.says
+	if i.claimedIssuer != "" {
+		says = i.claimedIssuer
 	}
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": says, "jwks_uri": i.server.URL + "/keys"})
 	case "/keys":
-		i.asked++
+		i.keyFetches++
 		set := jose.JSONWebKeySet{}
 		for id, key := range i.keys {
 			set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Public(), KeyID: id, Use: "sig"})
@@ -79,23 +79,23 @@ func (i *issuer) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (i *issuer) change(change func()) {
+func (i *fakeIssuer) change(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change()
 }
 
-func (i *issuer) fetches() int {
+func (i *fakeIssuer) fetches() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.asked
+	return i.keyFetches
 }
 
-// clock is what a verifier takes for now.
+// clock is the time source of a verifier.
 type clock struct{ at time.Time }
 
-// verifier is one of the issuer, with its clock and its log.
-func (i *issuer) verifier(change ...func(*Config)) (*Verifier, *clock, *observer.ObservedLogs) {
+// verifier returns a verifier of the issuer, with its clock and its log.
+func (i *fakeIssuer) verifier(change ...func(*Config)) (*Verifier, *clock, *observer.ObservedLogs) {
 	i.t.Helper()
 	cfg := Config{Issuer: i.server.URL, Audience: audience, CA: i.ca, Admin: "groups=operators"}
 	for _, f := range change {
@@ -109,8 +109,8 @@ func (i *issuer) verifier(change ...func(*Config)) (*Verifier, *clock, *observer
 	return v, c, logs
 }
 
-// claimed are the claims of a token that is right, with changes; a nil takes one away.
-func (i *issuer) claimed(changes map[string]any) map[string]any {
+// claims returns the claims of a valid token with changes; a nil removes a claim.
+func (i *fakeIssuer) claims(changes map[string]any) map[string]any {
 	now := time.Now()
 	all := map[string]any{
 		"iss": i.server.URL, "aud": audience, "sub": "ann", "tenant": "acme",
@@ -121,7 +121,7 @@ func (i *issuer) claimed(changes map[string]any) map[string]any {
 	return all
 }
 
-// token signs claims, as those who can do it with the key.
+// token returns a JWT with the claims, signed with the key.
 func token(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JWT")

@@ -1,0 +1,139 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"sync"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+)
+
+// Files are the TLS files of a connection to a server outside the mesh, such as etcd. Such a server is verified
+// by the host name that was dialed, not by a URI. Each file may be empty.
+type Files struct{ CA, Cert, Key string }
+
+// ExternalCredentials returns the credentials of a connection to a server outside the mesh: TLS 1.3, and a
+// certificate for the host that was dialed. Files that are not named default to the certificate of this process
+// and the CAs of its mesh; without an identity, to the CAs of the system. Files that become unusable later are
+// logged, and the previous ones stay in use. The files come from the flags --<server>-ca, --<server>-cert and
+// --<server>-key.
+func ExternalCredentials(server string, files Files, self *Source, log *zap.Logger) (credentials.TransportCredentials, error) {
+	o := &externalTLS{server: server, files: files, self: self, log: log}
+	var err error
+	if o.last, err = o.config(); err != nil {
+		return nil, err
+	}
+	return &externalCredentials{credentials.NewTLS(o.last), o}, nil
+}
+
+// CredentialsFor returns the credentials of a user of a server outside the mesh, named by a common name. The
+// user has no identity inside the mesh. Anyone who has the development CA can be any such user.
+func (ca *CA) CredentialsFor(name string) (credentials.TransportCredentials, error) {
+	pair, err := ca.issue(certificateTemplate(name, devLifetime))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
+	presentCertificate(cfg, pair)
+	return credentials.NewTLS(cfg), nil
+}
+
+// externalTLS reloads the TLS settings of a connection to a server outside the mesh.
+type externalTLS struct {
+	server string
+	files  Files
+	self   *Source
+	log    *zap.Logger
+
+	mu         sync.Mutex
+	last       *tls.Config
+	lastLogged string // the last error that was logged
+}
+
+// current returns the TLS settings to use now.
+func (o *externalTLS) current() *tls.Config {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next, err := o.config()
+	if err != nil {
+		o.logErrorLocked("the new keys are invalid; the previous ones stay in use", err)
+		return o.last
+	}
+	o.last = next
+	return next
+}
+
+func (o *externalTLS) logError(message string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.logErrorLocked(message, err)
+}
+
+// logErrorLocked logs an error, unless it was the last one logged. Callers hold mu.
+func (o *externalTLS) logErrorLocked(message string, err error) {
+	if err.Error() != o.lastLogged {
+		o.lastLogged = err.Error()
+		o.log.Warn(message, zap.String("server", o.server), zap.Error(err))
+	}
+}
+
+func (o *externalTLS) config() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
+	if (o.files.Cert == "") != (o.files.Key == "") {
+		return nil, fmt.Errorf("--%[1]s-cert and --%[1]s-key belong together; give both, or none", o.server)
+	}
+	if o.self != nil {
+		own := o.self.current()
+		presentCertificate(cfg, own.pair)
+		cfg.RootCAs = x509.NewCertPool()
+		for _, ca := range own.cas.X509Authorities() {
+			cfg.RootCAs.AddCert(ca)
+		}
+	}
+	if o.files.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.files.Cert, o.files.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--%s-cert: %w", o.server, err)
+		}
+		presentCertificate(cfg, pair)
+	}
+	if o.files.CA != "" {
+		var err error
+		if cfg.RootCAs, err = poolFromFile(o.files.CA); err != nil {
+			return nil, fmt.Errorf("--%s-ca: %w", o.server, err)
+		}
+	}
+	return cfg, nil
+}
+
+// presentCertificate makes the client send the certificate to every server that requests one. A server that
+// does not trust it then says so, which is clearer than a missing certificate.
+func presentCertificate(cfg *tls.Config, pair tls.Certificate) {
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+}
+
+// externalCredentials makes each handshake with the current keys.
+type externalCredentials struct {
+	credentials.TransportCredentials
+	outside *externalTLS
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r *externalCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := credentials.NewTLS(r.outside.current()).ClientHandshake(ctx, authority, raw)
+	if err != nil && !isConnectionLoss(err) {
+		r.outside.logError("the server failed verification; the connection is closed", err)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r *externalCredentials) Clone() credentials.TransportCredentials {
+	return &externalCredentials{r.TransportCredentials.Clone(), r.outside}
+}

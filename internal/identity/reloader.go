@@ -1,0 +1,49 @@
+package identity
+
+import (
+	"crypto/x509"
+	"sync"
+
+	"go.uber.org/zap"
+)
+
+// reloader rereads keys when their files change. While the new files are invalid, the last valid keys stay in
+// use. Reloads and failures are logged. It is safe for concurrent use.
+type reloader[K hasLeaf] struct {
+	log             *zap.Logger
+	read            func(last K) (K, error) // returns last if the files did not change
+	failedMessage   string                  // logged for invalid files
+	reloadedMessage string                  // logged for new valid files
+	label           zap.Field               // identifies the certificate in the log
+
+	mu        sync.Mutex
+	last      K
+	lastError string // the last error that was logged
+	expiry    expiryLog
+}
+
+// hasLeaf is a set of keys with a certificate.
+type hasLeaf interface {
+	comparable
+	leaf() *x509.Certificate
+}
+
+// current returns the keys to use now.
+func (r *reloader[K]) current() K {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.read(r.last)
+	if err == nil {
+		r.lastError = "" // log the same error again when it returns
+	}
+	switch {
+	case err != nil && err.Error() != r.lastError:
+		r.lastError = err.Error()
+		r.log.Warn(r.failedMessage, zap.Error(err), untilField(r.last.leaf()))
+	case err == nil && next != r.last:
+		r.last = next
+		r.log.Info(r.reloadedMessage, untilField(next.leaf()))
+	}
+	r.expiry.logExpiry(r.log, r.last.leaf(), r.label)
+	return r.last
+}
