@@ -1,14 +1,13 @@
-// Package audit is the record of what somebody may have to answer for: who was refused, what
-// operators did, who took over, which rights were given (guarantees S19).
+// Package audit keeps the audit log of a process: rejected callers, acts of operators, takeovers, and rights
+// that were given (guarantees S19).
 //
-// It is a file of JSON lines to which a process only adds. Each line has the hash of the one
-// before it and its own, so that whoever changes, removes, adds or moves lines is found out by
-// Verify: unless he writes the whole rest anew, or cuts lines off at the end, which shows only
-// against a hash that is known from elsewhere. So the process logs the hash of its last line
-// now and then, and when it stops.
+// The log is an append-only file of JSON lines. Each line holds its own hash and the hash of the line before
+// it, so Verify detects changed, removed, added and moved lines. It cannot detect that all lines up to the end
+// were rewritten, or that lines were cut off at the end. Detecting these needs a hash that is known from
+// elsewhere, so the process logs the hash of its last line every 10 minutes and when it stops.
 //
-// A line is in the file moments after Record, and on the disk within about a second, or when
-// the log is closed: a machine that loses its power loses that second.
+// A line is in the file moments after Record. It is on disk within about a second, or when the log is closed: a
+// loss of power loses that second.
 package audit
 
 import (
@@ -16,40 +15,39 @@ import (
 	"time"
 )
 
-// Kind is what an entry is about.
+// Kind is the subject of an entry.
 type Kind string
 
 // The kinds.
 const (
-	Denied     Kind = "denied"     // a call that its caller may not make, an object that is not his, a worker that is not who it says
-	Violation  Kind = "violation"  // a write to state of another owner
+	Denied     Kind = "denied"     // a call or an object that the caller may not use, or a worker with another identity than it claims
+	Violation  Kind = "violation"  // an attempt to write state of another owner
 	Admin      Kind = "admin"      // an operator changed something: pause, drain, quarantine, erase
 	Lifecycle  Kind = "lifecycle"  // a worker was started, paused, resumed or shut down
-	Takeover   Kind = "takeover"   // another process goes on with a turn
-	Credential Kind = "credential" // the right to act in a turn was given
-	Own        Kind = "log"        // of the log itself: it begins, resumes, rotates, lost entries, ends
+	Takeover   Kind = "takeover"   // another process took a turn over
+	Credential Kind = "credential" // a credential of a turn was issued
+	Own        Kind = "log"        // about the log itself: begin, resume, rotate, lost entries, end
 )
 
-// Entry is one line. No field holds a secret, nor what a user said. Of each, what is no
-// printable text is replaced, and what is longer than 256 characters is cut off; of facts there
-// are 16 at most.
+// Entry is one line. No field holds a secret or text of a user. Unprintable characters are replaced, and each
+// text is cut after 256 characters. There are at most 16 facts.
 type Entry struct {
 	Kind   Kind
-	Actor  string            // who, as proven: a Principal's text
-	Action string            // what: a method's full name, or a verb
-	Object string            // on what: a session, an agent, a key; empty when the action says it all
+	Actor  string            // the authenticated caller: the text of its Principal
+	Action string            // full name of a method, or a verb
+	Object string            // a session, an agent, a key (empty if the action has none)
 	Result string            // "ok", or the mode of the failure
-	Facts  map[string]string // more that identifies it: tenant, trace, owner
+	Facts  map[string]string // more about the object: tenant, trace, owner
 }
 
-// Log takes entries for one file. Logs with other names may share it. A nil *Log takes them
-// and keeps none. Safe for concurrent use.
+// Log records entries in one file. Logs with other names may share the file. A nil *Log discards entries. It is
+// safe for concurrent use.
 type Log struct {
 	at    string
 	queue *queue
 }
 
-// Named returns the same log for a part of the program: its lines carry the name.
+// Named returns the log of a part of the program: its lines carry the name.
 func (l *Log) Named(name string) *Log {
 	if l == nil {
 		return nil
@@ -57,8 +55,8 @@ func (l *Log) Named(name string) *Log {
 	return &Log{at: name, queue: l.queue}
 }
 
-// Record adds an entry. It does not wait for a disk, and never fails its caller: when more
-// come than the disk takes, some are left out, and the log says how many.
+// Record adds an entry. It waits for no disk and never fails. If the disk is too slow, entries are dropped, and
+// the log later holds the number of dropped entries.
 func (l *Log) Record(e Entry) {
 	if l == nil {
 		return
@@ -67,8 +65,8 @@ func (l *Log) Record(e Entry) {
 	l.queue.add(recorded{e, l.at, time.Now()})
 }
 
-// Close writes what was recorded before it, and ends the file. What is recorded later is
-// lost. It may be called again.
+// Close writes all recorded entries and closes the file. Later entries are lost. It may be called more than
+// once.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil

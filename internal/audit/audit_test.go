@@ -37,15 +37,15 @@ func run(t *testing.T, path string, most int64, n int) {
 	require.NoError(t, l.Close())
 }
 
-// files of a chain, those that are full first.
+// files returns the files of a chain, the full ones first.
 func files(t *testing.T, path string) []string {
 	t.Helper()
-	aside, _, err := numbered(path)
+	aside, _, err := fullFiles(path)
 	require.NoError(t, err)
 	return append(aside, path)
 }
 
-func TestLog_KeepsWhatItIsTold(t *testing.T) {
+func TestLog_StoresEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "log.jsonl")
 	core, logs := observer.New(zap.InfoLevel)
 	l := begin(t, path, 0, zap.New(core))
@@ -59,15 +59,15 @@ func TestLog_KeepsWhatItIsTold(t *testing.T) {
 	var read []Recorded
 	r, err := Verify([]string{path}, "", func(_ string, _ int, e Recorded) { read = append(read, e) })
 	require.NoError(t, err)
-	require.Len(t, read, 3, "it begins, holds one entry and ends")
+	require.Len(t, read, 3, "it actionBegin, holds one entry and ends")
 	sent.Facts["tenant"] = "default"
 	require.Equal(t, sent, read[1].Entry)
 	require.Equal(t, "orchestrator", read[1].At)
 	require.WithinDuration(t, time.Now(), read[1].Time, time.Minute)
 	require.Equal(t, Report{Lines: 3, First: 1, Last: 3, From: read[0].Time, To: read[2].Time, Head: r.Head}, r)
-	told := logs.FilterMessage("audit log ended").All()
-	require.Len(t, told, 1)
-	require.Equal(t, r.Head, told[0].ContextMap()["head"])
+	loggedHead := logs.FilterMessage("audit log ended").All()
+	require.Len(t, loggedHead, 1)
+	require.Equal(t, r.Head, loggedHead[0].ContextMap()["head"])
 
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -80,14 +80,14 @@ func TestLog_NilKeepsNothing(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-func TestLog_IsOneProcessesAtATime(t *testing.T) {
+func TestLog_LocksItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	begin(t, path, 0, zap.NewNop())
 	_, err := New(Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
-	require.ErrorContains(t, err, path+" is another process's")
+	require.ErrorContains(t, err, path+" is in use by another process")
 }
 
-func TestLog_GoesOnAcrossRestartsAndFiles(t *testing.T) {
+func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	run(t, path, 2000, 30)
 	run(t, path, 2000, 0)
@@ -97,7 +97,7 @@ func TestLog_GoesOnAcrossRestartsAndFiles(t *testing.T) {
 	all[0], all[2] = all[2], all[0] // in whatever order they are named
 	resumed, denied := 0, 0
 	r, err := Verify(all, "", func(_ string, _ int, e Recorded) {
-		if e.Action == resumes {
+		if e.Action == actionResume {
 			resumed++
 		}
 		if e.Kind == Denied {
@@ -115,8 +115,8 @@ func TestLog_GoesOnAcrossRestartsAndFiles(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A crash leaves a part of a line, or zeros of a file system that knew its length alone.
-func TestLog_GoesOnBehindALineThatWasTorn(t *testing.T) {
+// A crash leaves a part of a line, or the zeros of a file system that has stored only its length.
+func TestLog_ContinuesAfterATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for i, left := range []string{`{"n":17,"prev":"`, "\x00\x00\x00", "torn\nand\n\nmore", "torn with its end\n"} {
 		run(t, path, 0, 2)
@@ -126,7 +126,7 @@ func TestLog_GoesOnBehindALineThatWasTorn(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
 		_, err = Verify([]string{path}, "", nil)
-		require.ErrorContains(t, err, "this is no line as it was written")
+		require.ErrorContains(t, err, "this line was changed")
 		run(t, path, 0, 1)
 		r, err := Verify([]string{path}, "", nil)
 		require.NoError(t, err, "%q", left)
@@ -142,8 +142,8 @@ func TestLog_GoesOnBehindALineThatWasTorn(t *testing.T) {
 	require.ErrorContains(t, err, "does not end as an audit log does")
 }
 
-// No text makes a line of its own, or commands a terminal.
-func TestLog_TakesNoTextForMoreThanText(t *testing.T) {
+// No text can look like a line of its own or control a terminal.
+func TestLog_EscapesTexts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := begin(t, path, 0, zap.NewNop())
 	evil := "a\n{\"n\":3}\r\x1b[2J\u009b31m\u202egood\u2028\x7f\xff"
@@ -168,9 +168,9 @@ func TestLog_TakesNoTextForMoreThanText(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What the disk does not take is counted, logged, and told in the chain once it takes lines
-// again, also when it broke off within one.
-func TestQueue_SaysWhatIsLost(t *testing.T) {
+// Entries that the disk rejects are counted and logged. The chain mentions them once it can be written again,
+// also after a torn line.
+func TestQueue_ReportsLostEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	c, err := open(path, DefaultMaxBytes)
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestQueue_SaysWhatIsLost(t *testing.T) {
 	c.file = disk
 	_, err = disk.WriteString(`{"n":2,"pre`) // a part that came through
 	require.NoError(t, err)
-	c.tear([]byte(`{"n":2,"pre`))
+	c.addTorn([]byte(`{"n":2,"pre`))
 	q.write(denied)
 	go q.run()
 	require.NoError(t, q.close())
@@ -200,11 +200,11 @@ func TestQueue_SaysWhatIsLost(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 6, r.Lost)
 	require.Equal(t, 1, r.Torn)
-	require.Equal(t, 1, logs.FilterMessage("the audit log is written again").Len())
+	require.Equal(t, 1, logs.FilterMessage("the audit log can be written again").Len())
 }
 
-// Whoever moves the file under the process that writes it is told, each time that he does.
-func TestLog_SaysThatItsFileWasMoved(t *testing.T) {
+// Moving the file of a running process is logged each time.
+func TestLog_ReportsAMovedFile(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "log"), filepath.Join(dir, "moved")
 	c, err := open(path, 1000)
@@ -212,7 +212,7 @@ func TestLog_SaysThatItsFileWasMoved(t *testing.T) {
 	defer func() { require.NoError(t, c.close()) }()
 	core, logs := observer.New(zap.InfoLevel)
 	q := &queue{chain: c, log: zap.New(core)}
-	said := func() int { q.follow(); return logs.FilterMessageSnippet("was moved or removed").Len() }
+	said := func() int { q.checkMoved(); return logs.FilterMessageSnippet("was moved or removed").Len() }
 	require.Zero(t, said())
 	require.NoError(t, os.Rename(path, moved))
 	require.Equal(t, 1, said())
@@ -235,7 +235,7 @@ func must(t *testing.T) func(*os.File, error) *os.File {
 	}
 }
 
-func TestLog_OfManyAtOnceIsWholeOrSaysWhatIsMissing(t *testing.T) {
+func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := begin(t, path, 100_000, zap.NewNop())
 	var writing sync.WaitGroup
@@ -258,7 +258,7 @@ func TestLog_OfManyAtOnceIsWholeOrSaysWhatIsMissing(t *testing.T) {
 	require.EqualValues(t, 8000, int64(denied)+r.Lost)
 }
 
-// What a caller pays for an entry.
+// BenchmarkLog measures what Record costs its caller.
 func BenchmarkLog_Record(b *testing.B) {
 	l, err := New(Config{Path: filepath.Join(b.TempDir(), "log"), Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(b, err)

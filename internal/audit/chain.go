@@ -13,64 +13,64 @@ import (
 	"time"
 )
 
-// chain is the file, and where it ends. One goroutine uses it.
+// chain is the file and the position of its end. Only one goroutine may use it.
 type chain struct {
-	path  string
-	most  int64 // bytes, after which the next file begins
-	file  *os.File
-	size  int64
-	n     uint64 // number of the last line
-	head  string // its hash
-	torn  hash.Hash
-	left  int64 // bytes behind the last line, which are none; torn is their hash
-	dirty bool
+	path      string
+	maxBytes  int64 // file size in bytes at which the next file begins
+	file      *os.File
+	size      int64
+	n         uint64 // number of the last line
+	head      string // its hash
+	torn      hash.Hash
+	tornBytes int64 // bytes after the last line that form no line; torn is their hash
+	dirty     bool
 }
 
-// own is a line of the log itself.
-func own(action string, facts map[string]string) line {
+// logLine returns a line about the log itself.
+func logLine(action string, facts map[string]string) line {
 	return line{Kind: Own, Action: action, Time: time.Now().UTC(), Facts: facts}
 }
 
-// gap tells of entries that are not in the log.
-func gap(lost int64) line {
-	return own(loses, map[string]string{factEntries: strconv.FormatInt(lost, 10)})
+// lossLine returns a line that says how many entries were lost.
+func lossLine(lost int64) line {
+	return logLine(actionLost, map[string]string{factEntries: strconv.FormatInt(lost, 10)})
 }
 
-// told adds to a line that there are bytes between the line before and this one, which are none.
-func (c *chain) told(l line) line {
+// withTorn adds the hash and size of the torn bytes before a line to its facts.
+func (c *chain) withTorn(l line) line {
 	l.Facts = maps.Clone(l.Facts)
 	if l.Facts == nil {
 		l.Facts = map[string]string{}
 	}
-	l.Facts[factTorn], l.Facts[factTornBytes] = hex.EncodeToString(c.torn.Sum(nil)), strconv.FormatInt(c.left, 10)
+	l.Facts[factTorn], l.Facts[factTornBytes] = hex.EncodeToString(c.torn.Sum(nil)), strconv.FormatInt(c.tornBytes, 10)
 	return l
 }
 
-// add writes lines with one write, and returns how many are in the file. One that was written
-// in part is said to be none by the next that is written.
+// add writes lines with one write and returns how many are in the file. If a line is written in part, the next
+// line marks the rest of it as torn.
 func (c *chain) add(lines ...line) (written int, err error) {
 	if len(lines) == 0 {
 		return 0, nil
 	}
-	if c.size >= c.most {
-		unturned := c.rotate() // and if it could not: better a file that is too large than none
-		defer func() { err = errors.Join(err, unturned) }()
+	if c.size >= c.maxBytes {
+		rotateErr := c.rotate() // after a failure the file grows beyond its limit
+		defer func() { err = errors.Join(err, rotateErr) }()
 	}
 	before := 0
 	var text bytes.Buffer
-	if c.left > 0 {
+	if c.tornBytes > 0 {
 		text.WriteByte('\n')
-		if lines[0].opens() {
-			lines[0] = c.told(lines[0])
+		if lines[0].canOpenFile() {
+			lines[0] = c.withTorn(lines[0])
 		} else {
-			lines, before = append([]line{c.told(own(resumes, nil))}, lines...), 1
+			lines, before = append([]line{c.withTorn(logLine(actionResume, nil))}, lines...), 1
 		}
 	}
-	type place struct {
+	type encodedLine struct {
 		end  int
 		hash string
 	}
-	var places []place
+	var encodedLines []encodedLine
 	n, head := c.n, c.head
 	for _, l := range lines {
 		n++
@@ -81,32 +81,32 @@ func (c *chain) add(lines ...line) (written int, err error) {
 		}
 		text.Write(encoded)
 		head = hash
-		places = append(places, place{text.Len(), hash})
+		encodedLines = append(encodedLines, encodedLine{text.Len(), hash})
 	}
 	count, err := c.file.Write(text.Bytes())
 	c.size += int64(count)
 	c.dirty = c.dirty || count > 0
-	rest := 0 // where the bytes begin that are behind the last whole line
-	for _, p := range places {
+	rest := 0 // offset after the last whole line
+	for _, p := range encodedLines {
 		if p.end > count {
 			break
 		}
 		c.n, c.head, rest = c.n+1, p.hash, p.end
-		c.left = 0
+		c.tornBytes = 0
 		c.torn.Reset()
 		written++
 	}
-	c.tear(text.Bytes()[rest:count])
+	c.addTorn(text.Bytes()[rest:count])
 	return max(0, written-before), err
 }
 
-// tear notes bytes that are no line.
-func (c *chain) tear(text []byte) {
+// addTorn records bytes that form no line.
+func (c *chain) addTorn(text []byte) {
 	c.torn.Write(text)
-	c.left += int64(len(text))
+	c.tornBytes += int64(len(text))
 }
 
-// sync brings what was written to the disk.
+// sync flushes written lines to disk.
 func (c *chain) sync() error {
 	if !c.dirty {
 		return nil
@@ -120,27 +120,27 @@ func (c *chain) close() error {
 	return errors.Join(c.sync(), c.file.Close())
 }
 
-// elsewhere reports whether the file that is written is not the one of that name any more.
-func (c *chain) elsewhere() bool {
+// isMoved reports whether the file at the path is no longer the one being written.
+func (c *chain) isMoved() bool {
 	written, err := c.file.Stat()
 	if err != nil {
-		return false // which its next line tells
+		return false // the next write reports the error
 	}
 	there, err := os.Stat(c.path)
 	return err != nil || !os.SameFile(written, there)
 }
 
-// rotate sets the file aside under the next number, and begins another one, with which the
-// chain goes on. When it fails, the file is used on.
+// rotate renames the full file to the next number and continues the chain in a new one. If it fails, the old
+// file stays in use.
 func (c *chain) rotate() error {
 	if err := c.sync(); err != nil {
 		return err
 	}
-	_, last, err := numbered(c.path)
+	_, last, err := fullFiles(c.path)
 	if err != nil {
 		return err
 	}
-	aside := asideName(c.path, last+1)
+	aside := fullName(c.path, last+1)
 	if err := os.Rename(c.path, aside); err != nil {
 		return err
 	}
@@ -148,13 +148,13 @@ func (c *chain) rotate() error {
 	if err != nil {
 		return errors.Join(err, os.Rename(aside, c.path))
 	}
-	_ = c.file.Close() // it is on the disk
+	_ = c.file.Close() // it was synced
 	c.file, c.size = next, 0
-	_, err = c.add(own(rotates, map[string]string{factAfter: filepath.Base(aside)}))
+	_, err = c.add(logLine(actionRotate, map[string]string{factAfter: filepath.Base(aside)}))
 	return errors.Join(err, syncFolder(c.path))
 }
 
-// syncFolder brings the names of files to the disk.
+// syncFolder flushes file names to disk.
 func syncFolder(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -164,5 +164,5 @@ func syncFolder(path string) error {
 	return folder.Sync()
 }
 
-// asideName is that of a file that is full.
-func asideName(path string, number int) string { return fmt.Sprintf("%s.%06d", path, number) }
+// fullName returns the name of a full file.
+func fullName(path string, number int) string { return fmt.Sprintf("%s.%06d", path, number) }

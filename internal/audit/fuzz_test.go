@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any bytes are a chain, or are refused at a place; what holds can be changed nowhere in its
-// middle.
+// Any bytes either verify as a chain or are rejected with a place. In a valid chain no byte before the end can
+// be changed undetected.
 func FuzzScan(f *testing.F) {
-	first, hash, err := line{N: 1, Prev: origin, Time: time.Unix(0, 0).UTC(), Kind: Own, Action: begins}.encode()
+	first, hash, err := line{N: 1, Prev: origin, Time: time.Unix(0, 0).UTC(), Kind: Own, Action: actionBegin}.encode()
 	require.NoError(f, err)
 	second, _, err := line{N: 2, Prev: hash, Time: time.Unix(1, 0).UTC(), Kind: "access", Action: "get", Facts: map[string]string{"a": "b"}}.encode()
 	require.NoError(f, err)
-	resumed, _, err := line{N: 2, Prev: hash, Kind: Own, Action: resumes, Facts: map[string]string{factTorn: hashOf([]byte("torn")), factTornBytes: "-1"}}.encode()
+	resumed, _, err := line{N: 2, Prev: hash, Kind: Own, Action: actionResume, Facts: map[string]string{factTorn: hashOf([]byte("torn")), factTornBytes: "-1"}}.encode()
 	require.NoError(f, err)
-	lost, _, err := line{N: 2, Prev: hash, Kind: Own, Action: loses, Facts: map[string]string{factEntries: "9223372036854775808"}}.encode()
+	lost, _, err := line{N: 2, Prev: hash, Kind: Own, Action: actionLost, Facts: map[string]string{factEntries: "9223372036854775808"}}.encode()
 	require.NoError(f, err)
 	for _, text := range [][]byte{
 		nil, []byte("\n"), []byte("{}\n"), first, bytes.Join([][]byte{first, second}, nil), bytes.Join([][]byte{first, []byte("torn\n"), resumed}, nil),

@@ -13,11 +13,10 @@ import (
 	"unicode"
 )
 
-// line is how an entry is stored. Its hash stands behind it, as the last field: that of all
-// bytes of the line before it.
+// line is an entry as it is stored. Its last field is its hash, over all bytes of the line before that field.
 type line struct {
-	N      uint64            `json:"n"`    // from 1, without a gap
-	Prev   string            `json:"prev"` // hash of the line before
+	N      uint64            `json:"n"`    // consecutive, from 1
+	Prev   string            `json:"prev"` // hash of the previous line
 	Time   time.Time         `json:"time"`
 	At     string            `json:"at,omitempty"` // part of the program
 	Kind   Kind              `json:"kind"`
@@ -37,32 +36,32 @@ const (
 	hashSpace = len(hashField) + 2*sha256.Size + len(lineEnd)
 	maxText   = 256 // characters of a field
 	maxFacts  = 16
-	maxLine   = 64 << 10 // bytes that no line exceeds
+	maxLine   = 64 << 10 // limit of a line in bytes
 )
 
-// The actions of lines of the log itself.
+// The actions of lines about the log itself.
 const (
-	begins  = "begin"  // the first line of all
-	resumes = "resume" // a process goes on with the file, or one does after its disk had failed
-	rotates = "rotate" // the first line of the next file
-	loses   = "lost"   // entries that are not in the log
-	ends    = "end"    // the process stopped in order
+	actionBegin  = "begin"  // the first line of a log
+	actionResume = "resume" // a process continues the file, after a restart or a disk failure
+	actionRotate = "rotate" // the first line of the next file
+	actionLost   = "lost"   // entries were lost
+	actionEnd    = "end"    // the process stopped gracefully
 )
 
 // The facts of such lines.
 const (
-	factEntries   = "entries"    // how many are lost
-	factAfter     = "after"      // the name of the file before
-	factTorn      = "torn"       // hash of the bytes between this line and the one before it, which are none
-	factTornBytes = "torn_bytes" // how many they are
+	factEntries   = "entries"    // number of lost entries
+	factAfter     = "after"      // name of the previous file
+	factTorn      = "torn"       // hash of the bytes between the previous line and this one that form no line
+	factTornBytes = "torn_bytes" // number of those bytes
 )
 
-// opens reports whether a line may be the first of a file.
-func (l line) opens() bool {
-	return l.Kind == Own && slices.Contains([]string{begins, resumes, rotates}, l.Action)
+// canOpenFile reports whether a line may be the first of a file.
+func (l line) canOpenFile() bool {
+	return l.Kind == Own && slices.Contains([]string{actionBegin, actionResume, actionRotate}, l.Action)
 }
 
-// encode returns the line as it is stored, with its end, and its hash.
+// encode returns the line as it is stored, with its line break, and its hash.
 func (l line) encode() (text []byte, hash string, err error) {
 	text, err = json.Marshal(l)
 	if err != nil {
@@ -73,7 +72,7 @@ func (l line) encode() (text []byte, hash string, err error) {
 	return append(text, hashField+hash+lineEnd+"\n"...), hash, nil
 }
 
-// decode reads a line without its end. It is false when that is not as it was written.
+// decode reads a line without its line break. It returns false if the line differs from what was written.
 func decode(text []byte) (l line, hash string, ok bool) {
 	if len(text) <= hashSpace {
 		return l, "", false
@@ -86,7 +85,7 @@ func decode(text []byte) (l line, hash string, ok bool) {
 	return l, hash, json.Unmarshal(text, &l) == nil
 }
 
-// CheckHash reports that a text is no hash of a line, which is 64 hex digits as Verify knows them.
+// CheckHash returns an error if a text is no hash of a line: 64 lower-case hex digits.
 func CheckHash(text string) error {
 	if raw, err := hex.DecodeString(text); err != nil || len(raw) != sha256.Size || strings.ToLower(text) != text {
 		return fmt.Errorf("a hash has %d digits of 0-9 and a-f", 2*sha256.Size)
@@ -99,9 +98,9 @@ func hashOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// clean makes a text that cannot pass for more than it is: one line, nothing that moves a
-// terminal's cursor or turns the direction of writing.
-func clean(text string) string {
+// sanitize makes a text safe to print on one line: nothing in it moves the cursor of a terminal or changes the
+// direction of writing.
+func sanitize(text string) string {
 	if len(text) > 4*maxText {
 		text = text[:4*maxText]
 	}
@@ -120,11 +119,11 @@ func clean(text string) string {
 	return out.String()
 }
 
-// lineOf is what is stored of an entry.
-func lineOf(r recorded) line {
+// lineFromEntry returns the line that stores an entry.
+func lineFromEntry(r recorded) line {
 	l := line{
-		Time: r.at.UTC(), At: clean(r.by), Kind: Kind(clean(string(r.Kind))), Actor: clean(r.Actor), Action: clean(r.Action),
-		Object: clean(r.Object), Result: clean(r.Result),
+		Time: r.at.UTC(), At: sanitize(r.by), Kind: Kind(sanitize(string(r.Kind))), Actor: sanitize(r.Actor), Action: sanitize(r.Action),
+		Object: sanitize(r.Object), Result: sanitize(r.Result),
 	}
 	for i, key := range slices.Sorted(maps.Keys(r.Facts)) {
 		if i == maxFacts {
@@ -133,7 +132,7 @@ func lineOf(r recorded) line {
 		if l.Facts == nil {
 			l.Facts = map[string]string{}
 		}
-		l.Facts[clean(key)] = clean(r.Facts[key])
+		l.Facts[sanitize(key)] = sanitize(r.Facts[key])
 	}
 	return l
 }

@@ -17,26 +17,26 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultMaxBytes is how large a file becomes before the next one begins.
+// DefaultMaxBytes is the file size at which the next file begins.
 const DefaultMaxBytes = 64 << 20
 
-// Config is where a log is kept.
+// Config configures a log.
 type Config struct {
-	// Path of the file that is written. Those that are full lie beside it, as PATH.000001 and
-	// so on; nobody removes them. Its folder is made when it is not there.
+	// Path of the current file. Full files are kept in the same folder, as PATH.000001 and so on; they are
+	// never removed. The folder is created if missing.
 	Path string
-	// MaxBytes is about how large a file becomes; 0: 64 MiB.
+	// MaxBytes is the approximate size limit of a file (0 means 64 MiB).
 	MaxBytes int64
-	// Name of the program, for the lines of the log that carries no other name.
+	// Name of the program, for lines of a log without another name.
 	Name string
-	// Log is told where the chain is, and when entries are lost.
+	// Log receives the position of the chain and losses of entries.
 	Log *zap.Logger
 	// Meter counts entries and losses.
 	Meter metric.Meter
 }
 
-// New opens a log, and goes on with the chain that it finds there. The file is its owner's
-// alone, and of one process at a time. The caller closes the log.
+// New opens a log and continues the chain in its file. Only its owner may read the file, and only one process
+// may write it. The caller closes the log.
 func New(cfg Config) (*Log, error) {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = DefaultMaxBytes
@@ -46,7 +46,7 @@ func New(cfg Config) (*Log, error) {
 		return nil, err
 	}
 	missing, err := cfg.Meter.Int64Counter("troupe.audit.lost",
-		metric.WithDescription("Entries that are not in the audit log: its disk failed, or did not keep up."))
+		metric.WithDescription("Entries missing from the audit log, because its disk failed or was too slow."))
 	if err != nil {
 		return nil, err
 	}
@@ -56,19 +56,19 @@ func New(cfg Config) (*Log, error) {
 	}
 	q := &queue{
 		chain: c, log: cfg.Log, entries: entries, missing: missing,
-		waiting: make(chan recorded, room), stop: make(chan struct{}), done: make(chan struct{}),
+		waiting: make(chan recorded, queueSize), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	q.log.Info("audit log goes on here", q.where()...)
+	q.log.Info("audit log opened", q.position()...)
 	go q.run()
 	return &Log{at: cfg.Name, queue: q}, nil
 }
 
-// open finds the end of the chain, and writes that it goes on.
-func open(path string, most int64) (_ *chain, err error) {
+// open finds the end of the chain and writes a line that continues it.
+func open(path string, maxBytes int64) (_ *chain, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	c := &chain{path: path, most: most, head: origin, torn: sha256.New()}
+	c := &chain{path: path, maxBytes: maxBytes, head: origin, torn: sha256.New()}
 	if c.file, err = create(path); err != nil {
 		return nil, err
 	}
@@ -82,27 +82,27 @@ func open(path string, most int64) (_ *chain, err error) {
 		return nil, err
 	}
 	c.size = info.Size()
-	aside, _, err := numbered(path)
+	aside, _, err := fullFiles(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case c.size > 0:
 		err = c.find(c.file, c.size)
-	case len(aside) > 0: // it stopped between two files
-		err = c.after(aside[len(aside)-1])
+	case len(aside) > 0: // the process stopped during a rotation
+		err = c.continueAfter(aside[len(aside)-1])
 	}
 	if err != nil {
 		return nil, err
 	}
-	first := own(resumes, nil)
+	first := logLine(actionResume, nil)
 	if c.n == 0 {
-		first = own(begins, nil)
+		first = logLine(actionBegin, nil)
 	}
 	_, err = c.add(first)
 	return c, errors.Join(err, c.sync(), syncFolder(path))
 }
 
-// create opens a file to add to, for this process alone.
+// create opens a file for appending and locks it for this process.
 func create(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
@@ -110,17 +110,17 @@ func create(path string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("%s is another process's; name another file: %w", path, err)
+		return nil, fmt.Errorf("%s is in use by another process; name another file: %w", path, err)
 	}
 	return file, nil
 }
 
-// window is how far back from its end a file is searched for its last line.
-const window = 4 << 20
+// searchWindow is how many bytes at the end of a file are searched for its last line.
+const searchWindow = 4 << 20
 
-// find looks for the last line of a file. What stands behind it was torn.
+// find looks for the last line of a file. The bytes after it are torn.
 func (c *chain) find(file io.ReaderAt, size int64) error {
-	from := max(0, size-window)
+	from := max(0, size-searchWindow)
 	text := make([]byte, size-from)
 	if _, err := file.ReadAt(text, from); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -129,20 +129,20 @@ func (c *chain) find(file io.ReaderAt, size int64) error {
 		begin := bytes.LastIndexByte(text[:end], '\n') + 1
 		if l, hash, ok := decode(text[begin:end]); ok {
 			c.n, c.head = l.N, hash
-			c.tear(text[end+1:])
+			c.addTorn(text[end+1:])
 			return nil
 		}
 		end = begin - 1
 	}
-	if from == 0 && !bytes.ContainsRune(text, '\n') { // its first line was never whole
-		c.tear(text)
+	if from == 0 && !bytes.ContainsRune(text, '\n') { // the first line was torn
+		c.addTorn(text)
 		return nil
 	}
 	return fmt.Errorf("%s does not end as an audit log does; look at it with `troupe audit verify`, and move it away", c.path)
 }
 
-// after goes on behind a file that is full.
-func (c *chain) after(path string) error {
+// continueAfter continues the chain of a full file.
+func (c *chain) continueAfter(path string) error {
 	file, err := os.Open(path) //nolint:gosec // it lies beside the one that the operator names
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func (c *chain) after(path string) error {
 	return c.find(file, info.Size())
 }
 
-// numbered are the files that are full, in order, and the number of the last.
-func numbered(path string) (files []string, last int, err error) {
+// fullFiles returns the full files in order, and the number of the last one.
+func fullFiles(path string) (files []string, last int, err error) {
 	known, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return nil, 0, err

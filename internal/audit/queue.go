@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	room       = 4096             // entries that may wait for the disk
-	batch      = 256              // that are written at once
-	syncPeriod = time.Second      // within which lines come to the disk
-	headPeriod = 10 * time.Minute // within which the log says where the chain is
+	queueSize  = 4096             // entries that may wait for the disk
+	maxBatch   = 256              // entries of one write
+	syncPeriod = time.Second      // interval of syncs to disk
+	headPeriod = 10 * time.Minute // interval of logging the position of the chain
 )
 
-// recorded is an entry with where and when it was recorded.
+// recorded is an entry with the part of the program that recorded it, and the time.
 type recorded struct {
 	Entry
 	by string
 	at time.Time
 }
 
-// queue takes entries to a chain. One goroutine owns the chain.
+// queue passes entries to a chain. One goroutine owns the chain.
 type queue struct {
 	chain   *chain
 	log     *zap.Logger
@@ -33,17 +33,17 @@ type queue struct {
 	missing metric.Int64Counter
 
 	waiting chan recorded
-	lost    atomic.Int64 // that the chain does not tell of yet
+	lost    atomic.Int64 // lost entries that no line of the chain mentions yet
 	closed  atomic.Bool
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
 	err     error // valid once done is closed
 	broken  bool  // the last write failed
-	moved   bool  // the file is not where it was
+	moved   bool  // the file was moved or removed
 }
 
-// add takes an entry, or counts it as lost.
+// add enqueues an entry, or counts it as lost if the queue is full.
 func (q *queue) add(r recorded) {
 	if !q.closed.Load() {
 		select {
@@ -52,15 +52,15 @@ func (q *queue) add(r recorded) {
 		default: // the disk does not keep up
 		}
 	}
-	q.lose(1)
+	q.addLost(1)
 }
 
-func (q *queue) lose(n int) {
+func (q *queue) addLost(n int) {
 	q.lost.Add(int64(n))
 	q.missing.Add(context.Background(), int64(n))
 }
 
-// close ends the queue, and returns when its last line is on the disk.
+// close stops the queue and returns when its last line is on disk.
 func (q *queue) close() error {
 	q.once.Do(func() {
 		q.closed.Store(true)
@@ -76,7 +76,7 @@ func (q *queue) run() {
 	syncs, heads := time.NewTicker(syncPeriod), time.NewTicker(headPeriod)
 	defer syncs.Stop()
 	defer heads.Stop()
-	told := q.chain.head
+	loggedHead := q.chain.head
 	for {
 		select {
 		case first := <-q.waiting:
@@ -85,58 +85,58 @@ func (q *queue) run() {
 			if q.lost.Load() > 0 {
 				q.write()
 			}
-			q.result(0, q.chain.sync())
-			q.follow()
+			q.noteResult(0, q.chain.sync())
+			q.checkMoved()
 		case <-heads.C:
-			if told != q.chain.head {
-				told = q.chain.head
-				q.log.Info("audit log", q.where()...)
+			if loggedHead != q.chain.head {
+				loggedHead = q.chain.head
+				q.log.Info("audit log", q.position()...)
 			}
 		case <-q.stop:
-			q.end()
+			q.finish()
 			return
 		}
 	}
 }
 
-// follow says once when somebody moved the file, or removed it, under the process that writes it.
-func (q *queue) follow() {
-	moved := q.chain.elsewhere()
+// checkMoved logs once that the file was moved or removed while it is written.
+func (q *queue) checkMoved() {
+	moved := q.chain.isMoved()
 	if moved && !q.moved {
-		q.log.Error("the audit log was moved or removed while it is written, and its lines go where it is now; "+
+		q.log.Error("the audit log was moved or removed, and lines still go to the old file; "+
 			"put it back, or restart the process", zap.String("file", q.chain.path))
 	}
 	q.moved = moved
 }
 
-// end writes what still waits, and says where the chain ends.
-func (q *queue) end() {
+// finish writes the waiting entries and logs the end of the chain.
+func (q *queue) finish() {
 	for q.write(); len(q.waiting) > 0; {
 		q.write()
 	}
-	_, err := q.chain.add(own(ends, nil))
+	_, err := q.chain.add(logLine(actionEnd, nil))
 	q.err = q.chain.close()
-	q.result(0, err)
-	q.log.Info("audit log ended", append(q.where(), zap.Int64("lost", q.lost.Load()))...)
+	q.noteResult(0, err)
+	q.log.Info("audit log ended", append(q.position(), zap.Int64("lost", q.lost.Load()))...)
 }
 
-// where is what one has to know to see that the end of the file is missing.
-func (q *queue) where() []zap.Field {
+// position returns the fields that a reader needs to detect missing lines at the end of the file.
+func (q *queue) position() []zap.Field {
 	return []zap.Field{zap.String("file", q.chain.path), zap.Uint64("lines", q.chain.n), zap.String("head", q.chain.head)}
 }
 
-// write adds entries and all that wait, up to a batch, and says before them how many were lost.
+// write adds entries, and the waiting ones up to a batch, after a line with the number of lost entries.
 func (q *queue) write(entries ...recorded) {
-	for len(entries) < batch && len(q.waiting) > 0 {
+	for len(entries) < maxBatch && len(q.waiting) > 0 {
 		entries = append(entries, <-q.waiting)
 	}
 	var lines []line
 	lost := q.lost.Load()
 	if lost > 0 {
-		lines = append(lines, gap(lost))
+		lines = append(lines, lossLine(lost))
 	}
 	for _, e := range entries {
-		lines = append(lines, lineOf(e))
+		lines = append(lines, lineFromEntry(e))
 		q.entries.Add(context.Background(), 1, metric.WithAttributes(attribute.String("kind", string(e.Kind))))
 	}
 	written, err := q.chain.add(lines...)
@@ -147,23 +147,23 @@ func (q *queue) write(entries ...recorded) {
 		}
 		written = max(0, written-1)
 	}
-	q.result(len(entries)-written, err)
+	q.noteResult(len(entries)-written, err)
 }
 
-// result notes how the disk does, once for each change.
-func (q *queue) result(lost int, err error) {
+// noteResult logs when the disk starts to fail and when it recovers.
+func (q *queue) noteResult(lost int, err error) {
 	if lost > 0 {
-		q.lose(lost)
+		q.addLost(lost)
 	}
 	if err == nil {
 		if q.broken {
-			q.log.Info("the audit log is written again", zap.String("file", q.chain.path))
+			q.log.Info("the audit log can be written again", zap.String("file", q.chain.path))
 		}
 		q.broken = false
 		return
 	}
 	if !q.broken {
-		q.log.Error("the audit log cannot be written; what is lost meanwhile is counted", zap.String("file", q.chain.path), zap.Error(err))
+		q.log.Error("the audit log cannot be written; lost entries are counted until its disk works again", zap.String("file", q.chain.path), zap.Error(err))
 	}
 	q.broken = true
 }

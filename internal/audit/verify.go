@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Report is what a chain holds.
+// Report summarizes a chain.
 type Report struct {
 	Lines       int
-	First, Last uint64    // their numbers; from 1 on the chain is whole
-	From, To    time.Time // when those were recorded
+	First, Last uint64    // numbers of the first and last line (the chain is complete from 1)
+	From, To    time.Time // times of the first and last line
 	Head        string    // hash of the last line
-	Lost        int64     // entries that were never in it, as it says itself
-	Torn        int       // places where a crash or a full disk left bytes that are no line, which it says itself
+	Lost        int64     // entries that the chain says were lost
+	Torn        int       // places that the chain says were torn by a crash or a full disk
 }
 
-// BrokenError is where a chain does not hold.
+// BrokenError is the place where a chain is broken.
 type BrokenError struct {
 	File string
-	Line int // in the file, from 1; 0: the file as a whole
+	Line int // in the file, from 1 (0 for the file as a whole)
 	Why  string
 }
 
@@ -36,13 +36,13 @@ func (b *BrokenError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", b.File, b.Line, b.Why)
 }
 
-// Verify reads the files of one chain, in whatever order they are given, and finds the first
-// place where a line was changed, removed, added or moved: a BrokenError, with what is good
-// before it in the report. Head is a hash that the chain must come to, known from elsewhere;
-// empty: none is known, and lines that were cut off at the end do not show. Each is called for
-// every line that is good; nil: nobody is. Files of different logs, and those of none, are broken.
+// Verify reads the files of one chain, given in any order, and finds the first line that was changed, removed,
+// added or moved. It returns that place as a BrokenError, and a report of the valid lines before it. head is a
+// known hash that must occur in the chain (empty if none is known; then missing lines at the end stay
+// undetected). each is called for every valid line (nil for no calls). Files of different logs, and files that
+// are no audit log, are broken.
 func Verify(files []string, head string, each func(file string, n int, r Recorded)) (Report, error) {
-	files, err := inOrder(files)
+	files, err := sortFiles(files)
 	if err != nil {
 		return Report{}, err
 	}
@@ -55,30 +55,30 @@ func Verify(files []string, head string, each func(file string, n int, r Recorde
 	return v.report, v.end()
 }
 
-// Recorded is an entry as it was read.
+// Recorded is an entry that was read.
 type Recorded struct {
 	Entry
 	At   string // the part of the program that recorded it
 	Time time.Time
 }
 
-// verifier goes through a chain.
+// verifier reads a chain.
 type verifier struct {
 	each   func(string, int, Recorded)
 	report Report
 	wanted string // a hash
-	seen   bool   // the wanted one
+	seen   bool   // the wanted hash was found
 
 	file   string
-	good   int          // lines of the file
-	junk   bytes.Buffer // bytes since the last line, which are none
+	good   int          // valid lines of the file
+	junk   bytes.Buffer // bytes since the last line that form no line
 	junkAt int
 }
 
-// most is how many bytes may be torn at one place.
-const most = 8 << 20
+// maxTorn limits the torn bytes at one place.
+const maxTorn = 8 << 20
 
-// read goes on with a file.
+// read verifies a file.
 func (v *verifier) read(path string) error {
 	file, err := os.Open(path) //nolint:gosec // the caller names it
 	if err != nil {
@@ -88,20 +88,20 @@ func (v *verifier) read(path string) error {
 	return v.scan(path, file)
 }
 
-// end is what is wrong with the chain as a whole.
+// end returns what is wrong with the chain as a whole.
 func (v *verifier) end() error {
 	switch {
 	case v.good == 0 && (v.junk.Len() > 0 || v.report.Lines == 0):
-		return &BrokenError{v.file, 0, "no line in it is one of an audit log as it was written; is it one?"}
+		return &BrokenError{v.file, 0, "the file has no valid line of an audit log; check that it is one"}
 	case v.junk.Len() > 0:
-		return &BrokenError{v.file, v.junkAt, "this is no line as it was written, and none behind it says that it was torn"}
+		return &BrokenError{v.file, v.junkAt, "this line was changed, and no later line says that it was torn"}
 	case !v.seen:
-		return &BrokenError{v.file, 0, "no line has the hash of the head that is known: lines are missing at the end"}
+		return &BrokenError{v.file, 0, "no line has the hash of --head: lines are missing at the end"}
 	}
 	return nil
 }
 
-// scan goes on with what is in a file.
+// scan verifies the content of a file.
 func (v *verifier) scan(path string, file io.Reader) error {
 	v.file, v.good = path, 0
 	in, first := bufio.NewReader(file), true
@@ -123,35 +123,35 @@ func (v *verifier) scan(path string, file io.Reader) error {
 	}
 }
 
-// next reads a line, or the beginning of one that is longer than may be torn.
+// next reads a line, at most maxTorn bytes of it.
 func next(in *bufio.Reader) (text []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		if text = append(text, part...); !errors.Is(err, bufio.ErrBufferFull) {
 			return text, err
 		}
-		if len(text) > most {
+		if len(text) > maxTorn {
 			return text, nil
 		}
 	}
 }
 
-// line takes what stands in one line, and reports whether it is one, or why it cannot be there.
+// line verifies one line of a file. It returns whether it is a line, or why it is invalid here.
 func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string) {
 	l, hash, ok := decode(bytes.TrimSuffix(text, []byte("\n")))
 	if !ok || text[len(text)-1] != '\n' {
 		if v.junk.Len() == 0 {
 			v.junkAt = at
 		}
-		if v.junk.Write(text); v.junk.Len() > most {
-			return false, "there is too much here that is no line"
+		if v.junk.Write(text); v.junk.Len() > maxTorn {
+			return false, "too many bytes here form no line"
 		}
 		return false, ""
 	}
 	switch {
-	case !v.explained(l):
-		return true, fmt.Sprintf("line %d is not as it was written, and this one does not say that it was torn", v.junkAt)
-	case first && !l.opens():
+	case !v.explainsTorn(l):
+		return true, fmt.Sprintf("line %d was changed, and this line does not say that it was torn", v.junkAt)
+	case first && !l.canOpenFile():
 		return true, "the file does not begin with a line that opens it: lines are missing at its beginning"
 	case v.report.Lines == 0 && l.N == 1 && l.Prev != origin:
 		return true, "the first line follows another one"
@@ -161,25 +161,25 @@ func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string
 	case v.report.Lines > 0 && l.N != v.report.Last+1:
 		return true, fmt.Sprintf("line %d of the chain follows line %d", l.N, v.report.Last)
 	case v.report.Lines > 0 && l.Prev != v.report.Head:
-		return true, fmt.Sprintf("the line before, number %d of the chain, was another one when this one was written", v.report.Last)
+		return true, fmt.Sprintf("the previous line, number %d of the chain, was changed after this line was written", v.report.Last)
 	}
 	v.take(at, l, hash)
 	return true, ""
 }
 
-// explained reports whether the line says what the bytes before it are, if there are any.
-func (v *verifier) explained(l line) bool {
+// explainsTorn reports whether the line has the hash of the torn bytes before it, if there are any.
+func (v *verifier) explainsTorn(l line) bool {
 	torn := l.Facts[factTorn]
 	if v.junk.Len() == 0 {
 		return torn == ""
 	}
-	if !l.opens() || torn == "" {
+	if !l.canOpenFile() || torn == "" {
 		return false
 	}
 	return torn == hashOf(bytes.TrimSuffix(v.junk.Bytes(), []byte("\n")))
 }
 
-// take adds a good line to the report.
+// take adds a valid line to the report.
 func (v *verifier) take(at int, l line, hash string) {
 	if v.junk.Len() > 0 {
 		v.report.Torn++
@@ -191,8 +191,8 @@ func (v *verifier) take(at int, l line, hash string) {
 	v.report.Lines, v.report.Last, v.report.To, v.report.Head = v.report.Lines+1, l.N, l.Time, hash
 	v.seen = v.seen || hash == v.wanted
 	v.good++
-	if l.Kind == Own && l.Action == loses {
-		lost, _ := strconv.ParseInt(l.Facts[factEntries], 10, 64) // its hash says that it is ours
+	if l.Kind == Own && l.Action == actionLost {
+		lost, _ := strconv.ParseInt(l.Facts[factEntries], 10, 64) // valid, because the hash of the line is
 		v.report.Lost += lost
 	}
 	if v.each != nil {
@@ -200,15 +200,15 @@ func (v *verifier) take(at int, l line, hash string) {
 	}
 }
 
-// inOrder sorts files by the number of their first line. One that has none comes last.
-func inOrder(files []string) ([]string, error) {
+// sortFiles sorts files by the number of their first line. One that has none comes last.
+func sortFiles(files []string) ([]string, error) {
 	type numbered struct {
 		path string
 		n    uint64
 	}
 	var all []numbered
 	for _, path := range files {
-		n, err := firstOf(path)
+		n, err := firstNumber(path)
 		if err != nil {
 			return nil, err
 		}
@@ -216,7 +216,7 @@ func inOrder(files []string) ([]string, error) {
 	}
 	slices.SortStableFunc(all, func(a, b numbered) int {
 		switch {
-		case a.n-1 < b.n-1: // so that 0 is the largest
+		case a.n-1 < b.n-1: // subtracting makes 0 the largest
 			return -1
 		case a.n == b.n:
 			return 0
@@ -231,8 +231,8 @@ func inOrder(files []string) ([]string, error) {
 	return sorted, nil
 }
 
-// firstOf is the number of the first line of a file that is one; 0: there is none.
-func firstOf(path string) (uint64, error) {
+// firstNumber returns the number of the first valid line of a file (0 if there is none).
+func firstNumber(path string) (uint64, error) {
 	file, err := os.Open(path) //nolint:gosec // the caller names it
 	if err != nil {
 		return 0, err
@@ -241,8 +241,8 @@ func firstOf(path string) (uint64, error) {
 	in, read := bufio.NewReaderSize(file, maxLine), 0
 	for {
 		text, err := next(in)
-		if read += len(text); read > 2*most {
-			return 0, nil // which is found when it is read
+		if read += len(text); read > 2*maxTorn {
+			return 0, nil // read reports the error
 		}
 		if l, _, ok := decode(bytes.TrimSuffix(text, []byte("\n"))); ok {
 			return l.N, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chained is a chain in several files, with a place that was torn, as text by file.
+// chained returns the texts of a chain in several files, with a torn place.
 func chained(t *testing.T) [][]byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
@@ -56,15 +56,15 @@ func paths(dir string, texts [][]byte) (all []string) {
 	return all
 }
 
-// with is the chain with one file replaced.
+// with returns the chain with one file replaced.
 func with(texts [][]byte, i int, text []byte) [][]byte {
 	all := slices.Clone(texts)
 	all[i] = text
 	return all
 }
 
-// Whatever one does to one byte or one line of a chain is found. Only lines at the very end can
-// be cut off unseen, and that shows against a head that is known.
+// Every change of one byte or line of a chain is detected. Only lines at the very end can be cut off
+// undetected, unless a head is known.
 func TestVerify_FindsEveryChange(t *testing.T) {
 	texts, dir := chained(t), t.TempDir()
 	whole, err := checked(t, dir, "", texts)
@@ -112,7 +112,7 @@ func scanned(texts [][]byte) error {
 	return v.end()
 }
 
-func TestVerify_FindsFilesThatDoNotBelongTogether(t *testing.T) {
+func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
 	texts, dir := chained(t), t.TempDir()
 	var broken *BrokenError
 	_, err := checked(t, dir, "", slices.Delete(slices.Clone(texts), 1, 2))
@@ -121,7 +121,7 @@ func TestVerify_FindsFilesThatDoNotBelongTogether(t *testing.T) {
 	other := chained(t)
 	_, err = checked(t, dir, "", with(texts, 1, other[1]))
 	require.ErrorAs(t, err, &broken)
-	require.Contains(t, broken.Why, "was another one when this one was written")
+	require.Contains(t, broken.Why, "was changed after this line was written")
 	another := filepath.Join(t.TempDir(), "another")
 	run(t, another, 0, 3)
 	one := filepath.Join(t.TempDir(), "log")
@@ -130,14 +130,14 @@ func TestVerify_FindsFilesThatDoNotBelongTogether(t *testing.T) {
 		_, err = Verify(both, "", nil)
 		require.ErrorAs(t, err, &broken)
 		require.Equal(t, both[1], broken.File)
-		require.Contains(t, broken.Why, "they are of different logs, or it is given twice")
+		require.Contains(t, broken.Why, "the files belong to different logs, or one is given twice")
 	}
 	for _, text := range []string{"", "# No audit log\n", "{}\n\n"} {
 		none := filepath.Join(t.TempDir(), "none")
 		require.NoError(t, os.WriteFile(none, []byte(text), 0o600))
 		_, err = Verify([]string{none}, "", nil)
 		require.ErrorAs(t, err, &broken, "%q", text)
-		require.Contains(t, broken.Why, "is it one?")
+		require.Contains(t, broken.Why, "check that it is one")
 		_, err = Verify([]string{none, one}, "", nil)
 		require.Equal(t, text != "", errors.As(err, &broken), "an empty file may be the next one, of a process that stopped between two")
 	}
@@ -148,7 +148,7 @@ func TestVerify_FindsFilesThatDoNotBelongTogether(t *testing.T) {
 	require.Greater(t, late.First, uint64(1), "and it says so")
 }
 
-func TestVerify_SeesTheEndMissingAgainstAKnownHead(t *testing.T) {
+func TestVerify_DetectsAMissingEndByTheHead(t *testing.T) {
 	texts, dir := chained(t), t.TempDir()
 	whole, err := checked(t, dir, "", texts)
 	require.NoError(t, err)
@@ -163,14 +163,14 @@ func TestVerify_SeesTheEndMissingAgainstAKnownHead(t *testing.T) {
 	require.NoError(t, err, "it went on behind a head that was known earlier")
 }
 
-// A file that never ends a line is not read to its end.
-func TestVerify_GivesUpOnALineWithoutAnEnd(t *testing.T) {
+// A file without a line break is not read to its end.
+func TestVerify_StopsAtAnEndlessLine(t *testing.T) {
 	endless := &xs{}
 	err := (&verifier{}).scan("a", endless)
 	broken, ok := errors.AsType[*BrokenError](err)
 	require.True(t, ok, "%v", err)
-	require.Contains(t, broken.Why, "too much here that is no line")
-	require.Less(t, endless.read, 2*most)
+	require.Contains(t, broken.Why, "too many bytes here form no line")
+	require.Less(t, endless.read, 2*maxTorn)
 
 	path := filepath.Join(t.TempDir(), "zeros")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))

@@ -49,7 +49,7 @@ func TestConfig_PlainTextStaysOnLoopback(t *testing.T) {
 		{Config{}, here, ""},
 		{Config{}, &net.TCPAddr{IP: net.IPv6loopback}, ""},
 		{Config{}, everywhere, "--insecure-plaintext-beyond-loopback"},
-		{Config{}, other, "--grpc-addr: other machines reach 10.0.0.7:1, and plain text authenticates no caller;  give --tls-cert"},
+		{Config{}, other, "--grpc-addr: other machines reach 10.0.0.7:1, and plain text authenticates no caller; give --tls-cert"},
 		{Config{InsecurePlaintext: true}, other, ""},
 		{Config{Cert: "f"}, other, ""},
 		{Config{DevCA: "d"}, here, ""},

@@ -32,7 +32,7 @@ func TestOpen_NamesTheFileAtFault(t *testing.T) {
 		says []string
 	}{
 		"no key":      {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
-		"both kinds":  {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "leave"}},
+		"both kinds":  {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "either"}},
 		"not there":   {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
 		"no PEM":      {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "no certificate and key pair in PEM"}},
 		"no CA":       {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "no certificates in PEM"}},

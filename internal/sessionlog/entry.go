@@ -9,25 +9,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// prose is text that somebody said. In YAML it is a block of lines where that can be read
-// back, which is not so of every text, and is quoted otherwise.
+// prose is text of a person or a model. In YAML it is a literal block if it can be read back unchanged, and
+// quoted otherwise.
 type prose string
 
 // MarshalYAML implements yaml.Marshaler.
 func (p prose) MarshalYAML() (any, error) {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: valid(string(p))}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: toValidUTF8(string(p))}
 	if strings.ContainsAny(n.Value, "\n\t") {
 		n.Style = yaml.DoubleQuotedStyle
-		if p.block() {
+		if p.fitsBlock() {
 			n.Style = yaml.LiteralStyle
 		}
 	}
 	return n, nil
 }
 
-// block reports whether the text is plain lines: none begins or ends with white space, but
-// for spaces that indent it, and nothing in it needs an escape.
-func (p prose) block() bool {
+// fitsBlock reports whether the text can be a literal block: no line has white space at its ends, except
+// indentation, and nothing needs an escape.
+func (p prose) fitsBlock() bool {
 	for line := range strings.SplitSeq(string(p), "\n") {
 		if line != strings.TrimRight(line, " ") || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return false
@@ -36,32 +36,36 @@ func (p prose) block() bool {
 	return !strings.HasPrefix(string(p), " ") && !strings.HasPrefix(string(p), "\n") && !strings.HasSuffix(string(p), "\n")
 }
 
-// valid is a text with what is not UTF-8 replaced: YAML knows none.
-func valid(text string) string { return strings.ToValidUTF8(text, string(unicode.ReplacementChar)) }
+// toValidUTF8 replaces invalid UTF-8, which YAML cannot hold.
+func toValidUTF8(text string) string {
+	return strings.ToValidUTF8(text, string(unicode.ReplacementChar))
+}
 
-// blank is what a person has not filled in yet.
-func blank() yaml.Node {
+// emptyNode returns a field that a person has not filled in yet.
+func emptyNode() yaml.Node {
 	return yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle}
 }
 
-func filled(n yaml.Node) bool { return n.Kind != yaml.ScalarNode || n.Value != "" && n.Tag != "!!null" }
+func isFilled(n yaml.Node) bool {
+	return n.Kind != yaml.ScalarNode || n.Value != "" && n.Tag != "!!null"
+}
 
-// sessionLog is a session log as it is in its file (CO-55, CO-58).
+// sessionLog is the content of a session log file (CO-55, CO-58).
 type sessionLog struct {
 	Name     string               `yaml:"name"`
 	Agent    prose                `yaml:"agent"`
 	Model    prose                `yaml:"model"`
-	Input    prose                `yaml:"input"`   // the first
-	Created  time.Time            `yaml:"created"` // with the first run
-	Started  time.Time            `yaml:"started"` // of the latest run
+	Input    prose                `yaml:"input"`   // first input of the session
+	Created  time.Time            `yaml:"created"` // time of the first run
+	Started  time.Time            `yaml:"started"` // time of the latest run
 	Updated  time.Time            `yaml:"updated"`
 	Runs     int                  `yaml:"runs"`
-	Sessions map[int]prose        `yaml:"sessions"` // by run
+	Sessions map[int]prose        `yaml:"sessions"` // session ids by run
 	Turns    []entry              `yaml:"turns"`
-	Own      map[string]yaml.Node `yaml:",inline"` // what a person added
+	Own      map[string]yaml.Node `yaml:",inline"` // fields that a person added
 }
 
-// entry is a turn: what the latest run that came to it made of it, and those before.
+// entry is a turn: its outcome in the latest run that reached it, and in the runs before.
 type entry struct {
 	Turn     int       `yaml:"turn"`
 	Input    prose     `yaml:"input"`
@@ -71,7 +75,7 @@ type entry struct {
 	Own      map[string]yaml.Node `yaml:",inline"`
 }
 
-// outcome is what a run made of a turn.
+// outcome is the outcome of a turn in one run.
 type outcome struct {
 	Run         int       `yaml:"run"`
 	Model       prose     `yaml:"model,omitempty"`
@@ -80,11 +84,11 @@ type outcome struct {
 	Error       prose     `yaml:"error,omitempty"`
 	ToolsCalled []prose   `yaml:"tools_called,flow"`
 	Evaluation  yaml.Node `yaml:"evaluation"` // a person fills it in
-	Meta        string    `yaml:"meta"`       // a measure
+	Meta        string    `yaml:"meta"`       // a measure as JSON
 }
 
-// put enters what a run made of the turn: on top when no later run came to it.
-func (e *entry) put(o outcome) {
+// setOutcome stores the outcome of a run: as the latest one unless a later run has reached the turn.
+func (e *entry) setOutcome(o outcome) {
 	switch {
 	case o.Run == e.Run:
 		o.Evaluation = e.Evaluation
@@ -106,12 +110,12 @@ func (e *entry) put(o outcome) {
 	e.History = e.History[:min(len(e.History), MaxRuns-1)]
 }
 
-// edited reports whether a person filled something in.
-func (e *entry) edited() bool {
-	return filled(e.Expected) || filled(e.Evaluation) || len(e.Own) > 0 ||
-		slices.ContainsFunc(e.History, func(o outcome) bool { return filled(o.Evaluation) })
+// isEdited reports whether a person filled in a field.
+func (e *entry) isEdited() bool {
+	return isFilled(e.Expected) || isFilled(e.Evaluation) || len(e.Own) > 0 ||
+		slices.ContainsFunc(e.History, func(o outcome) bool { return isFilled(o.Evaluation) })
 }
 
-func (s *sessionLog) edited() bool {
-	return len(s.Own) > 0 || slices.ContainsFunc(s.Turns, func(e entry) bool { return e.edited() })
+func (s *sessionLog) isEdited() bool {
+	return len(s.Own) > 0 || slices.ContainsFunc(s.Turns, func(e entry) bool { return e.isEdited() })
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Who may read what is written: its user alone.
+// Only the user of the process may read the files.
 const (
-	private fs.FileMode = 0o700
-	secret  fs.FileMode = 0o600
+	folderMode fs.FileMode = 0o700
+	fileMode   fs.FileMode = 0o600
 )
 
-// runFile is a run as it is in its file (CO-58). Its numbers are those of its turns together.
+// runFile is the content of a run file (CO-58). Its numbers are sums over its turns.
 type runFile struct {
 	Agent        prose     `yaml:"agent"`
 	Session      prose     `yaml:"session"`
@@ -36,10 +36,10 @@ type runFile struct {
 	Tokens       int64     `yaml:"tokens"`
 	InputTokens  int64     `yaml:"input_tokens"`
 	OutputTokens int64     `yaml:"output_tokens"`
-	Cost         *float64  `yaml:"cost"` // in US dollars; null: not known
+	Cost         *float64  `yaml:"cost"` // in US dollars (null if unknown)
 	DurationMS   int64     `yaml:"duration_ms"`
 	Timestamp    time.Time `yaml:"timestamp"`
-	Messages     prose     `yaml:"messages"` // a JSON array, one message a line
+	Messages     prose     `yaml:"messages"` // a JSON array with one message per line
 }
 
 // message is a message in the JSON of a run.
@@ -87,22 +87,22 @@ func (l *Log) writeRun(r run, t Turn) error {
 	path := l.runFile(r.name, r.number)
 	messages, err := messagesJSON(t.Messages)
 	if err != nil {
-		return disk("sessionlog.Turn", l.path(path), err)
+		return diskError("sessionlog.Turn", l.path(path), err)
 	}
 	return l.replace(path, runFile{
 		Agent: prose(l.config.Agent), Session: prose(t.Session), SystemPrompt: prose(l.config.SystemPrompt), Model: prose(t.Model), Cwd: prose(l.cwd),
 		Tokens: r.consumed.InputTokens + r.consumed.OutputTokens, InputTokens: r.consumed.InputTokens, OutputTokens: r.consumed.OutputTokens,
-		Cost: dollars(r.consumed), DurationMS: r.took.Milliseconds(), Timestamp: stamp(t.Started), Messages: prose(messages),
+		Cost: dollars(r.consumed), DurationMS: r.duration.Milliseconds(), Timestamp: toMillis(t.Started), Messages: prose(messages),
 	})
 }
 
-// readRun goes on with the numbers of a run that was written before.
+// readRun adds the numbers of a run that was written before.
 func (l *Log) readRun(r *run) error {
 	var file runFile
 	if err := l.read(l.runFile(r.name, r.number), &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	r.took = time.Duration(file.DurationMS) * time.Millisecond
+	r.duration = time.Duration(file.DurationMS) * time.Millisecond
 	r.consumed.InputTokens, r.consumed.OutputTokens = file.InputTokens, file.OutputTokens
 	if file.Cost != nil {
 		r.consumed.CostMicros = int64(*file.Cost*1e6 + 0.5)
@@ -110,15 +110,15 @@ func (l *Log) readRun(r *run) error {
 	return nil
 }
 
-// dropRun removes the runs up to a number.
-func (l *Log) dropRun(name string, last int) error {
+// dropRuns removes the runs up to a number.
+func (l *Log) dropRuns(name string, last int) error {
 	if last <= 0 {
 		return nil
 	}
 	folder := filepath.Join("evals", fileName(l.config.Agent), name)
 	files, err := fs.ReadDir(l.root.FS(), filepath.ToSlash(folder))
 	if err != nil {
-		return disk("sessionlog.Turn", l.path(folder), err)
+		return diskError("sessionlog.Turn", l.path(folder), err)
 	}
 	for _, f := range files {
 		text, _ := strings.CutPrefix(strings.TrimSuffix(f.Name(), ".yaml"), "run_")
@@ -126,13 +126,13 @@ func (l *Log) dropRun(name string, last int) error {
 			continue
 		}
 		if err := l.root.Remove(filepath.Join(folder, f.Name())); err != nil {
-			return disk("sessionlog.Turn", l.path(folder), err)
+			return diskError("sessionlog.Turn", l.path(folder), err)
 		}
 	}
 	return nil
 }
 
-// readLog returns nil when there is no such log.
+// readLog returns nil if there is no such log.
 func (l *Log) readLog(name string) (*sessionLog, error) {
 	log := &sessionLog{}
 	err := l.read(logFile(l.config.Agent, name), log)
@@ -146,8 +146,7 @@ func (l *Log) writeLog(name string, log *sessionLog) error {
 	return l.replace(logFile(l.config.Agent, name), log)
 }
 
-// makeRoom removes the logs of the agent that were not written for longest, so that there is
-// room for one more.
+// makeRoom removes the least recently written logs of the agent, so that one more fits. It keeps edited logs.
 func (l *Log) makeRoom() error {
 	folder := filepath.Join("evals", fileName(l.config.Agent))
 	files, err := fs.Glob(l.root.FS(), filepath.ToSlash(folder)+"/*.yaml")
@@ -167,11 +166,11 @@ func (l *Log) makeRoom() error {
 			break
 		}
 		name := strings.TrimSuffix(filepath.Base(f), ".yaml")
-		if log, err := l.readLog(name); err != nil || log.edited() {
-			continue // it is a person's
+		if log, err := l.readLog(name); err != nil || log.isEdited() {
+			continue // keep edited and unreadable logs
 		}
 		if err := errors.Join(l.root.RemoveAll(filepath.Join(folder, name)), l.root.Remove(f)); err != nil {
-			return disk("sessionlog.Turn", l.path(f), err)
+			return diskError("sessionlog.Turn", l.path(f), err)
 		}
 		surplus--
 	}
@@ -184,10 +183,10 @@ func (l *Log) read(path string, into any) error {
 		return err
 	}
 	if err != nil {
-		return disk("sessionlog.Turn", l.path(path), err)
+		return diskError("sessionlog.Turn", l.path(path), err)
 	}
 	if err := yaml.Unmarshal(text, into); err != nil {
-		return failure.Newf(failure.SystemDisk, "sessionlog.Turn", "%s can no longer be read as a session log; repair it, or move it away: %s", l.path(path), err).
+		return failure.Newf(failure.SystemDisk, "sessionlog.Turn", "%s is no valid session log; repair it or move it away: %s", l.path(path), err).
 			With("path", l.path(path)).Because(err)
 	}
 	return nil
@@ -201,24 +200,24 @@ func encode(content any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// replace writes a file in one piece: whoever reads it sees it as before, or as it is now.
+// replace writes a file atomically: a reader sees the old or the new content.
 func (l *Log) replace(path string, content any) error {
 	text, err := encode(content)
 	if err == nil {
-		err = l.root.MkdirAll(filepath.Dir(path), private)
+		err = l.root.MkdirAll(filepath.Dir(path), folderMode)
 	}
 	if err == nil {
-		err = l.swap(path, text)
+		err = l.writeAtomically(path, text)
 	}
 	if err != nil {
-		return disk("sessionlog.Turn", l.path(path), err)
+		return diskError("sessionlog.Turn", l.path(path), err)
 	}
 	return nil
 }
 
-func (l *Log) swap(path string, text []byte) error {
+func (l *Log) writeAtomically(path string, text []byte) error {
 	temporary := path + "." + uuid.NewString()
-	file, err := l.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, secret)
+	file, err := l.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return err
 	}
@@ -235,5 +234,5 @@ func (l *Log) swap(path string, text []byte) error {
 	return nil
 }
 
-// path is that of a file for a person.
+// path returns the path of a file for messages.
 func (l *Log) path(inside string) string { return filepath.Join(l.root.Name(), inside) }

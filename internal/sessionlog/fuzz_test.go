@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A log that somebody edited is read or refused, and what is said is one line of the plain log.
+// An edited log is read or rejected, and each text is one line of the plain log.
 func FuzzLog(f *testing.F) {
 	for _, text := range []string{"", "turns: []\n", "name: x\nturns:\n- input: |\n    a\n", "a: &a [*a]\n", "\xff", "turns: {}\n", "a\nb\x1b[2J\u2028"} {
 		f.Add(text)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Kind says what a line of the plain log is about.
+// Kind is the subject of a line of the plain log.
 type Kind string
 
 // The kinds of lines.
@@ -26,19 +26,18 @@ const (
 // Line is one line of the plain log.
 type Line struct {
 	Kind     Kind
-	Session  string // empty: of none
-	Turn     int    // number in the session; 0: of none
-	Text     string // at most maxText bytes are written, on one line
+	Session  string // (empty if it belongs to no session)
+	Turn     int    // number in the session (0 if it belongs to no turn)
+	Text     string // written on one line, cut after maxText bytes
 	Duration time.Duration
 	Usage    execution.Usage
-	Time     time.Time // zero: now
+	Time     time.Time // (zero means now)
 }
 
-// maxText keeps a line readable; all of what is said is in the session log.
+// maxText keeps a line readable. The session log holds the whole text.
 const maxText = 4 << 10
 
-// Line writes a line to the plain log and to the console (CO-56). A failing console is no
-// error.
+// Line writes a line to the plain log and to the console (CO-56). A failing console is no error.
 func (l *Log) Line(line Line) error {
 	l.lines.Lock()
 	defer l.lines.Unlock()
@@ -52,7 +51,7 @@ func (l *Log) Line(line Line) error {
 		return nil
 	}
 	if _, err := fmt.Fprintln(l.plain, line.format("2006-01-02T15:04:05.000Z07:00")); err != nil {
-		return disk("sessionlog.Line", l.plain.Name(), err)
+		return diskError("sessionlog.Line", l.plain.Name(), err)
 	}
 	return nil
 }
@@ -80,8 +79,8 @@ func (line Line) format(layout string) string {
 	return strings.Join(parts, "  ")
 }
 
-// oneLine escapes what would end the line, or speak to the terminal: what a model or a user
-// says cannot look like a line of its own.
+// oneLine escapes line breaks and control characters, so that text of a model or user cannot look like another
+// line or control the terminal.
 func oneLine(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -9,11 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// maxSlug bounds a slug in bytes; with a digest and an ending it is a name on every disk.
+// maxSlug bounds a slug in bytes. With a digest and an extension it is a valid file name on every file system.
 const maxSlug = 60
 
-// slug is a text as a file name: its letters and digits in lower case, with one hyphen for
-// all between them. It is "session" when there are none.
+// slug converts a text to a file name: its letters and digits in lower case, with one hyphen for everything
+// between them. It returns "session" if there are none.
 func slug(text string) string {
 	words := strings.FieldsFunc(strings.ToLower(conversation.Cut(text, 4*maxSlug)), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -31,14 +31,14 @@ func slug(text string) string {
 	return name
 }
 
-// slugs are the names that a session log of this first input may have: the second is for
-// when the first is that of another.
+// slugs returns the names that a session log with this first input may have. The second one is used if the
+// first belongs to another input.
 func slugs(first string) []string {
 	name := slug(first)
 	return []string{name, fmt.Sprintf("%s-%.8x", name, sha256.Sum256([]byte(first)))}
 }
 
-// fileName is the name of an agent in a path: itself, when it is one that the mesh allows.
+// fileName returns the name of an agent in a path: unchanged if the mesh allows the name.
 func fileName(agent string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// files are those of a folder, without the folder.
+// files returns the paths in a folder, relative to it.
 func files(t *testing.T, folder string) []string {
 	t.Helper()
 	all := []string{}
@@ -49,7 +49,7 @@ func say(t *testing.T, l *Log) {
 }
 
 // Req: CO-56, CO-57
-func TestOpen_WritesWhereItIsTold(t *testing.T) {
+func TestOpen_ChoosesFolderAndPlainLog(t *testing.T) {
 	evals := []string{".troupe/evals/research/hello.yaml", ".troupe/evals/research/hello/run_1.yaml"}
 	everything := append(slices.Clone(evals), ".troupe/logs/research.log")
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ func TestOpen_WritesWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestLine_IsOneLineWhateverIsSaid(t *testing.T) {
+func TestLine_EscapesLineBreaks(t *testing.T) {
 	folder := t.TempDir()
 	var console bytes.Buffer
 	l := open(t, Config{Folder: folder, Console: &console})
@@ -123,7 +123,7 @@ func TestOpen_AppendsToThePlainLog(t *testing.T) {
 	require.Equal(t, 2, bytes.Count(text, []byte("\n")))
 }
 
-func TestOpen_IsForItsUserAlone(t *testing.T) {
+func TestOpen_RestrictsFilesToTheirUser(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a", "b")
 	say(t, open(t, Config{Folder: folder}))
 	require.NoError(t, filepath.WalkDir(filepath.Dir(folder), func(path string, d fs.DirEntry, err error) error {
@@ -135,7 +135,7 @@ func TestOpen_IsForItsUserAlone(t *testing.T) {
 	}))
 }
 
-func TestOpen_NeverLeavesItsFolder(t *testing.T) {
+func TestOpen_WritesInsideItsFolderOnly(t *testing.T) {
 	for _, agent := range []string{"../../evil", "..", "/etc/passwd", "a\x00b", ".", strings.Repeat("x", 5000), "Rechercheur ä"} {
 		parent := t.TempDir()
 		folder := filepath.Join(parent, "deep", "log")
@@ -150,14 +150,14 @@ func TestOpen_NeverLeavesItsFolder(t *testing.T) {
 			require.Less(t, len(filepath.Base(f)), 255)
 		}
 	}
-	// Nor does a link in it lead out.
+	// Links inside the folder are not followed out of it.
 	folder, outside := t.TempDir(), t.TempDir()
 	require.NoError(t, os.Symlink(outside, filepath.Join(folder, "evals")))
 	require.Error(t, open(t, Config{Folder: folder}).Turn(Turn{Number: 1, Input: "Hello"}))
 	require.Empty(t, files(t, outside))
 }
 
-func TestOpen_NamesThePathAndTheWayOut(t *testing.T) {
+func TestOpen_ErrorNamesPathAndWayOut(t *testing.T) {
 	_, err := Open(Config{})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 

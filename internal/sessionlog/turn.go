@@ -12,48 +12,46 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Turn is a turn that has ended, with or without an answer (CO-54). Its numbers are those of
-// this turn alone.
+// Turn is a finished turn, with or without an answer (CO-54). Its numbers cover this turn only.
 type Turn struct {
 	Session string
 	Number  int // in the session, from 1
 
 	Input       string
-	Model       string // empty: that of the Config
+	Model       string // (empty means the model of the Config)
 	Started     time.Time
 	Duration    time.Duration
-	Usage       execution.Usage // a cost of 0 is one that is not known
-	ToolsCalled []string        // in order
+	Usage       execution.Usage // a cost of 0 is unknown
+	ToolsCalled []string        // in the order of the calls
 	Result      string
-	Reason      string // why it ended, as natural or max_iterations
+	Reason      string // why it ended, such as natural or max_iterations
 	Err         error  // why it has no answer
 
-	Messages []conversation.Message // of the session so far, those of this turn included
+	Messages []conversation.Message // of the session, up to and including this turn
 }
 
-// maxRemembered bounds what a Log remembers of its sessions. What is forgotten is found
-// again on disk.
-const maxRemembered = 1000
+// maxCachedRuns bounds the sessions that a Log caches. Others are found again on disk.
+const maxCachedRuns = 1000
 
-// run is where the turns of a session are written.
+// run is the run file that the turns of a session are written to.
 type run struct {
-	name     string // of the session log
-	first    string // input of the session
+	name     string // name of the session log
+	first    string // first input of the session
 	number   int
-	took     time.Duration // by its turns so far
+	duration time.Duration // sum over its turns
 	consumed execution.Usage
 }
 
-// Turn writes a turn to the log of its session: to the file of its run, and then as the
-// latest of the session log (CO-53, CO-55, CO-58). A turn that is written again replaces
-// itself. An error names the file, which is as it was before.
+// Turn writes a turn to the log of its session: first to the file of its run, then as the latest outcome in the
+// session log (CO-53, CO-55, CO-58). Writing a turn again replaces it. An error names the file, which is
+// unchanged.
 func (l *Log) Turn(t Turn) error {
 	l.turns.Lock()
 	defer l.turns.Unlock()
 	if l.root == nil {
 		return nil
 	}
-	t.Session, t.Input = valid(t.Session), valid(t.Input)
+	t.Session, t.Input = toValidUTF8(t.Session), toValidUTF8(t.Input)
 	t.Model = cmp.Or(t.Model, l.config.Model)
 	if t.Started.IsZero() {
 		t.Started = time.Now().Add(-t.Duration)
@@ -69,7 +67,7 @@ func (l *Log) Turn(t Turn) error {
 	if err != nil {
 		return err
 	}
-	r.took += t.Duration
+	r.duration += t.Duration
 	r.consumed = r.consumed.Add(t.Usage)
 	if err := l.writeRun(r, t); err != nil {
 		return err
@@ -78,21 +76,20 @@ func (l *Log) Turn(t Turn) error {
 		if err := l.makeRoom(); err != nil {
 			return err
 		}
-		log = &sessionLog{Name: r.name, Agent: prose(l.config.Agent), Input: prose(r.first), Created: stamp(t.Started)}
+		log = &sessionLog{Name: r.name, Agent: prose(l.config.Agent), Input: prose(r.first), Created: toMillis(t.Started)}
 	}
 	log.add(r, t)
 	if err := l.writeLog(r.name, log); err != nil {
 		return err
 	}
-	if len(l.runs) >= maxRemembered {
+	if len(l.runs) >= maxCachedRuns {
 		clear(l.runs)
 	}
 	l.runs[t.Session] = r
-	return l.dropRun(r.name, log.Runs-MaxRuns)
+	return l.dropRuns(r.name, log.Runs-MaxRuns)
 }
 
-// begin finds the run of a session of which this Log knows nothing: one that it wrote in a
-// life before, or a new one.
+// begin finds the run of a session that is not cached: one that an earlier process wrote, or a new one.
 func (l *Log) begin(t Turn) (run, error) {
 	r := run{first: firstInput(t)}
 	for _, r.name = range slugs(r.first) {
@@ -123,23 +120,23 @@ func (l *Log) resume(r run, log *sessionLog, session string) (run, error) {
 	return r, nil
 }
 
-// firstInput names the session: a log that comes to it later finds the input among the
+// firstInput returns the first input of the session, which names its log. In later turns it is taken from the
 // messages.
 func firstInput(t Turn) string {
 	if t.Number > 1 {
 		if i := slices.IndexFunc(t.Messages, func(m conversation.Message) bool { return m.Role == conversation.RoleUser }); i >= 0 {
-			return valid(t.Messages[i].Text)
+			return toValidUTF8(t.Messages[i].Text)
 		}
 	}
 	return t.Input
 }
 
-// add enters a turn of a run.
+// add stores a turn of a run.
 func (s *sessionLog) add(r run, t Turn) {
-	if s.Runs < r.number { // it is the first turn of the latest run
-		s.Runs, s.Started = r.number, stamp(t.Started)
+	if s.Runs < r.number { // first turn of a new run
+		s.Runs, s.Started = r.number, toMillis(t.Started)
 	}
-	s.Updated = stamp(time.Now())
+	s.Updated = toMillis(time.Now())
 	if s.Runs == r.number {
 		s.Model = prose(t.Model)
 	}
@@ -154,13 +151,13 @@ func (s *sessionLog) add(r run, t Turn) {
 	}
 	at := slices.IndexFunc(s.Turns, func(e entry) bool { return e.Turn == t.Number && e.Input == prose(t.Input) })
 	if at < 0 {
-		s.Turns = append(s.Turns, entry{Turn: t.Number, Input: prose(t.Input), Expected: blank(), History: []outcome{}})
+		s.Turns = append(s.Turns, entry{Turn: t.Number, Input: prose(t.Input), Expected: emptyNode(), History: []outcome{}})
 		at = len(s.Turns) - 1
 	}
-	s.Turns[at].put(t.outcome(r.number))
+	s.Turns[at].setOutcome(t.outcome(r.number))
 	slices.SortStableFunc(s.Turns, func(a, b entry) int { return cmp.Compare(a.Turn, b.Turn) })
 	for len(s.Turns) > MaxTurns {
-		old := slices.IndexFunc(s.Turns, func(e entry) bool { return !e.edited() })
+		old := slices.IndexFunc(s.Turns, func(e entry) bool { return !e.isEdited() })
 		if old < 0 {
 			return
 		}
@@ -168,24 +165,24 @@ func (s *sessionLog) add(r run, t Turn) {
 	}
 }
 
-// outcome is what a run made of the turn.
+// outcome returns the outcome of the turn in a run.
 func (t Turn) outcome(run int) outcome {
-	o := outcome{Run: run, Model: prose(t.Model), Output: prose(t.Result), Reason: prose(t.Reason), ToolsCalled: []prose{}, Evaluation: blank()}
+	o := outcome{Run: run, Model: prose(t.Model), Output: prose(t.Result), Reason: prose(t.Reason), ToolsCalled: []prose{}, Evaluation: emptyNode()}
 	for _, name := range t.ToolsCalled {
 		o.ToolsCalled = append(o.ToolsCalled, prose(name))
 	}
 	if t.Err != nil {
 		o.Error = prose(failure.Plain(t.Err))
 	}
-	meta, _ := json.Marshal(measure{ // of numbers and a time, it cannot fail
+	meta, _ := json.Marshal(measure{ // numbers and a time always encode
 		Tokens: t.Usage.InputTokens + t.Usage.OutputTokens, InputTokens: t.Usage.InputTokens, OutputTokens: t.Usage.OutputTokens,
-		Cost: dollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: stamp(t.Started),
+		Cost: dollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: toMillis(t.Started),
 	})
 	o.Meta = string(meta)
 	return o
 }
 
-// measure is what a turn took, as the JSON in its meta.
+// measure is the usage of a turn, as JSON in its meta field.
 type measure struct {
 	Tokens       int64     `json:"tokens"`
 	InputTokens  int64     `json:"input_tokens"`
@@ -203,7 +200,7 @@ func dollars(u execution.Usage) *float64 {
 	return &cost
 }
 
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+func toMillis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func logFile(agent, name string) string {
 	return filepath.Join("evals", fileName(agent), name+".yaml")

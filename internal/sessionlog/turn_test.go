@@ -47,7 +47,7 @@ func edit(t *testing.T, path string, replacements ...string) {
 }
 
 // Req: CO-54, CO-55, CO-58
-func TestTurn_IsAllThatIsWorthKnowing(t *testing.T) {
+func TestTurn_WritesRunAndSessionLog(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder, Model: "openai/gpt-5", SystemPrompt: "You are\nkind."})
 	asked := []conversation.Message{conversation.User("What are the tiers?"), {
@@ -136,7 +136,7 @@ messages: |-
 }
 
 // Req: CO-58
-func TestTurn_OfSessionsThatBeginAlikeAreRunsOfOneLog(t *testing.T) {
+func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder})
 	turn := func(l *Log, session string, number int, result string) {
@@ -152,7 +152,7 @@ func TestTurn_OfSessionsThatBeginAlikeAreRunsOfOneLog(t *testing.T) {
 	turn(l, "b", 1, "b1")
 	turn(l, "b", 2, "b2")
 	turn(l, "a", 2, "a2") // of the run before
-	// Another process goes on with the session, in the middle of it and with the turn that was last.
+	// Another process continues the session with a middle turn and with the last one.
 	later := open(t, Config{Folder: folder})
 	turn(later, "b", 2, "b2 again")
 	turn(later, "b", 3, "b3")
@@ -187,7 +187,7 @@ func TestTurn_OfSessionsThatBeginAlikeAreRunsOfOneLog(t *testing.T) {
 	require.EqualValues(t, 10+20+20+30, load[runFile](t, folder, "evals/research/question-1/run_2.yaml").Tokens)
 }
 
-func TestTurn_KeepsWhatAPersonFilledIn(t *testing.T) {
+func TestTurn_KeepsEditedFields(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder})
 	path := filepath.Join(folder, "evals", "research", "hello.yaml")
@@ -206,7 +206,7 @@ func TestTurn_KeepsWhatAPersonFilledIn(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(broken), 0o600))
 	err := l.Turn(Turn{Session: "s1", Number: 3, Input: "Still there?"})
 	require.Contains(t, failure.Plain(err), path)
-	require.Contains(t, failure.Plain(err), "repair it, or move it away")
+	require.Contains(t, failure.Plain(err), "repair it or move it away")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, broken, string(text))
@@ -215,7 +215,7 @@ func TestTurn_KeepsWhatAPersonFilledIn(t *testing.T) {
 	require.Equal(t, 1, load[sessionLog](t, path).Runs)
 }
 
-func TestTurn_OfInputsWithOneSlugHaveTheirOwnLogs(t *testing.T) {
+func TestTurn_InputsWithTheSameSlugHaveTheirOwnLogs(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder})
 	for i, input := range []string{"Hello!", "hello?", "Hello!", "", "!", "\xff\xfe", "\xff\xfe"} {
@@ -259,7 +259,7 @@ func TestTurn_KeepsTwentyRunsAndFiveHundredTurns(t *testing.T) {
 	require.Equal(t, 5, s.Turns[1].Turn)
 }
 
-func TestTurn_MakesRoomForAnotherLog(t *testing.T) {
+func TestTurn_RemovesTheOldestLogs(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder})
 	require.NoError(t, l.Turn(Turn{Session: "0", Number: 1, Input: "log 0"}))
@@ -276,13 +276,12 @@ func TestTurn_MakesRoomForAnotherLog(t *testing.T) {
 	}
 	require.NoError(t, l.Turn(Turn{Session: "new", Number: 1, Input: "log new"}))
 	require.FileExists(t, filepath.Join(logs, "log-new.yaml"))
-	require.FileExists(t, filepath.Join(logs, "log-0.yaml"), "somebody filled in what is expected")
+	require.FileExists(t, filepath.Join(logs, "log-0.yaml"), "a person filled in an expected result")
 	require.NoFileExists(t, filepath.Join(logs, "log-1.yaml"))
 	require.FileExists(t, filepath.Join(logs, "log-2.yaml"))
 }
 
-// Numbers of one turn never show up in another, whatever runs beside it.
-//
+// Concurrent sessions never mix the numbers of their turns.
 // Req: CO-58
 func TestTurn_OfManySessionsAtOnce(t *testing.T) {
 	folder := t.TempDir()
@@ -331,7 +330,7 @@ func TestTurn_OfManySessionsAtOnce(t *testing.T) {
 	require.Equal(t, sessions*turns, strings.Count(string(text), "\n"))
 }
 
-// Whatever is said comes back as it was.
+// Every text is read back unchanged.
 func TestEncode_OfAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := rapid.Custom(func(t *rapid.T) prose {
@@ -339,8 +338,8 @@ func TestEncode_OfAnyText(t *testing.T) {
 				rapid.SampledFrom([]string{"null", "true", "12", "1e3", "2026-01-01", "=", "<<", "a: b", "- a"})).Draw(t, "text"))
 		})
 		want := sessionLog{Input: said.Draw(t, "first"), Turns: []entry{{
-			Input: said.Draw(t, "input"), Expected: blank(),
-			outcome: outcome{Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []prose{said.Draw(t, "tool")}, Evaluation: blank()},
+			Input: said.Draw(t, "input"), Expected: emptyNode(),
+			outcome: outcome{Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []prose{said.Draw(t, "tool")}, Evaluation: emptyNode()},
 		}}, Sessions: map[int]prose{1: said.Draw(t, "session")}}
 		var got sessionLog
 		for range 2 { // and again, as every turn does
@@ -354,7 +353,7 @@ func TestEncode_OfAnyText(t *testing.T) {
 			require.Equal(t, want.Turns[0].Output, got.Turns[0].Output, "%s", text)
 			require.Equal(t, want.Turns[0].Error, got.Turns[0].Error, "%s", text)
 			require.Equal(t, want.Turns[0].ToolsCalled, got.Turns[0].ToolsCalled, "%s", text)
-			require.False(t, got.edited())
+			require.False(t, got.isEdited())
 			want = got
 		}
 	})

@@ -9,20 +9,19 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// lines is where log lines go. What came into a line from outside cannot look like another line,
-// nor like a command to the terminal that shows it (guarantees S12): control characters and those
-// that turn the direction of writing stand as \u001b. That changes no text in JSON, which reads
-// the same behind it.
-type lines struct{ zapcore.WriteSyncer }
+// escapingWriter escapes control characters in log lines, and characters that change the direction of writing,
+// as in \u001b. So text from outside can neither look like another line nor act as a command of the terminal
+// (guarantees S12). In JSON the escaped text decodes to the original.
+type escapingWriter struct{ zapcore.WriteSyncer }
 
-// Write writes one line, which ends with the only line break that is left.
-func (l lines) Write(p []byte) (int, error) {
+// Write writes one line. Only its final line break stays.
+func (l escapingWriter) Write(p []byte) (int, error) {
 	line, end := p, ""
 	if n := len(p); n > 0 && p[n-1] == '\n' {
 		line, end = p[:n-1], "\n"
 	}
-	if !harmless(line) {
-		line = neutral(line)
+	if !isPlain(line) {
+		line = escapeControl(line)
 	}
 	if _, err := l.WriteSyncer.Write(append(slices.Clip(line), end...)); err != nil {
 		return 0, err
@@ -30,7 +29,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func harmless(line []byte) bool {
+func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b < ' ' && b != '\t' || b >= 0x7f {
 			return false
@@ -39,7 +38,7 @@ func harmless(line []byte) bool {
 	return true
 }
 
-func neutral(line []byte) []byte {
+func escapeControl(line []byte) []byte {
 	out := make([]byte, 0, len(line)+64)
 	for len(line) > 0 {
 		r, size := utf8.DecodeRune(line)

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// checkEndpoint refuses what the exporter would take without a word, and never send to. The
-// error does not quote it: a URL may have a password.
+// checkEndpoint rejects endpoints that the exporter would accept silently and never reach. The error does not
+// quote the URL, which may hold a password.
 func checkEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
@@ -23,28 +23,28 @@ func checkEndpoint(endpoint string) error {
 	return nil
 }
 
-// tellEvery is how often it is told that spans are lost.
-const tellEvery = 5 * time.Minute
+// logLossEvery is the interval of logging lost spans.
+const logLossEvery = 5 * time.Minute
 
-// told is an exporter whose failures are in the log, now and then. The library would give them to
-// a handler that is global. It exports one batch at a time.
-type told struct {
+// loggingExporter logs failed exports now and then. Without it the library would pass them to a global handler.
+// It exports one batch at a time.
+type loggingExporter struct {
 	sdktrace.SpanExporter
-	log  *zap.Logger
-	last time.Time // when a failure was told
-	lost int       // spans since then
+	log        *zap.Logger
+	lastLogged time.Time // when a failure was last logged
+	lost       int       // spans lost since then
 }
 
-// ExportSpans implements sdktrace.SpanExporter. What failed is told here, and to nobody else.
-func (e *told) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+// ExportSpans implements sdktrace.SpanExporter. It logs failures and returns nil.
+func (e *loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
 		return nil
 	}
 	e.lost += len(spans)
-	if now := time.Now(); e.last.IsZero() || now.Sub(e.last) >= tellEvery {
-		e.log.Warn("spans are lost: the collector of --otlp-endpoint does not take them", zap.Int("spans", e.lost), zap.Error(err))
-		e.last, e.lost = now, 0
+	if now := time.Now(); e.lastLogged.IsZero() || now.Sub(e.lastLogged) >= logLossEvery {
+		e.log.Warn("spans are lost, because the export to the collector failed; check --otlp-endpoint", zap.Int("spans", e.lost), zap.Error(err))
+		e.lastLogged, e.lost = now, 0
 	}
 	return nil
 }

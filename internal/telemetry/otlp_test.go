@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestNew_RefusesAnEndpointThatIsNoURL(t *testing.T) {
+func TestNew_RejectsAnEndpointThatIsNoURL(t *testing.T) {
 	for _, wrong := range []string{"foo", "collector:4317", "ftp://collector", "http://", "http://:4317", "://"} {
 		_, err := New(t.Context(), "program", Config{LogLevel: "error", OTLPEndpoint: wrong})
 		require.ErrorContains(t, err, "--otlp-endpoint: want a URL of http or https with a host", wrong)
@@ -24,23 +24,23 @@ func TestNew_RefusesAnEndpointThatIsNoURL(t *testing.T) {
 	}
 }
 
-// away is a collector that takes nothing.
+// away is an exporter that always fails.
 type away struct{ sdktrace.SpanExporter }
 
 func (away) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
 	return errors.New("no route")
 }
 
-func TestTold_SaysNowAndThenThatSpansAreLost(t *testing.T) {
+func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
-		e := &told{SpanExporter: away{}, log: zap.New(core)}
+		e := &loggingExporter{SpanExporter: away{}, log: zap.New(core)}
 		batch := tracetest.SpanStubs{{}, {}}.Snapshots()
 		for range 4 {
-			require.NoError(t, e.ExportSpans(t.Context(), batch), "nobody else is told")
+			require.NoError(t, e.ExportSpans(t.Context(), batch), "the failure is only logged")
 		}
 		require.Equal(t, 1, logs.Len())
-		time.Sleep(tellEvery)
+		time.Sleep(logLossEvery)
 		require.NoError(t, e.ExportSpans(t.Context(), batch))
 		require.Equal(t, 2, logs.Len())
 		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all since the last time")

@@ -10,34 +10,34 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-// Too many panics are maxPanics within panicWindow (guarantees S11).
+// maxPanics within panicWindow are too many panics (guarantees S11).
 const (
 	maxPanics   = 5
 	panicWindow = time.Minute
 )
 
-// Panics counts the panics that were contained: each ends the call or the turn that it is of, and
-// not the process. A process with many of them in a short time is not to be given more work, until
-// a minute has fewer of them again. A nil *Panics counts none. Safe for concurrent use.
+// Panics counts recovered panics. Each ended its call or turn, but not the process. After too many panics in a
+// short time the process stops taking work, until the last minute holds fewer of them. A nil *Panics counts
+// nothing. It is safe for concurrent use.
 type Panics struct {
 	count metric.Int64Counter
 
 	mu       sync.Mutex
-	last     []time.Time // of those that were in the window when the latest came, at most maxPanics
+	last     []time.Time // times of the latest panics, at most maxPanics
 	watchers []func(tooMany bool)
-	calm     *time.Timer
+	recheck  *time.Timer
 }
 
 func newPanics(meters metric.MeterProvider) *Panics {
 	count, err := meters.Meter("troupe/process").Int64Counter("troupe.panics",
 		metric.WithDescription("Panics that ended a call or a turn, and not the process."))
-	if err != nil { // the name is a constant, so there is none
+	if err != nil { // impossible, because the name is a valid constant
 		return &Panics{}
 	}
 	return &Panics{count: count}
 }
 
-// Note counts err when it was a panic, and nothing else.
+// Note counts err if it is a panic.
 func (p *Panics) Note(ctx context.Context, err error) {
 	if p == nil || !panics.Is(err) {
 		return
@@ -51,11 +51,11 @@ func (p *Panics) Note(ctx context.Context, err error) {
 	if len(p.last) > maxPanics {
 		p.last = p.last[len(p.last)-maxPanics:]
 	}
-	p.look()
+	p.notify()
 }
 
-// Follow calls tell now, and whenever there begin or cease to be too many panics, until stop is
-// called. It must not use p.
+// Follow calls tell now, and whenever the state of too many panics begins or ends, until stop is called. tell
+// must not use p.
 func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
 	if p == nil {
 		tell(false)
@@ -65,35 +65,35 @@ func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
 	defer p.mu.Unlock()
 	p.watchers = append(p.watchers, tell)
 	at := len(p.watchers) - 1
-	tell(p.tooMany())
+	tell(p.isTooMany())
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.watchers[at] = func(bool) {}
-		if p.calm != nil {
-			p.calm.Stop()
+		if p.recheck != nil {
+			p.recheck.Stop()
 		}
 	}
 }
 
-func (p *Panics) tooMany() bool {
+func (p *Panics) isTooMany() bool {
 	return len(p.last) == maxPanics && time.Since(p.last[0]) < panicWindow
 }
 
-// look tells the watchers how it is, and looks again when the first of too many is forgotten.
-func (p *Panics) look() {
-	tooMany := p.tooMany()
+// notify calls the watchers with the current state, and again once the oldest panic leaves the window.
+func (p *Panics) notify() {
+	tooMany := p.isTooMany()
 	for _, tell := range p.watchers {
 		tell(tooMany)
 	}
-	if p.calm != nil {
-		p.calm.Stop()
+	if p.recheck != nil {
+		p.recheck.Stop()
 	}
 	if tooMany {
-		p.calm = time.AfterFunc(panicWindow-time.Since(p.last[0]), func() {
+		p.recheck = time.AfterFunc(panicWindow-time.Since(p.last[0]), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.look()
+			p.notify()
 		})
 	}
 }

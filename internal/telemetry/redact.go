@@ -9,13 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
 )
 
-// redacting is a core that shows no text under a key that sounds like a secret, whoever logs it
-// (contract OC-30). Numbers, times and booleans are no secrets: tokens are also what models are
-// paid by.
+// redacting is a core that redacts texts under keys that sound like a secret (contract OC-30). It keeps
+// numbers, times and booleans: "tokens" is also the unit of model usage.
 type redacting struct{ zapcore.Core }
 
 func (r redacting) With(fields []zapcore.Field) zapcore.Core {
-	return redacting{r.Core.With(redacted(fields))}
+	return redacting{r.Core.With(redactFields(fields))}
 }
 
 func (r redacting) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -26,14 +25,14 @@ func (r redacting) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 }
 
 func (r redacting) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	return r.Core.Write(e, redacted(fields))
+	return r.Core.Write(e, redactFields(fields))
 }
 
-// redacted are the fields as they may be written. Those of a caller are never changed.
-func redacted(fields []zapcore.Field) []zapcore.Field {
+// redactFields returns the fields with secrets redacted. It never changes the slice of the caller.
+func redactFields(fields []zapcore.Field) []zapcore.Field {
 	var own []zapcore.Field
 	for i, f := range fields {
-		shown, same := show(f)
+		shown, same := redactField(f)
 		if same {
 			continue
 		}
@@ -48,8 +47,8 @@ func redacted(fields []zapcore.Field) []zapcore.Field {
 	return own
 }
 
-// show is a field as it may be written, and whether it is the same.
-func show(f zapcore.Field) (shown zapcore.Field, same bool) {
+// redactField returns a field with secrets redacted, and whether it is unchanged.
+func redactField(f zapcore.Field) (shown zapcore.Field, same bool) {
 	switch f.Type {
 	case zapcore.StringType, zapcore.ByteStringType, zapcore.BinaryType, zapcore.StringerType, zapcore.ErrorType,
 		zapcore.ReflectType, zapcore.ArrayMarshalerType, zapcore.ObjectMarshalerType, zapcore.InlineMarshalerType:

@@ -12,9 +12,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Whoever logs something under a name that sounds like a secret, and in whatever form, it is not
-// in the log; what only counts is.
-func TestLog_RedactsBySoundOfTheKey(t *testing.T) {
+// A value under a key that sounds like a secret is not logged, whatever its type. Counts are.
+func TestLog_RedactsByKey(t *testing.T) {
 	const canary = "CANARY"
 	for _, key := range []string{
 		"secret", "clientSecret", "token", "access-token", "password", "Password", "api_key", "apiKey", "API-KEY",

@@ -1,6 +1,5 @@
-// Package telemetry makes what a program tells about itself: logs (zap), metrics
-// (OpenTelemetry, scraped by Prometheus) and traces (OpenTelemetry over OTLP). It is
-// injected, never global.
+// Package telemetry provides logs (zap), metrics (OpenTelemetry, scraped by Prometheus) and traces
+// (OpenTelemetry over OTLP) of a program. It is injected, never global.
 package telemetry
 
 import (
@@ -31,31 +30,31 @@ import (
 
 // Config is part of the configuration of every program.
 type Config struct {
-	LogLevel     string `help:"Least level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
+	LogLevel     string `help:"Lowest level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
 	LogFormat    string `help:"How log lines look: json, or console for people." enum:"json,console" default:"json" env:"TROUPE_LOG_FORMAT"`
 	OTLPEndpoint string `help:"URL of an OTLP collector for spans (empty means none are exported)." env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
 	AuditLog     string `help:"File of the audit log (empty means none). Do not move it." env:"TROUPE_AUDIT_LOG" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Telemetry is what a program logs, counts and traces with. Safe for concurrent use.
+// Telemetry holds the log, the metrics and the traces of a program. It is safe for concurrent use.
 type Telemetry struct {
 	Log     *zap.Logger
 	Metrics metric.MeterProvider
 	Traces  trace.TracerProvider
-	// Scrape answers Prometheus with the metrics.
+	// Scrape serves the metrics to Prometheus.
 	Scrape http.Handler
-	// Audit is where it is told what somebody may have to answer for. Nil keeps nothing.
+	// Audit is the audit log (nil discards entries).
 	Audit *audit.Log
-	// Panics is where those that were contained are told. Nil counts none.
+	// Panics counts recovered panics (nil counts none).
 	Panics *Panics
 
 	shutdown []func(context.Context) error
 }
 
-// flushTime bounds how long Close may take to send what is left.
-const flushTime = 2 * time.Second
+// flushTimeout bounds how long Close may take to send buffered data.
+const flushTimeout = 2 * time.Second
 
-// New makes the telemetry of the named program. The caller closes it.
+// New returns the telemetry of the named program. The caller closes it.
 func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	log, err := newLogger(name, cfg, zapcore.Lock(os.Stderr))
 	if err != nil {
@@ -85,9 +84,9 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--otlp-endpoint: %w", err)
 		}
-		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(&told{SpanExporter: out, log: t.Log}), sdktrace.WithResource(res))
+		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(&loggingExporter{SpanExporter: out, log: t.Log}), sdktrace.WithResource(res))
 		t.Traces = spans
-		// The exporter last, and itself: an export under way ends only with it.
+		// Stop the exporter last, and explicitly: only this ends an export under way.
 		t.shutdown = append(t.shutdown, spans.Shutdown, out.Shutdown)
 	}
 	if cfg.AuditLog != "" {
@@ -101,7 +100,7 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// Discard returns a telemetry that tells nobody anything, for tests and tools.
+// Discard returns a telemetry that drops everything, for tests and tools.
 func Discard() *Telemetry { return For(zap.NewNop()) }
 
 // For returns a telemetry that only logs.
@@ -116,38 +115,37 @@ func For(log *zap.Logger) *Telemetry {
 	}
 }
 
-// Named returns the same telemetry for a part of the program: its log lines carry the name, and
-// so do those of the audit log.
+// Named returns the telemetry of a part of the program: its log and audit lines carry the name.
 func (t *Telemetry) Named(name string) *Telemetry {
 	c := *t
 	c.Log, c.Audit, c.shutdown = t.Log.Named(name), t.Audit.Named(name), nil
 	return &c
 }
 
-// Close sends what is left, within a short time. The telemetry must not be used after.
+// Close sends buffered data, within a short time. The telemetry must not be used afterwards.
 func (t *Telemetry) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	var errs []error
 	for _, stop := range t.shutdown {
 		errs = append(errs, stop(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
-		t.Log.Warn("telemetry not flushed", zap.Error(err))
+		t.Log.Warn("telemetry could not be flushed; the last metrics or spans may be missing", zap.Error(err))
 	}
-	_ = t.Log.Sync() // standard error cannot always be synced, and then there is nobody to tell
+	_ = t.Log.Sync() // standard error may not support sync, and there is no other place to log that
 }
 
-// newLogger makes the logger of a program. Its JSON lines have timestamp, level, service,
-// component and message (contract OC-31).
+// newLogger returns the logger of a program. Its JSON lines have timestamp, level, service, component and
+// message (contract OC-31).
 func newLogger(service string, cfg Config, out zapcore.WriteSyncer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: log level %q: want debug, info, warn or error", cfg.LogLevel)
 	}
-	// There is no sampling: a log that leaves lines out misleads.
+	// No sampling: a log that drops lines misleads.
 	to := func(encoder zapcore.Encoder, options ...zap.Option) *zap.Logger {
-		return zap.New(redacting{zapcore.NewCore(encoder, lines{out}, level)}, append(options, zap.ErrorOutput(lines{out}))...)
+		return zap.New(redacting{zapcore.NewCore(encoder, escapingWriter{out}, level)}, append(options, zap.ErrorOutput(escapingWriter{out}))...)
 	}
 	if cfg.LogFormat == "console" {
 		z := zap.NewDevelopmentEncoderConfig()

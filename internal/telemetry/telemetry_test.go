@@ -29,7 +29,7 @@ func scrape(t *testing.T, tel *telemetry.Telemetry) (int, string) {
 	return answer.Code, answer.Body.String()
 }
 
-func TestNew_WhatIsCountedCanBeScraped(t *testing.T) {
+func TestNew_ServesCountedMetrics(t *testing.T) {
 	tel, err := telemetry.New(t.Context(), "program", telemetry.Config{LogLevel: "error", LogFormat: "json"})
 	require.NoError(t, err)
 	defer tel.Close()
@@ -58,7 +58,7 @@ func TestNew_LogsAsConfigured(t *testing.T) {
 	require.EqualError(t, err, `telemetry: log level "loud": want debug, info, warn or error`)
 }
 
-// collector takes every call, and passes on what came in it.
+// collector accepts every call and forwards its spans to a channel.
 func collector(t *testing.T) (url string, calls <-chan string) {
 	t.Helper()
 	received := make(chan string, 10)
@@ -79,7 +79,7 @@ func collector(t *testing.T) (url string, calls <-chan string) {
 	return "http://" + lis.Addr().String(), received
 }
 
-func TestClose_SendsTheSpansThatAreLeft(t *testing.T) {
+func TestClose_SendsBufferedSpans(t *testing.T) {
 	url, calls := collector(t)
 	tel, err := telemetry.New(t.Context(), "program", telemetry.Config{LogLevel: "error", OTLPEndpoint: url})
 	require.NoError(t, err)
@@ -92,8 +92,8 @@ func TestClose_SendsTheSpansThatAreLeft(t *testing.T) {
 	require.Contains(t, call, "program")
 }
 
-// A collector that is away must not hold up the end of a program.
-func TestClose_DoesNotWaitForACollectorThatIsAway(t *testing.T) {
+// An unreachable collector must not delay the end of a program.
+func TestClose_DoesNotWaitForAnUnreachableCollector(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	tel, err := telemetry.New(t.Context(), "program", telemetry.Config{LogLevel: "error", OTLPEndpoint: "http://127.0.0.1:1"})
 	require.NoError(t, err)
@@ -103,10 +103,10 @@ func TestClose_DoesNotWaitForACollectorThatIsAway(t *testing.T) {
 	began := time.Now()
 	tel.Close()
 	require.Less(t, time.Since(began), 10*time.Second)
-	require.Equal(t, 1, logs.FilterMessage("telemetry not flushed").Len())
+	require.Equal(t, 1, logs.FilterMessage("telemetry could not be flushed; the last metrics or spans may be missing").Len())
 }
 
-func TestDiscard_TellsNobody(t *testing.T) {
+func TestDiscard_DropsEverything(t *testing.T) {
 	tel := telemetry.Discard()
 	counter, err := tel.Metrics.Meter("test").Int64Counter("n")
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestDiscard_TellsNobody(t *testing.T) {
 	tel.Close()
 }
 
-// Every part of a program adds to the one audit log, under its name (S19).
+// All parts of a program write to one audit log, under their names (S19).
 func TestNew_KeepsAnAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	tel, err := telemetry.New(t.Context(), "test", telemetry.Config{LogLevel: "error", LogFormat: "json", AuditLog: path})

@@ -12,25 +12,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// Violations is where it is told that somebody tried to write state of another owner: the
-// counter troupe.ownership.violations, the audit log and the log. Safe for concurrent use.
+// Violations records attempts to write state of another owner: in the counter troupe.ownership.violations, the
+// audit log and the log. It is safe for concurrent use.
 type Violations struct {
 	count metric.Int64Counter
 	t     *Telemetry
 }
 
-// Violations returns where violations are told.
+// Violations returns the recorder of ownership violations.
 func (t *Telemetry) Violations() (*Violations, error) {
 	count, err := t.Metrics.Meter("troupe/ownership").Int64Counter("troupe.ownership.violations",
-		metric.WithDescription("Writes to state of another owner that were refused, by the owner of the state and the role of who tried."))
+		metric.WithDescription("Rejected writes to state of another owner, by the owner of the state and the role of the caller."))
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
 	return &Violations{count, t}, nil
 }
 
-// Record tells of one, by somebody of a role. The counter knows the tier and the role, and no
-// key: keys have no bound. Nil of Violations tells nobody.
+// Record records a violation by a caller with the role. The counter has the labels tier and role, but no key,
+// because keys are unbounded. A nil Violations discards it.
 func (v *Violations) Record(ctx context.Context, role string, of event.OwnershipViolation, facts map[string]string) {
 	if v == nil {
 		return
@@ -43,5 +43,5 @@ func (v *Violations) Record(ctx context.Context, role string, of event.Ownership
 		fields = append(fields, zap.String(name, fact))
 	}
 	v.t.Audit.Record(audit.Entry{Kind: audit.Violation, Actor: of.Actor, Action: of.Operation, Object: of.Key, Result: "state_violation", Facts: known})
-	v.t.Log.Warn("somebody tried to write state of another owner; nothing changed", fields...)
+	v.t.Log.Warn("a write to state of another owner was rejected; nothing changed", fields...)
 }

@@ -130,7 +130,7 @@ func TestServices_StayOnLoopbackWithoutACertificate(t *testing.T) {
 			require.ErrorContains(t, err, c.flag)
 			require.ErrorContains(t, err, "--insecure-plaintext-beyond-loopback")
 			_, err = c.make(everywhere, other, edge)
-			require.ErrorContains(t, err, "--tls-cert: the certificate is that of spiffe://dev.troupe/worker/other")
+			require.ErrorContains(t, err, "--tls-cert: the certificate belongs to spiffe://dev.troupe/worker/other")
 			for _, own := range []identity.Config{files, {InsecurePlaintext: true}} {
 				made, err := c.make(everywhere, own, edge)
 				require.NoError(t, err)

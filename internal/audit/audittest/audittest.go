@@ -1,4 +1,4 @@
-// Package audittest has tests read what was recorded in an audit log.
+// Package audittest lets tests read what was recorded in an audit log.
 package audittest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 )
 
-// Keep returns an audit log in a file, and what ends it, checks its chain and returns its entries,
-// but for those of the log itself. It ends with the test.
+// Keep returns an audit log in a file, and a function that closes it, verifies its chain and returns its
+// entries without the entries about the log itself. The log is closed when the test ends.
 func Keep(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")

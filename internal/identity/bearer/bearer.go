@@ -42,7 +42,7 @@ func (c Config) Check() error {
 	return c.OIDC.Check()
 }
 
-// CheckAddress says why a port for clients must not be served at the address, and the way out.
+// CheckAddress returns an error if serving clients at the address is unsafe. The error names the way out.
 func (c Config) CheckAddress(flag string, at net.Addr) error {
 	if c.isConfigured() || c.Anonymous || identity.IsLoopback(at) {
 		return nil

@@ -169,7 +169,7 @@ func TestConfig_RejectsAnOpenPort(t *testing.T) {
 	all, loop := &net.TCPAddr{IP: net.IPv4zero, Port: 7400}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7400}
 	issuer := oidc.Config{Issuer: "https://login.example.org", Audience: "troupe"}
 	require.ErrorContains(t, bearer.Config{}.CheckAddress("--grpc-addr", all),
-		"--grpc-addr: other machines reach 0.0.0.0:7400 and could call everything there without authentication;  give --client-tokens or --oidc-issuer")
+		"--grpc-addr: other machines reach 0.0.0.0:7400 and could call everything there without authentication; give --client-tokens or --oidc-issuer")
 	require.NoError(t, bearer.Config{}.CheckAddress("--grpc-addr", loop))
 	for _, cfg := range []bearer.Config{{Anonymous: true}, {Tokens: "file"}, {OIDC: issuer}} {
 		require.NoError(t, cfg.CheckAddress("--grpc-addr", all))

@@ -22,7 +22,7 @@ import (
 // The names of OC-30, and the one that SO-10 adds to them.
 //
 // Req: OC-30
-func TestEmit_KnowsTheFixedNamesAndNoOther(t *testing.T) {
+func TestEmit_RejectsUnknownNames(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
 	want := []structured.Name{
@@ -66,7 +66,7 @@ func TestEmit_RedactsSecretsAndCutsTexts(t *testing.T) {
 	require.Equal(t, map[string]any{"password": structured.Redacted, "b": "c"}, inner["pairs"])
 }
 
-// logger is that of a program whose standard error is a file.
+// logger returns a logger that writes to a file, as a program's does to standard error.
 func logger(t *testing.T, path string) *zap.Logger {
 	t.Helper()
 	file, err := os.Create(path)

@@ -53,6 +53,6 @@ func TestAudit_VerifiesAndShows(t *testing.T) {
 	stored, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.Replace(stored, []byte("admin ada"), []byte("admin bob"), 1), 0o600))
-	require.Contains(t, told(1, "verify", path), "BROKEN  "+path+":4: line 3 is not as it was written")
+	require.Contains(t, told(1, "verify", path), "BROKEN  "+path+":4: line 3 was changed")
 	require.Contains(t, told(1, "show", path), path+":4:")
 }

@@ -71,7 +71,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	}
 	_, _, err := r.pool.Get(t.Context(), registry.Instance{Agent: "b", ID: "1", Address: honest})
 	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is of another agent: %v", err)
-	require.ErrorContains(t, err, "it is spiffe://dev.troupe/worker/a there, and not spiffe://dev.troupe/worker/b")
+	require.ErrorContains(t, err, "the peer is spiffe://dev.troupe/worker/a, not spiffe://dev.troupe/worker/b")
 
 	_, err = r.Execute(t.Context(), request(), nil, new(heard).handler())
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
