@@ -130,7 +130,7 @@ func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
 		_, err = Verify(both, "", nil)
 		require.ErrorAs(t, err, &broken)
 		require.Equal(t, both[1], broken.File)
-		require.Contains(t, broken.Why, "the files belong to different logs, or one is given twice")
+		require.Contains(t, broken.Why, "they belong to different logs, or it is given twice")
 	}
 	for _, text := range []string{"", "# No audit log\n", "{}\n\n"} {
 		none := filepath.Join(t.TempDir(), "none")
