@@ -87,7 +87,8 @@ func (f *File) current() (entryList, error) {
 	switch {
 	case f.loadErr != nil && (changed || f.now().Sub(f.lastWarned) >= warnEvery):
 		f.lastWarned = f.now()
-		f.log.Warn("the file of tokens is invalid; the previous list stays in use, and tokens removed since are still accepted; correct the file", zap.Error(f.loadErr))
+		f.log.Warn("the file of tokens is invalid; the previous list stays in use, and tokens removed since are still accepted; "+
+			"correct the file", zap.Error(f.loadErr))
 	case f.loadErr == nil && changed:
 		f.log.Info("loaded a new file of tokens", zap.String("file", f.path), zap.Int("tokens", len(f.entries)))
 	}

@@ -60,7 +60,8 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 		Root: t.Root, Level: t.Level, Budget: t.Budget,
 	})
 	if err != nil {
-		return "", failure.New(failure.Unknown, "turncred.Issue", "the credential of the turn cannot be signed; the log of the orchestrator has the cause").Because(err)
+		return "", failure.New(failure.Unknown, "turncred.Issue",
+			"the credential of the turn cannot be signed; the log of the orchestrator has the cause").Because(err)
 	}
 	return text, nil
 }
