@@ -74,7 +74,7 @@ func ExampleBeforeTools() {
 func ExampleBeforeEachTool() {
 	locked := hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 		if call.Name == "delete" {
-			call.Refuse("Nobody may delete on a Friday.")
+			call.Refuse("Nothing is deleted on a Friday.")
 		}
 		return nil
 	})
@@ -82,7 +82,7 @@ func ExampleBeforeEachTool() {
 	fmt.Fprintln(os.Stdout, "the model read:", last(model))
 	// Output:
 	// answer: I may not.
-	// the model read: Nobody may delete on a Friday.
+	// the model read: Nothing is deleted on a Friday.
 }
 
 func ExampleAfterEachTool() {

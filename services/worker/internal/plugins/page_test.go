@@ -1,0 +1,92 @@
+package plugins_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/services/worker/internal/plugins"
+)
+
+const root = "../../../.."
+
+// The names of plugins are the packages of pkg/plugin.
+func TestNames_AreThePackagesOfPlugins(t *testing.T) {
+	entries, err := os.ReadDir(filepath.Join(root, "pkg/plugin"))
+	require.NoError(t, err)
+	var packages []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "internal" {
+			packages = append(packages, e.Name())
+		}
+	}
+	require.Equal(t, packages, plugins.Names())
+}
+
+// The page of plugins has a part for each plugin, which names every setting.
+func TestPage_HasEveryPluginAndSetting(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/plugins.md"))
+	require.NoError(t, err)
+	parts := map[string]string{}
+	for part := range strings.SplitSeq(string(text), "\n## ") {
+		if name, _, ok := strings.Cut(strings.SplitN(part, "\n", 2)[0], ": "); ok {
+			parts[name] = part
+		}
+	}
+	for _, name := range plugins.Names() {
+		require.Contains(t, parts, name)
+		for _, setting := range settings(t, name) {
+			require.Regexp(t, `\b`+regexp.QuoteMeta(setting)+`\b`, parts[name], "plugin %s", name)
+		}
+		delete(parts, name)
+	}
+	require.Empty(t, parts, "plugins that do not exist")
+}
+
+// Pages that list the plugins name all of them.
+func TestPages_ListEveryPlugin(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	require.NoError(t, err)
+	found := regexp.MustCompile(`plugins: ([a-z, ]+)\.`).FindStringSubmatch(string(text))
+	require.NotNil(t, found)
+	listed := strings.Split(found[1], ", ")
+	slices.Sort(listed)
+	require.Equal(t, plugins.Names(), listed)
+}
+
+// settings returns the names of the settings of a plugin in YAML.
+func settings(t *testing.T, name string) (names []string) {
+	t.Helper()
+	stop := errors.New("only the type is wanted")
+	_, err := plugins.Catalog{}.Plugin(name, func(v any) error {
+		names = fields(reflect.TypeOf(v))
+		return stop
+	})
+	require.ErrorIs(t, err, stop)
+	require.NotEmpty(t, names, name)
+	return names
+}
+
+func fields(typ reflect.Type) (names []string) {
+	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+		typ = typ.Elem()
+	}
+	if typ.Kind() != reflect.Struct {
+		return nil
+	}
+	for i := range typ.NumField() {
+		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+		if name != "" {
+			names = append(names, name)
+		}
+		names = append(names, fields(typ.Field(i).Type)...)
+	}
+	return names
+}
