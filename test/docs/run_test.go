@@ -26,6 +26,7 @@ const patience = 2 * time.Minute // for a page
 // copy of the repository, and on a network of their own.
 func TestPages_Run(t *testing.T) {
 	w := newWorkshop(t)
+	t.Run("shapes", w.runShapes)
 	for _, page := range pages(t) {
 		blocks, err := parse(page, read(t, page))
 		require.NoError(t, err)

@@ -1,0 +1,62 @@
+//go:build docs
+
+package docs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	shape      = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
+	shapeAgent = regexp.MustCompile(`agent: ([a-z]+)|agents: \[([a-z, ]+)\]`)
+)
+
+const document = "---\napiVersion: troupe.dev/v1\nkind: %s\nmetadata: {name: %s}\nspec:\n%s\n"
+
+// runShapes asks a mesh with the workflow of each shape that the page of workflows shows. Its agents quote documents.
+func (w *workshop) runShapes(t *testing.T) {
+	t.Helper()
+	shapes := shape.FindAllStringSubmatch(read(t, "docs/workflows.md"), -1)
+	require.Len(t, shapes, 8)
+	for _, found := range shapes {
+		t.Run(found[1], func(t *testing.T) {
+			t.Parallel()
+			entry, _, _ := strings.Cut(found[2], ":")
+			steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[2]), "\n", "\n    ")
+			var all strings.Builder
+			fmt.Fprintf(&all, document, "Workflow", "shape", "  entry: "+entry+"\n  steps:\n"+steps)
+			fmt.Fprintf(&all, document, "Workflow", "search", "  entry: find\n  steps:\n    find: {agent: research, end: true}")
+			declared := map[string]bool{}
+			for _, match := range shapeAgent.FindAllStringSubmatch(found[2]+" agent: research", -1) {
+				for name := range strings.SplitSeq(match[1]+match[2], ", ") {
+					if !declared[name] {
+						fmt.Fprintf(&all, document, "Agent", name, shapeSpec)
+					}
+					declared[name] = true
+				}
+			}
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(all.String()), 0o600))
+
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, filepath.Join(w.bin, "troupe"), "dev", "--agents", dir, "--data-dir", filepath.Join(dir, "data"),
+				"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--target", "shape", "--ask", "What may an agent write?")
+			cmd.Dir, cmd.Env = w.root, w.env
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		})
+	}
+}
+
+// shapeSpec is the spec of an agent that needs no key and has the capabilities that the page asks for.
+const shapeSpec = "  model: builtin/extractive\n  capabilities: [german]\n  tools:\n    - builtin: search_documents\n      with: {path: docs}\n      capabilities: [docs]"
