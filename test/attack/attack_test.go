@@ -31,10 +31,10 @@ func TestMain(m *testing.M) {
 		}))
 }
 
-// patience is how long anything may take on a machine that is busy.
+// patience bounds every wait, with room for a busy machine.
 const patience = 30 * time.Second
 
-// raw sends bytes as they are.
+// raw sends arbitrary bytes.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -50,7 +50,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 
 var _ encoding.CodecV2 = raw{}
 
-// call sends one message of any bytes, and reads answers until the end.
+// call sends one message of arbitrary bytes, and reads answers until the end.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) (answers int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,7 +70,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte
 	}
 }
 
-// good is a client that does its work all the while.
+// good is a client that makes valid calls all the time.
 type good struct {
 	conn        *grpc.ClientConn
 	stop        context.CancelFunc
@@ -89,7 +89,7 @@ func begin(t testing.TB, m *rig.Mesh) *good {
 	client := troupev1.NewOrchestratorServiceClient(conn)
 	began := make(chan struct{})
 	g.calling.Go(func() {
-		pace := time.NewTicker(time.Millisecond) // fewer than one caller may make
+		pace := time.NewTicker(time.Millisecond) // slower than the rate limit of one caller
 		defer pace.Stop()
 		for ctx.Err() == nil {
 			<-pace.C
@@ -109,7 +109,7 @@ func begin(t testing.TB, m *rig.Mesh) *good {
 	return g
 }
 
-// end ends it, and returns how many of its calls there were.
+// end stops the client, and returns how many calls it made.
 func (g *good) end(t testing.TB) int {
 	t.Helper()
 	g.stop()
@@ -119,7 +119,7 @@ func (g *good) end(t testing.TB) int {
 	return g.calls
 }
 
-// whole asks for one turn, which works.
+// whole runs one turn, which must succeed.
 func whole(t testing.TB, m *rig.Mesh) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // also for what runs behind a test

@@ -20,7 +20,7 @@ type peer struct {
 	coder *hpack.Encoder
 }
 
-// connect opens a connection, and sends what any client does first.
+// connect opens a connection, and sends the client preface.
 func connect(t testing.TB, addr string, settings ...http2.Setting) *peer {
 	t.Helper()
 	return speak(t, dial(t, addr), settings...)
@@ -49,7 +49,7 @@ func speak(t testing.TB, conn net.Conn, settings ...http2.Setting) *peer {
 	return p
 }
 
-// secure is speak over TLS with a certificate of the mesh.
+// secure is connect over TLS with a certificate of the mesh.
 func secure(t testing.TB, addr string, config *tls.Config) *peer {
 	t.Helper()
 	config.NextProtos = []string{"h2"}
@@ -58,7 +58,7 @@ func secure(t testing.TB, addr string, config *tls.Config) *peer {
 	return speak(t, conn)
 }
 
-// head is the header block of a call.
+// head returns the header block of a call.
 func (p *peer) head(path string, more ...hpack.HeaderField) []byte {
 	p.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
@@ -85,8 +85,8 @@ func message(body []byte) []byte {
 	return append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
 }
 
-// status reads until a stream ends, and returns its grpc-status; empty when the server ends the
-// connection or resets the stream instead.
+// status reads until a stream ends, and returns its grpc-status (empty when the server closes the connection or
+// resets the stream).
 func (p *peer) status(stream uint32) string {
 	for {
 		f, err := p.ReadFrame()
@@ -109,7 +109,7 @@ func (p *peer) status(stream uint32) string {
 	}
 }
 
-// ended reads until the server ends the connection, and returns what it said last with GOAWAY.
+// ended reads until the server closes the connection, and returns the debug data of its GOAWAY.
 func (p *peer) ended() (code http2.ErrCode, told bool) {
 	for {
 		f, err := p.ReadFrame()

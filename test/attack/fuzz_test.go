@@ -25,9 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// targets are the methods of all services, sorted, so that a seed means the same tomorrow.
-// Shutdown, which is meant to end what would be fuzzed next, has a target in pkg/worker, and the
-// service of the conformance kit is in no mesh.
+// targets are the methods of all services, sorted, so that a seed keeps its meaning. Shutdown, which would end
+// the fuzzed server, has a target in pkg/worker, and the conformance service is in no mesh.
 func targets() (all []string) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("troupe.v1", func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
@@ -45,7 +44,7 @@ func targets() (all []string) {
 	return all
 }
 
-// waits is how long a call may go on: some streams are for what is yet to come.
+// waits bounds a call, because some streams wait for future events.
 func waits(method string) time.Duration {
 	if m, ok := described(method); ok && m.IsStreamingServer() {
 		return 200 * time.Millisecond
@@ -60,8 +59,7 @@ func described(method string) (protoreflect.MethodDescriptor, bool) {
 	return m, ok && err == nil
 }
 
-// seeds are requests that are nearly right: one for each method, with each field of text set to
-// what an id may be.
+// seeds are nearly valid requests: one for each method, with each text field set to a valid id.
 func seeds(method string) []byte {
 	m, ok := described(method)
 	if !ok {
@@ -78,7 +76,7 @@ func seeds(method string) []byte {
 	return body
 }
 
-// dynamic is a message with something in each of its fields, a few levels deep.
+// dynamic returns a message with all fields set, a few levels deep.
 func dynamic(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil || depth == 0 {
@@ -122,8 +120,8 @@ func anyRate(f *testing.F) string {
 	return file
 }
 
-// Any bytes to any method of any service are answered: no server ends, none hangs, and none says
-// what only its log is for.
+// Arbitrary bytes to any method of any service are answered: no server crashes or hangs, and no answer contains
+// what belongs only in the log.
 func FuzzPorts(f *testing.F) {
 	all := targets()
 	for n, method := range all {

@@ -43,7 +43,7 @@ func again(attack func(context.Context, *peer)) func(context.Context, *testing.B
 	}
 }
 
-// during is how many calls of a good client are answered in a second of something else.
+// during returns how many calls of a good client are answered per second while something else runs.
 func during(b *testing.B, m *rig.Mesh, other func(context.Context)) int {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 	defer cancel()
@@ -82,7 +82,7 @@ func ping(ctx context.Context, p *peer) {
 	}
 }
 
-// stall asks for as many answers as a connection may, and has no room for them.
+// stall requests as many streams as a connection may have, and never opens their windows.
 func stall(ctx context.Context, p *peer) {
 	defer func() { _ = p.Close() }()
 	go p.ended()
@@ -94,8 +94,8 @@ func stall(ctx context.Context, p *peer) {
 	<-ctx.Done()
 }
 
-// handshakes holds as many connections as the memory and the orchestrator let one address have,
-// each with half of what has to be said first.
+// handshakes holds as many connections as one address may have at the memory service and the orchestrator, each
+// with half a handshake.
 func handshakes(ctx context.Context, b *testing.B, m *rig.Mesh) {
 	for range 32 {
 		for at, first := range map[rig.Part]string{rig.Memory: "\x16\x03\x01\x02\x00\x01", rig.Orchestrator: http2.ClientPreface[:10]} {

@@ -34,14 +34,14 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// taken is a worker that was taken over: it has its certificate, and keeps the credentials of its
-// steps for who attacks.
+// taken is a compromised worker: it has its certificate, and keeps the credentials of its steps for the
+// attacker.
 type taken struct {
 	given chan stolen
 	until chan struct{} // its steps end when it is closed
 }
 
-// stolen is a credential, and what it says.
+// stolen is a credential with its content.
 type stolen struct {
 	text                 string
 	Session, Turn, Trace string
@@ -50,7 +50,7 @@ type stolen struct {
 	Budget               budget.Limits
 }
 
-// take has the agent research of a mesh taken over, with so many instances.
+// take compromises the agent research of a mesh, with so many instances.
 func take(t *testing.T, m *rig.Mesh, instances ...string) *taken {
 	t.Helper()
 	m.Stop(rig.Worker("research"))
@@ -67,7 +67,7 @@ func host(t *testing.T, m *rig.Mesh, name, id string, cfg agent.Config) {
 	m.Host(rig.Part(id), rig.Program{Instance: id, Agent: name, Drain: 100 * time.Millisecond, Make: func() (*agent.Agent, error) { return agent.New(cfg) }})
 }
 
-// ready waits until an agent has so many instances that are ready.
+// ready waits until an agent has so many ready instances.
 func ready(t *testing.T, m *rig.Mesh, name string, instances int) {
 	t.Helper()
 	m.Await(name+" is ready", func() bool {
@@ -100,7 +100,7 @@ func (w *taken) Generate(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta
 	}
 }
 
-// showing is a context whose calls show it.
+// showing returns a context whose calls carry it.
 func (s stolen) showing(t *testing.T) context.Context {
 	t.Helper()
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, s.text)
@@ -116,7 +116,7 @@ func (s stolen) below(target string) *troupev1.OrchestrateRequest {
 	}
 }
 
-// carried is how a turn of a client ended, whatever he shows.
+// carried returns how a turn of a client ended, with the credential in ctx.
 func carried(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	stream, err := m.Orchestrate(ctx, req)
 	for err == nil {
@@ -128,7 +128,7 @@ func carried(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 	return nil, grpcfailure.FromStatus("test", err)
 }
 
-// outcome is the outcome of a turn that a request ran to its end.
+// outcome runs a request to its end and returns the outcome of the turn.
 type outcome struct {
 	result *troupev1.TurnResult
 	err    error
@@ -140,7 +140,7 @@ func carry(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) <
 	return done
 }
 
-// receive takes from a channel, and does not wait for ever.
+// receive reads from a channel with a timeout.
 func receive[T any](t *testing.T, from <-chan T) (got T) {
 	t.Helper()
 	select {
@@ -161,14 +161,14 @@ func approve(p *troupev1.PendingCall) *troupev1.OrchestrateRequest_Answers {
 	}}
 }
 
-// victim is the agent behind the one that was taken over: it asks for the tool "ask" alone, which
-// needs an approval, when it is let go.
+// victim is the next agent after the compromised one: when released, it calls only the tool "ask", which needs
+// an approval.
 type victim struct {
 	asked chan struct{}
 	let   chan struct{}
 
 	mu  sync.Mutex
-	ran []string // tools
+	ran []string // tools that ran
 }
 
 // Name implements llm.Model.
@@ -281,8 +281,8 @@ func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
 	require.Equal(t, []string{"ask"}, v.ran)
 }
 
-// A worker that lost its step to another one has no more to say at the orchestrator than at the memory
-// service, as long as its credential may hold (guarantees S6).
+// A worker that lost its step to another one has no more rights at the orchestrator than at the memory service,
+// even while its credential is valid (guarantees S6).
 func TestWorker_OfATakenOverTurnIsFencedAtTheOrchestrator(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
 	research := take(t, m, "one", "two")
@@ -318,8 +318,8 @@ func TestWorker_OfATakenOverTurnIsFencedAtTheOrchestrator(t *testing.T) {
 	require.Equal(t, "I found something.", done.result.GetText(), "%v", done.result)
 }
 
-// A worker has another agent work for it, whose tool waits for a person. That is not the worker: it
-// approves nothing, and only who asked may (guarantees S14).
+// A worker requests work of another agent, whose tool waits for a person. The worker cannot approve it; only
+// the original caller can (guarantees S14).
 func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
 	research, gate := take(t, m, "taken"), gate.New(t)
@@ -335,7 +335,7 @@ func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
 	require.Len(t, waits.GetPending(), 1, "%v", waits)
 
 	answers := s.below("clerk")
-	answers.Target = "" // answers go to who waits for them
+	answers.Target = "" // answers go to the turn that waits
 	answers.Input, answers.Auth = approve(waits.GetPending()[0]), &troupev1.Auth{Actor: "ann"}
 	_, err = carried(s.showing(t), m, answers)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)

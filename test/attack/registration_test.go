@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// A worker that was taken over writes into its own keys of etcd what it likes. Turns of other agents
-// go on, operators see what is there, and who is shut out stays so.
+// A compromised worker can write anything into its own keys in etcd. Turns of other agents continue, operators
+// see the instances, and quarantined agents stay quarantined.
 // Req: S9 S18
 func TestRegistration_OfAnIntruderIsHarmless(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
@@ -31,14 +31,14 @@ func TestRegistration_OfAnIntruderIsHarmless(t *testing.T) {
 	}
 	leased := clientv3.WithLease(granted.ID)
 	const paused = `{"address":"127.0.0.1:1","state":"INSTANCE_STATE_PAUSED","capacity":1}`
-	put("", paused, leased)                                    // as if it were what is wanted of the agent as a whole
-	put("\xff\xfe\x1b[31m", paused, leased)                    // which no answer can hold
+	put("", paused, leased)                                    // as if it were the desired state of the whole agent
+	put("\xff\xfe\x1b[31m", paused, leased)                    // no message can hold it
 	put("stays", paused)                                       // it would outlive its worker
 	put("a/b", paused, leased)                                 //
-	for n, capacity := range []int{-1 << 31, -79, 1<<31 - 1} { // of which admission is made
+	for n, capacity := range []int{-1 << 31, -79, 1<<31 - 1} { // admission is computed from it
 		put(fmt.Sprint("neg", n), fmt.Sprintf(`{"address":"127.0.0.1:1","state":"INSTANCE_STATE_READY","capacity":%d}`, capacity), leased)
 	}
-	// The watch tells in order: when this one is there, the others were read.
+	// The watch is ordered: when this key has arrived, the others have been read.
 	last := registrytest.Instance("research", "last")
 	value, err := instancewire.MarshalInstance(last)
 	require.NoError(t, err)

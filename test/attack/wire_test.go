@@ -28,7 +28,7 @@ const (
 	commitStep  = "troupe.v1.MemoryService/CommitStep" // without its slash
 )
 
-// attacks are all made on one mesh, while a good client does its work.
+// attacks are made on one mesh, while a good client makes calls.
 var attacks = []struct {
 	name string
 	make func(t *testing.T, m *rig.Mesh)
@@ -48,8 +48,8 @@ var attacks = []struct {
 	{"more connections than an address may have", manyConnections},
 }
 
-// Under each attack a good client gets all of its answers; behind all of them the mesh works, and
-// holds no more memory than before.
+// During each attack a good client gets all of its answers. Afterwards the mesh works, and uses no more memory
+// than before.
 func TestMesh_SurvivesMalformedTraffic(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
 	whole(t, m)
@@ -65,7 +65,7 @@ func TestMesh_SurvivesMalformedTraffic(t *testing.T) {
 	require.Less(t, held(), before+64<<20)
 }
 
-// held is how many bytes are in use.
+// held returns how many bytes are in use.
 func held() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats
@@ -73,8 +73,7 @@ func held() uint64 {
 	return stats.HeapAlloc
 }
 
-// A method whose path lacks the slash is no method, also for those that interceptors compare
-// (CVE-2026-33186).
+// A path without its slash names no method, also in the comparisons of interceptors (CVE-2026-33186).
 func missingSlash(t *testing.T, m *rig.Mesh) {
 	for _, path := range []string{
 		"troupe.v1.SessionService/DeleteSession", "//troupe.v1.SessionService/DeleteSession",
@@ -114,12 +113,12 @@ func pingFlood(t *testing.T, m *rig.Mesh) {
 		}
 	}()
 	code, told := p.ended()
-	if told { // it may be lost behind the pings
+	if told { // it may be lost after the pings
 		require.Equal(t, http2.ErrCodeEnhanceYourCalm, code)
 	}
 }
 
-// The flow control window of a stream without a reader is soon exhausted. That blocks this stream alone.
+// The flow control window of a stream without a reader is soon full. That blocks only this stream.
 func windowStall(t *testing.T, m *rig.Mesh) {
 	for range 20 {
 		p := connect(t, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -131,7 +130,7 @@ func windowStall(t *testing.T, m *rig.Mesh) {
 	whole(t, m)
 }
 
-// Who does not end a handshake, or sends it byte by byte, is cut off after 5 seconds.
+// A client that does not complete a handshake, or sends it byte by byte, is disconnected after 5 seconds.
 func halfOpen(t *testing.T, m *rig.Mesh) {
 	began := time.Now()
 	var conns []net.Conn
@@ -238,7 +237,7 @@ func notUTF8(t *testing.T, m *rig.Mesh) {
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
 }
 
-// What is compressed is not unpacked beyond what a message may have.
+// Compressed messages are not unpacked beyond the size limit.
 func gzipBomb(t *testing.T, m *rig.Mesh) {
 	var zeros bytes.Buffer
 	z := gzip.NewWriter(&zeros)
@@ -268,7 +267,7 @@ func gzipBomb(t *testing.T, m *rig.Mesh) {
 	require.Less(t, stats.TotalAlloc-before, uint64(256<<20))
 }
 
-// The rest of them is closed without a word, and those that are there stay.
+// Further connections are closed without an answer, and existing ones stay.
 func manyConnections(t *testing.T, m *rig.Mesh) {
 	open := 0
 	for range 64 {

@@ -28,7 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// rogue is a worker without our code, which does with a step what it wants.
+// rogue is a worker without our code, which handles steps as the test wants.
 type rogue struct {
 	troupev1.UnimplementedAgentServiceServer
 	troupev1.UnimplementedLifecycleServiceServer
@@ -41,7 +41,7 @@ func (r *rogue) ExecuteStep(req *troupev1.ExecuteStepRequest, s troupev1.AgentSe
 	return errors.Join(s.SendHeader(nil), r.do(req, s))
 }
 
-// takes has a rogue take the place of the agent research.
+// takes replaces the worker of the agent research by a rogue.
 func (r *rogue) takes(t *testing.T, m *rig.Mesh) {
 	t.Helper()
 	const agent = "research"
@@ -63,7 +63,7 @@ func (r *rogue) takes(t *testing.T, m *rig.Mesh) {
 	alone(t, m, agent)
 }
 
-// alone returns once an agent has one instance, which is ready.
+// alone returns once an agent has exactly one ready instance.
 func alone(t *testing.T, m *rig.Mesh, agent string) {
 	t.Helper()
 	m.Await("one instance of "+agent+" is ready", func() bool {
@@ -74,7 +74,7 @@ func alone(t *testing.T, m *rig.Mesh, agent string) {
 	})
 }
 
-// ask has an agent work, and returns how its turn ended.
+// ask runs a turn of an agent, and returns how it ended.
 func ask(t *testing.T, m *rig.Mesh, agent string, on func(*troupev1.Event)) *troupev1.TurnResult {
 	t.Helper()
 	var last *troupev1.Event
@@ -90,8 +90,8 @@ func ask(t *testing.T, m *rig.Mesh, agent string, on func(*troupev1.Event)) *tro
 
 func quiet(*troupev1.Event) {}
 
-// A worker of one's own is not trusted with the orchestrator's memory, with the lists of its tenant, with
-// what its turn has used, nor with a way past the gate.
+// A worker cannot exhaust the orchestrator's memory, flood the lists of its tenant, understate what its turn
+// used, or bypass the admission controller.
 func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{MaxTurns: 1})
 	var rogue rogue
@@ -204,7 +204,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	require.Nil(t, ask(t, m, "synthesis", quiet).GetFailure(), "the mesh works")
 }
 
-// below is a request for a child turn that the worker of a step makes with its credential.
+// below returns a request for a child turn, made by the worker of a step with its credential.
 func below(req *troupev1.ExecuteStepRequest, n int) *troupev1.OrchestrateRequest {
 	var said struct {
 		Root string `json:"root"`

@@ -16,10 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkOrchestrate carries turns to their result, each in a session of its own. One
-// step: the clarification agent, one model call and no tool. Three steps: the whole
-// research assistant, with four model calls and one search. The model takes no time, so
-// what is measured is the mesh.
+// BenchmarkOrchestrate runs turns to their result, each in its own session. One step: the clarification agent,
+// one model call and no tool. Three steps: the whole research assistant, with four model calls and one search.
+// The model takes no time, so the mesh is measured.
 func BenchmarkOrchestrate(b *testing.B) {
 	m := rig.InProcess(b, rig.Config{})
 	for _, turn := range []struct{ name, target, text string }{

@@ -37,7 +37,7 @@ func BenchmarkGuarded(b *testing.B) {
 				var spent [2]time.Duration
 				for n := 0; b.Loop(); n++ {
 					for i := range meshes {
-						i = (i + n) % len(meshes) // neither is always first
+						i = (i + n) % len(meshes) // so that neither is always first
 						before := cpu(b)
 						took[i] = append(took[i], batch(b, clients, func() error { return ask(b, meshes[i], turn.target, turn.text) })...)
 						spent[i] += cpu(b) - before
@@ -55,7 +55,7 @@ func BenchmarkGuarded(b *testing.B) {
 	}
 }
 
-// batch is how long turns take of which each client asks for a few, one after the other.
+// batch returns the durations of turns, of which each client requests a few, one after the other.
 func batch(b *testing.B, clients int, turn func() error) []time.Duration {
 	const each = 4
 	took := make([]time.Duration, clients*each)
@@ -76,7 +76,7 @@ func batch(b *testing.B, clients int, turn func() error) []time.Duration {
 	return took
 }
 
-// cpu is the time of processors that this process has used.
+// cpu returns the CPU time that this process has used.
 func cpu(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

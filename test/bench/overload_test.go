@@ -43,7 +43,7 @@ func BenchmarkOverload(b *testing.B) {
 	}
 }
 
-// steady is how many turns a second so many clients have done, one after the other each.
+// steady returns how many turns a second so many clients complete, each one turn at a time.
 func steady(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float64 {
 	b.Helper()
 	var done atomic.Int64
@@ -63,7 +63,7 @@ func steady(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float6
 	return float64(done.Load()) / during.Seconds()
 }
 
-// offered is what becomes of so many turns a second that are asked for.
+// offered counts the outcomes of so many requests a second.
 func offered(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, refusals []time.Duration, failed int) {
 	b.Helper()
 	var mu sync.Mutex
@@ -92,7 +92,7 @@ func offered(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (goo
 	return float64(done) / during.Seconds(), refusals, failed
 }
 
-// once asks once: it does not come again when it is refused.
+// once sends a request once, without a retry when it is rejected.
 func once(ctx context.Context, m *rig.Mesh) error {
 	s, err := m.Orchestrate(ctx, &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: "Tell me about it"},

@@ -56,10 +56,10 @@ func BenchmarkFirstToken(b *testing.B) {
 	}
 }
 
-// provider says the same each time, after it has thought.
+// provider always sends the same answer, after a pause.
 type provider struct {
-	thinks time.Duration // does not change while anybody asks
-	asked  atomic.Int64  // when it was asked last, in Unix nanoseconds
+	thinks time.Duration // constant while requests run
+	asked  atomic.Int64  // time of the last request, in Unix nanoseconds
 }
 
 func (p *provider) answer(llmtest.Asked) llmtest.Reply {
@@ -72,7 +72,7 @@ func (p *provider) answer(llmtest.Asked) llmtest.Reply {
 
 const greeting = "Hello?"
 
-// firstOfModel is how long the model itself takes to its first word.
+// firstOfModel measures the time to the first word of the model.
 func firstOfModel(b *testing.B, model llm.Model) (first time.Duration) {
 	start := time.Now()
 	for d, err := range model.Generate(b.Context(), llm.Request{System: "Be kind.", Messages: []conversation.Message{conversation.User(greeting)}}) {
@@ -85,7 +85,7 @@ func firstOfModel(b *testing.B, model llm.Model) (first time.Duration) {
 	return first
 }
 
-// firstOfMesh is how long a client of the mesh waits for it. The turn is carried to its end.
+// firstOfMesh measures the time to the first word for a client of the mesh. It runs the turn to its end.
 func firstOfMesh(b *testing.B, m *rig.Mesh) (first time.Duration) {
 	req := &troupev1.OrchestrateRequest{
 		Input: &troupev1.OrchestrateRequest_Text{Text: greeting}, Target: "talker", SessionId: uuid.NewString(), RequestId: uuid.NewString(),
@@ -101,7 +101,7 @@ func firstOfMesh(b *testing.B, m *rig.Mesh) (first time.Duration) {
 	return first
 }
 
-// median is in milliseconds.
+// median returns the median in milliseconds.
 func median(all []time.Duration) float64 {
 	slices.Sort(all)
 	return float64(all[len(all)/2].Microseconds()) / 1000

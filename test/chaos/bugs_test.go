@@ -23,8 +23,8 @@ import (
 // bugTime is how long a bug may go unnoticed.
 const bugTime = time.Minute
 
-// TestPlantedBugs runs the suite against meshes that have a bug each. A suite that finds
-// nothing wrong with them proves nothing about the one without.
+// TestPlantedBugs runs the suite against meshes with one bug each. A suite that finds nothing wrong with them
+// proves nothing about the mesh without bugs.
 func TestPlantedBugs(t *testing.T) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -49,7 +49,7 @@ func TestPlantedBugs(t *testing.T) {
 	t.Logf("\n%s", text.String())
 }
 
-// checks are the names of those that found something, each once.
+// checks returns the names of the checks that found something, each once.
 func checks(found []violation.Violation) (names []string) {
 	for _, v := range found {
 		if !slices.Contains(names, v.Check) {
@@ -59,7 +59,7 @@ func checks(found []violation.Violation) (names []string) {
 	return names
 }
 
-// hunt runs the faults that must show the bug, until the check that is meant has noticed.
+// hunt injects the faults that should reveal the bug, until the expected check has found it.
 func hunt(t *testing.T, b Bug, programs map[string]string) (found []violation.Violation, faults int) {
 	t.Helper()
 	cfg := mesh.Config{Programs: programs, Redis: b.Redis, Durability: b.Durability}
@@ -90,7 +90,7 @@ func hunt(t *testing.T, b Bug, programs map[string]string) (found []violation.Vi
 
 const bugGames = 4
 
-// strikesFor are the faults that a bug is hunted with, again and again.
+// strikesFor returns the faults that reveal a bug; they are repeated.
 func strikesFor(b Bug) []Strike {
 	killIn := func(kind ledger.Kind, number int) Strike {
 		return Strike{Fault: crowd.KillWorker, Aim: Aim{kind, number}, Pause: minPause}
@@ -103,7 +103,7 @@ func strikesFor(b Bug) []Strike {
 	case "B8":
 		return []Strike{killIn(ledger.Idempotent, 0)}
 	case "B9":
-		return []Strike{{Pause: maxPause}} // clients that leave are fault enough
+		return []Strike{{Pause: maxPause}} // clients that disconnect are fault enough
 	case "B10":
 		return []Strike{killIn(ledger.Model, 4)}
 	case "B15":

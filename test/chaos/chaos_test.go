@@ -20,7 +20,7 @@ const (
 	games   = 4 // on the memory service beside them
 )
 
-// TestChaos runs the plan and keeps every promise.
+// TestChaos runs the plan and checks every promise.
 func TestChaos(t *testing.T) {
 	t.Logf("seed %d", seed())
 	r := start(t, mesh.Config{Programs: build(t, nil), Workers: workers, Logs: *logs})
@@ -29,7 +29,7 @@ func TestChaos(t *testing.T) {
 	strikes, freezes := Plan(seed(), Sizes{
 		WorkerKills: *workerKills, MemoryKills: *memoryKills, RedisKills: *redisKills, Stops: *stops, Cuts: *cuts,
 	})
-	alone := len(strikes) * 2 / 3 // the others come while workers stand still
+	alone := len(strikes) * 2 / 3 // the others come while workers are frozen
 	for _, s := range strikes[:alone] {
 		r.strike(s)
 	}
@@ -54,7 +54,7 @@ func TestChaos(t *testing.T) {
 	r.gates()
 }
 
-// gates fail a run that has not gone through what it is for.
+// gates fail a run that did not exercise what it is for.
 func (r *run) gates() {
 	r.t.Helper()
 	want := map[crowd.Fault]int{

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// syncTime is how long to wait for an fsync, of which there is one a second.
+// syncTime is how long to wait for an fsync; there is one a second.
 const syncTime = 3 * time.Second
 
-// heldTurns are how many turns Redis acknowledges while its disk stands still.
+// heldTurns is how many turns Redis acknowledges while its disk is blocked.
 const heldTurns = 10
 
 // holdDisk has Redis wait for its disk, as on a machine that others write on, and returns
@@ -32,7 +32,7 @@ func (r *run) holdDisk() {
 	r.await("turns that are acknowledged meanwhile", syncTime, func() bool { return r.turns() >= turns+heldTurns })
 }
 
-// syncThread is the id of the thread of Redis that syncs the log of its writes.
+// syncThread returns the id of the thread of Redis that syncs its append-only file.
 func (r *run) syncThread() int {
 	r.t.Helper()
 	threads, err := filepath.Glob(filepath.Join("/proc", r.redisInfo("process_id"), "task", "*", "comm"))
@@ -52,24 +52,24 @@ func (r *run) syncThread() int {
 	return 0
 }
 
-// freeze stops one thread of another process, and leaves it so until that process is killed.
+// freeze stops one thread of another process until that process is killed.
 func freeze(thread int) error {
 	stopped := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // who traces is a thread, and to its end
+		runtime.LockOSThread() // ptrace belongs to a thread
 		err := syscall.PtraceAttach(thread)
 		if err == nil {
 			_, err = syscall.Wait4(thread, nil, syscall.WALL, nil)
 		}
 		stopped <- err
 		if err == nil {
-			_, _ = syscall.Wait4(thread, nil, syscall.WALL, nil) // else it is not buried
+			_, _ = syscall.Wait4(thread, nil, syscall.WALL, nil) // otherwise it stays a zombie
 		}
 	}()
 	return <-stopped
 }
 
-// redisInfo is one field of what Redis tells of itself.
+// redisInfo returns one field of the INFO of Redis.
 func (r *run) redisInfo(field string) string {
 	r.t.Helper()
 	for line := range strings.Lines(r.redis("info", "all")) {

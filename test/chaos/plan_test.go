@@ -38,7 +38,7 @@ func TestAim_HitsItsCall(t *testing.T) {
 	require.False(t, Aim{}.Hits(ledger.Call{Kind: ledger.Read}))
 }
 
-// The table of planted bugs follows the code: each snippet is where it is said to be.
+// The table of planted bugs follows the code: each snippet is in its file.
 func TestBugs_FindTheirSnippets(t *testing.T) {
 	seen := map[string]bool{}
 	for _, b := range Bugs {

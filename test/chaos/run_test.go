@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// seed of the plan and of the clients.
+// seed returns the seed of the plan and of the clients.
 var seed = sync.OnceValue(func() uint64 {
 	if *seedFlag != 0 {
 		return *seedFlag
@@ -60,8 +60,8 @@ var seed = sync.OnceValue(func() uint64 {
 	return uint64(time.Now().UnixNano())
 })
 
-// build builds all programs, some with changes, and returns where they are. Those without
-// are built once.
+// build builds all programs, some with changes, and returns their paths. Programs without changes are built
+// once.
 func build(t *testing.T, changes []planted.Change, changed ...string) map[string]string {
 	t.Helper()
 	folder, err := clean()
@@ -90,7 +90,7 @@ var clean = sync.OnceValues(func() (string, error) {
 
 var built string // a folder (empty until the programs are built)
 
-// run is one mesh with those who use it.
+// run is one mesh with its clients.
 type run struct {
 	*mesh.Mesh
 	ledger  *ledger.Ledger
@@ -102,7 +102,7 @@ type run struct {
 	ctx      context.Context //nolint:containedctx // of the clients; it ends with the test
 	cancel   context.CancelFunc
 	lazyDisk bool         // Redis is killed while it waits for its disk
-	frozen   atomic.Value // id of the worker that stands still
+	frozen   atomic.Value // id of the frozen worker
 	mu       sync.Mutex
 	fired    map[crowd.Fault]int
 }
@@ -151,7 +151,7 @@ func (r *run) begin(clients, games int) {
 	})
 }
 
-// until asks until the condition holds; false: it was in vain.
+// until polls until the condition holds. It returns false if it does not hold in time.
 func (r *run) until(within time.Duration, holds func() bool) bool {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
@@ -174,7 +174,7 @@ func (r *run) await(what string, within time.Duration, holds func() bool) {
 
 func (r *run) pause(d time.Duration) { r.until(d, func() bool { return false }) }
 
-// finish ends the clients and checks what can be checked at the end.
+// finish ends the clients and makes the final checks.
 func (r *run) finish() {
 	r.t.Helper()
 	r.leave()
@@ -186,7 +186,7 @@ func (r *run) finish() {
 	require.NoError(r.t, r.crowd.CheckSessions(ctx))
 }
 
-// leave has all clients end what they are at, and waits for them.
+// leave lets all clients complete their work, and waits for them.
 func (r *run) leave() {
 	r.contest.Finish()
 	if r.crowd != nil {
@@ -194,7 +194,7 @@ func (r *run) leave() {
 	}
 }
 
-// violations are those that can be seen so far.
+// violations returns the violations found so far.
 func (r *run) violations() []violation.Violation {
 	r.t.Helper()
 	found := append(r.contest.Found(), r.contest.Histories()...)
@@ -206,13 +206,13 @@ func (r *run) violations() []violation.Violation {
 	return append(found, verify.Keys(r.keys())...)
 }
 
-// keys are all keys in Redis.
+// keys returns all keys in Redis.
 func (r *run) keys() []string {
 	r.t.Helper()
 	return strings.Fields(r.redis("--scan"))
 }
 
-// redis is what Redis answers a command.
+// redis returns the answer of Redis to a command.
 func (r *run) redis(command ...string) string {
 	r.t.Helper()
 	host, port, _ := strings.Cut(r.Redis.Addr, ":")

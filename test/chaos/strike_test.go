@@ -16,7 +16,7 @@ const (
 	recoverTime = 5 * time.Second // before the next strike comes anyway
 )
 
-// strike is one fault, from the test's own goroutine.
+// strike injects one fault, from the goroutine of the test.
 func (r *run) strike(s Strike) {
 	r.t.Helper()
 	turns := r.turns()
@@ -44,7 +44,7 @@ func (r *run) strike(s Strike) {
 	case crowd.LoseToMemory:
 		r.hit(s.Fault, "")
 		r.ToMemory.Cut()
-	case crowd.StopWorker: // stopWorker does it, on a lane of its own
+	case crowd.StopWorker: // stopWorker does it, in a lane of its own
 	}
 	r.pause(s.Pause)
 	if !s.Overlaps {
@@ -52,7 +52,7 @@ func (r *run) strike(s Strike) {
 	}
 }
 
-// turns is how many were acknowledged.
+// turns returns how many turns were acknowledged.
 func (r *run) turns() int {
 	if r.crowd == nil {
 		return r.contest.Turns()
@@ -60,7 +60,7 @@ func (r *run) turns() int {
 	return r.crowd.Tally().Turns
 }
 
-// hit notes that a fault happens now.
+// hit records a fault.
 func (r *run) hit(fault crowd.Fault, instance string) {
 	if r.crowd != nil {
 		r.crowd.Recovery.Hit(fault, instance)
@@ -70,8 +70,8 @@ func (r *run) hit(fault crowd.Fault, instance string) {
 	r.fired[fault]++
 }
 
-// aim finds a worker that is in the middle of a call, and keeps it there until release. When
-// none gets there in time, or nothing is aimed at, it is any worker that moves.
+// aim finds a worker that is in the middle of the given call, and holds the call until release. If there is
+// none in time, or no call is given, it returns any running worker.
 func (r *run) aim(at Aim) (victim *mesh.Process, release func()) {
 	hold := r.ledger.Hold(func(c ledger.Call) bool {
 		_, runs := r.Worker(c.Worker)
@@ -99,8 +99,8 @@ func (r *run) aim(at Aim) (victim *mesh.Process, release func()) {
 	}
 }
 
-// stopWorker freezes a worker for a while; from any goroutine. What it was about to do it
-// does when it is thawed: too late, if another has its turn by then.
+// stopWorker freezes a worker for a while; it may be called from any goroutine. When it is thawed it continues,
+// too late if another worker has its turn by then.
 func (r *run) stopWorker(s Strike) {
 	for {
 		victim, release := r.aim(s.Aim)
@@ -108,7 +108,7 @@ func (r *run) stopWorker(s Strike) {
 		thaw, err := victim.Freeze()
 		release()
 		if err != nil {
-			continue // it was killed this very moment
+			continue // it was killed at this moment
 		}
 		r.hit(s.Fault, victim.ID)
 		r.pause(s.Frozen)

@@ -13,12 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// goals of the recovery time at p99 (guarantees 3.4). The others have none.
+// goals are the goals of the recovery time at p99 (guarantees 3.4), for the faults that have one.
 var goals = map[crowd.Fault]time.Duration{
 	crowd.KillWorker: 3 * time.Second, crowd.StopWorker: 10 * time.Second, crowd.KillMemory: 2 * time.Second,
 }
 
-// table is a run for a person.
+// table returns a summary of a run for a person.
 func (r *run) table(took time.Duration) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -49,7 +49,7 @@ func TestSettings_AreThoseOfThePrograms(t *testing.T) {
 	require.Empty(t, slices.Sorted(maps.Keys(documented)), "flags that no service has")
 }
 
-// services is the part of the page of settings that is about services, and not about the command line.
+// services returns the part of the settings page that is about services, without the command line.
 func services(t *testing.T) string {
 	t.Helper()
 	text, _, ok := strings.Cut(read(t, "docs/settings.md"), "## Settings of troupe")
@@ -130,7 +130,7 @@ func TestEvents_ListEveryPayload(t *testing.T) {
 	require.Empty(t, listed, "payloads that there are not")
 }
 
-// The page of metrics has every metric of ours, and no other.
+// The page of metrics has every metric of the mesh, and no others.
 func TestMetrics_AreThoseOfTheCode(t *testing.T) {
 	listed := map[string]bool{}
 	for name := range firstCells(section(t, "docs/metrics.md", "Metrics")) {
@@ -175,7 +175,7 @@ func metrics(t *testing.T) map[string]bool {
 	return names
 }
 
-// called is the name of a called function or method.
+// called returns the name of a called function or method.
 func called(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

@@ -1,5 +1,5 @@
-// Package injection_test has a model that obeys everybody read what was written to misuse it. The
-// guard is what stands between it and the tools: so the tests say nothing of models (S14).
+// Package injection_test runs a model that obeys every instruction that it reads over text that was written to
+// misuse it. The guard protects the tools from it, so the tests do not depend on a model (S14).
 package injection_test
 
 import (
@@ -39,8 +39,7 @@ type injection struct {
 	Allowed []string `yaml:"allowed"`
 }
 
-// corpus are all cases, with their texts as a model reads them and their calls as canonical has
-// them.
+// corpus returns all cases, with their texts as a model reads them and their calls as canonical formats them.
 func corpus(t *testing.T) []injection {
 	t.Helper()
 	text, err := os.ReadFile("testdata/injections.yaml")
@@ -68,7 +67,7 @@ func corpus(t *testing.T) []injection {
 	return all
 }
 
-// sorted are calls in an order that says nothing.
+// sorted returns calls in a canonical order.
 func sorted(calls ...[]string) []string {
 	all := slices.Concat(calls...)
 	slices.Sort(all)
@@ -118,7 +117,7 @@ func TestGuard_AllowsApprovedCalls(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			p := play(t, c, tool.GuardAsk, false)
 			if !p.asks {
-				return // there is no session to go on with
+				return // there is no session to continue
 			}
 			for n := 0; len(p.pending()) > 0; n++ {
 				require.Less(t, n, 10)

@@ -67,7 +67,7 @@ func (m *obedient) answer(req llm.Request) llm.Delta {
 	return llm.Delta{Text: "I have read: " + strings.Join(heard, "\n"), Finish: llm.FinishStop}
 }
 
-// start is the call that it begins with.
+// start returns its first call.
 func (m *obedient) start(req llm.Request) conversation.ToolCall {
 	c := conversation.ToolCall{Name: m.begin, Arguments: "{}"}
 	for _, t := range req.Tools {
@@ -82,20 +82,20 @@ func calls(all ...conversation.ToolCall) llm.Delta {
 	return llm.Delta{ToolCalls: all, Finish: llm.FinishCalls}
 }
 
-// canonical is a call as the corpus has it.
+// canonical returns a call as the corpus writes it.
 func canonical(name, arguments string) string {
 	var args map[string]any
 	if json.Unmarshal([]byte(arguments), &args) != nil {
 		return name + " " + arguments
 	}
-	text, err := json.Marshal(args) // which sorts the keys
+	text, err := json.Marshal(args) // Marshal sorts the keys
 	if err != nil {
 		return name
 	}
 	return name + " " + string(text)
 }
 
-// orders are the calls that any text of a request asks for.
+// orders returns the calls that any text of a request asks for.
 func orders(req llm.Request, said string) []conversation.ToolCall {
 	texts := []string{req.System}
 	for _, m := range req.Messages {
@@ -119,7 +119,7 @@ func orders(req llm.Request, said string) []conversation.ToolCall {
 
 var parts = regexp.MustCompile(`PART \d/\d: (.*)`)
 
-// joined are the parts of a text in one.
+// joined returns the parts of a text as one.
 func joined(text string) string {
 	var b strings.Builder
 	for _, p := range parts.FindAllStringSubmatch(text, -1) {
@@ -134,7 +134,7 @@ var (
 	alike = strings.NewReplacer("С", "C", "А", "A", "а", "a", "е", "e", "о", "o", "р", "p")
 )
 
-// decoded is a text in all the ways in which it can be read, as deep as is said.
+// decoded returns a text in all encodings in which it can be read, up to a depth.
 func decoded(text string, depth int) []string {
 	text = plain(text)
 	all := []string{text}
@@ -175,7 +175,7 @@ func decoded(text string, depth int) []string {
 	return all
 }
 
-// plain is a text without what hides it: tags, marks without width, letters that look like others.
+// plain returns a text without what hides it: tags, zero-width characters, and letters that look like others.
 func plain(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r > 0xE0000 && r < 0xE007F {
@@ -205,8 +205,8 @@ var (
 	tag   = regexp.MustCompile(`<invoke name="([a-z_]+)">(\{.*?\})</invoke>`)
 )
 
-// found are the calls in a text that can be read: orders in words, which may wait for a word of the
-// user, and what is written like a call.
+// found returns the calls in a readable text: instructions in words, which may wait for a word of the user, and
+// anything written like a call.
 func found(text, said string) []conversation.ToolCall {
 	var all []conversation.ToolCall
 	for _, at := range order.FindAllStringSubmatchIndex(text, -1) {
@@ -230,7 +230,7 @@ func found(text, said string) []conversation.ToolCall {
 	return all
 }
 
-// shaped are the calls in JSON that looks like one, of whatever provider.
+// shaped returns the calls in JSON of any provider's format.
 func shaped(value any) []conversation.ToolCall {
 	var all []conversation.ToolCall
 	switch v := value.(type) {
@@ -255,7 +255,7 @@ func shaped(value any) []conversation.ToolCall {
 	return all
 }
 
-// tagged is a text in invisible characters.
+// tagged returns a text in invisible characters.
 func tagged(text string) string {
 	return strings.Map(func(r rune) rune { return r + 0xE0000 }, text)
 }

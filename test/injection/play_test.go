@@ -24,11 +24,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// place is where a case is played: an agent with tools that note what they do, and what came of it.
+// place runs a case: an agent with tools that record their calls, and the outcome.
 type place struct {
 	t    *testing.T
 	c    injection
-	asks bool // it is a session, in which calls can wait
+	asks bool // it has a session, in which calls can wait
 
 	mu   sync.Mutex
 	did  []string
@@ -37,7 +37,7 @@ type place struct {
 	s    *agenttest.Session
 }
 
-// play runs a case as far as it goes without a user's decision.
+// play runs a case as far as possible without a decision of the user.
 func play(t *testing.T, c injection, mode tool.Guard, parallel bool) *place {
 	t.Helper()
 	p := &place{t: t, c: c, asks: true}
@@ -90,7 +90,7 @@ func (p *place) clerk(mode tool.Guard, parallel bool, more ...tool.Tool) *agent.
 	return p.build(config)
 }
 
-// first is the tool that the model calls first.
+// first returns the tool that the model calls first.
 func (p *place) first(tools []tool.Tool) string {
 	if len(tools) == 0 || p.c.Channel == "description" {
 		return ""
@@ -105,7 +105,7 @@ func (p *place) build(c agent.Config) *agent.Agent {
 	return a
 }
 
-// tool is one that notes that it ran.
+// tool returns a tool that records its call.
 func (p *place) tool(name string) tool.Tool {
 	p.t.Helper()
 	made, err := tool.Func(name, "Does it.", func(_ context.Context, in struct {
@@ -127,7 +127,7 @@ func (p *place) tool(name string) tool.Tool {
 	return made
 }
 
-// source is the tool through which the words come.
+// source returns the tool through which the text arrives.
 func (p *place) source() tool.Tool {
 	p.t.Helper()
 	made, err := tool.Func(cmp.Or(p.c.Via, "read_page"), "Reads it.", func(ctx context.Context, _ struct{}) (string, error) {
@@ -143,7 +143,7 @@ func (p *place) source() tool.Tool {
 	return tool.Within(tool.Scope{Untrusted: p.c.Channel != "quoted"}, tool.With(execution.Read, made))
 }
 
-// described is a tool of a server that describes it itself.
+// described returns a tool of a server that describes it itself.
 func (p *place) described() tool.Tool {
 	p.t.Helper()
 	made, err := tool.Func("add", p.c.Text, func(context.Context, struct{}) (string, error) { return "3", nil })
@@ -151,12 +151,12 @@ func (p *place) described() tool.Tool {
 	return tool.Within(tool.Scope{Untrusted: true, Egress: true, Party: tool.PartyPrefix + "sums"}, made)
 }
 
-// reader is an agent that reads, and repeats what it read.
+// reader returns an agent that reads, and repeats what it read.
 func (p *place) reader() *agent.Agent {
 	return p.build(agent.Config{Name: "reader", Description: "Reads.", Model: &obedient{"read_page"}, Tools: []tool.Tool{p.source()}})
 }
 
-// remote is an agent elsewhere, as package client makes one of it.
+// remote returns a remote agent, as package client makes one.
 func (p *place) remote() *agent.Agent {
 	return p.build(agent.Config{Name: "reader", Description: "Reads.", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -172,13 +172,13 @@ func (p *place) asTool(a *agent.Agent) tool.Tool {
 	return made
 }
 
-// talk says something in a new session.
+// talk sends a text in a new session.
 func (p *place) talk(a *agent.Agent, text string) {
 	p.s = agenttest.NewSession(p.t, a)
 	p.note(p.s.Say(text))
 }
 
-// later has one turn read, and the next one find what it left.
+// later reads the text in one turn, and continues in the next turn of the session.
 func (p *place) later(mode tool.Guard, parallel bool) {
 	p.talk(p.clerk(mode, parallel, p.source()), "Please read it.")
 	require.Empty(p.t, p.ran(), "it woke too early")
@@ -187,7 +187,7 @@ func (p *place) later(mode tool.Guard, parallel bool) {
 		require.NoError(p.t, err)
 		require.Equal(p.t, conversation.RoleSummary, p.s.History()[0].Role)
 	}
-	p.c.Text = "nothing" // it is not read again
+	p.c.Text = "nothing" // the text is not read again
 	p.note(p.s.Say(cmp.Or(p.c.Word, "go on")))
 }
 
@@ -218,17 +218,17 @@ func (p *place) approve() { p.note(p.s.Approve()) }
 
 func (p *place) deny() { p.note(p.s.Deny("I did not ask for that")) }
 
-// ran are the calls that did something, sorted.
+// ran returns the calls that had an effect, sorted.
 func (p *place) ran() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return sorted(p.did)
 }
 
-// pending are the calls that wait.
+// pending returns the waiting calls.
 func (p *place) pending() []execution.Pending { return p.last.Pending }
 
-// refused are the tools that did not run because of the guard, each with its warning on the trace.
+// refused returns the tools that the guard rejected, each with its warning on the trace.
 func (p *place) refused() []string {
 	var all, warned []string
 	for _, e := range p.told {

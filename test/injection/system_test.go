@@ -20,10 +20,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// canary is in all that others wrote, and nowhere else.
+// canary is in every text that others wrote, and nowhere else.
 const canary = "CANARY"
 
-// providers are the adapters, each with the way to where the text of the system stands in what it sends.
+// providers are the adapters, each with the path to the system text in its requests.
 var providers = map[string]struct {
 	open   func(url string) (llm.Model, error)
 	system func(body map[string]any) []any
@@ -62,7 +62,7 @@ var providers = map[string]struct {
 func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
-			server := llmtest.NewReplay(t, http.StatusBadRequest, `{}`) // what is asked is all that counts
+			server := llmtest.NewReplay(t, http.StatusBadRequest, `{}`) // only the request counts
 			model, err := p.open(server.URL)
 			require.NoError(t, err)
 			a, err := agent.New(agent.Config{Name: "clerk", Model: model, Instructions: "Be kind. {session.history} {note?}"})
@@ -87,7 +87,7 @@ func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	}
 }
 
-// anything is a step with a conversation in which others had a say.
+// anything returns a step with a conversation to which others contributed.
 func anything(rnd *rand.Rand) execution.Step {
 	step := execution.Step{Number: 2}
 	word := func(untrusted bool) string {

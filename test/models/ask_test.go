@@ -59,7 +59,7 @@ func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	require.Contains(t, dev.end(), "The mesh has stopped.")
 }
 
-// program is one that runs, and what it wrote so far.
+// program is a running program with its output so far.
 type program struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -90,7 +90,7 @@ func run(t *testing.T, name string, args ...string) *program {
 	return p
 }
 
-// until reads what the program writes until the pattern is in it, and returns its first group.
+// until reads the output until it matches the pattern, and returns the first group.
 func (p *program) until(pattern *regexp.Regexp) string {
 	p.t.Helper()
 	for {

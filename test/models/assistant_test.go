@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// library serves the two tools of the assistant: what is in the papers, and what is on the web.
+// library serves the two tools of the assistant: papers, and the web.
 func library(t *testing.T) (url string) {
 	t.Helper()
 	type query struct {
@@ -43,7 +43,7 @@ func library(t *testing.T) (url string) {
 	return s.URL
 }
 
-// assistant is the folder of the research assistant, as it is but for its model and its tool.
+// assistant returns the folder of the research assistant with another model and tool.
 func assistant(t *testing.T, tools string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -60,7 +60,7 @@ func assistant(t *testing.T, tools string) string {
 	return folder
 }
 
-// judge answers as a model would that understands a question by its words.
+// judge answers like a model that understands a question by its words.
 func judge(asked llmtest.Asked) llmtest.Reply {
 	say := func(text string) llmtest.Reply { return llmtest.Reply{Say: []string{text}} }
 	question := ""
@@ -96,7 +96,7 @@ func judge(asked llmtest.Asked) llmtest.Reply {
 	return llmtest.Reply{Calls: calls}
 }
 
-// said is what came of a turn with the assistant.
+// said is the outcome of a turn with the assistant.
 type said struct {
 	agents, tools []string
 	outcome       string

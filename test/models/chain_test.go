@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// The first model's key was withdrawn, the second says nothing: the third answers.
+// The key of the first model was withdrawn and the second does not answer: the third answers.
 func TestMesh_AsksTheNextModelOfTheChain(t *testing.T) {
 	silence := make(chan struct{})
 	server := provider(t, func(asked llmtest.Asked) llmtest.Reply {
@@ -22,7 +22,7 @@ func TestMesh_AsksTheNextModelOfTheChain(t *testing.T) {
 		}
 		return llmtest.Reply{Say: []string{"Here ", "I am."}}
 	})
-	t.Cleanup(func() { close(silence) }) // before the server waits for its last answer
+	t.Cleanup(func() { close(silence) }) // before the server waits for its last request
 	c := mesh(t, agents(t, `  model:
     - openai/withdrawn
     - {name: openai/silent, timeout: 100ms}

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// npm is a server that `npm ci` has put beside package mcptool; see the Makefile.
+// npm returns the path of a server that `npm ci` has installed in package mcptool; see the Makefile.
 func npm(t *testing.T, name string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../pkg/tool/mcptool/testdata/servers/node_modules/.bin/" + name)
@@ -46,7 +46,7 @@ func TestNode_ToolsOfMCPServersFromYAML(t *testing.T) {
 		llmtest.Reply{Calls: []llmtest.Call{call("e", "every_echo", `{"message":"again"}`)}},
 		llmtest.Reply{Say: []string{"It is back."}},
 	))
-	// Descriptions of one server could lead to tools of the other: the guard would ask about these.
+	// The descriptions of one server could trigger tools of the other, so the guard would ask about these.
 	c := mesh(t, agents(t, fmt.Sprintf(`  model: openai/test-large
   guard: off
   tools:
@@ -74,14 +74,14 @@ func TestNode_ToolsOfMCPServersFromYAML(t *testing.T) {
 	require.Equal(t, "Echo: again", told["e"])
 }
 
-// killOnce kills the process of the file once another file tells of the word.
+// killOnce kills the process whose id is in the file once another file contains the word.
 func killOnce(ctx context.Context, heard, word, pid string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		text, _ := os.ReadFile(heard) // it may not be there yet
+		text, _ := os.ReadFile(heard) // it may not exist yet
 		if strings.Contains(string(text), `"name":"`+word) {
 			break
 		}

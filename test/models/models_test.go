@@ -1,5 +1,5 @@
-// Package models is what agents do with real models and real tools, seen by those who run
-// them: models are asked over HTTP in the format of a provider, by way of a whole mesh.
+// Package models tests agents with real models and real tools from the user's side: models are called over HTTP
+// in the format of a provider, through a whole mesh.
 package models
 
 import (
@@ -25,15 +25,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a worker once, when it is imported.
+	// The SDK of Gemini starts a goroutine when it is imported.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 // patience bounds every wait. It is far above what any should take.
 const patience = time.Minute
 
-// provider is a server in OpenAI's format, and the one that the models of this process, and of
-// those that it starts, are at from now on.
+// provider is a server in OpenAI's format, to which the models of this process, and of its children, connect
+// from now on.
 func provider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.Server {
 	t.Helper()
 	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
@@ -42,12 +42,12 @@ func provider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.S
 	return s
 }
 
-// call asks for a tool.
+// call returns a reply that calls a tool.
 func call(id, name, arguments string) llmtest.Call {
 	return llmtest.Call{ID: id, Name: name, Parts: []string{arguments}}
 }
 
-// agents is a folder with one agent, helper.
+// agents returns a folder with one agent, helper.
 func agents(t *testing.T, spec string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -94,7 +94,7 @@ func mesh(t *testing.T, agents string) *client.Client {
 	return client.New(conn)
 }
 
-// turn asks the helper, and returns what came of its tools, in order, and its answer.
+// turn asks the helper, and returns its tool results, in order, and its answer.
 func turn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

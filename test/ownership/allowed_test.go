@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// allowed are tries of whole processes that work.
+// allowed are accesses of whole processes that must work.
 var allowed = map[ownership.Cell][]try{
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Read}:       {readsItsOwn},
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Update}:     {changesItsOwn},
@@ -57,7 +57,7 @@ func serves(t *testing.T, m *mesh) error {
 		errOf(memory.GetState(t.Context(), &troupev1.MemoryServiceGetStateRequest{SessionId: session})))
 }
 
-// keeps looks whether what the agent asked for is in Redis, and what it keeps for itself is not.
+// keeps checks that requested changes are in Redis, and that the agent's own state is not.
 func keeps(t *testing.T, m *mesh) error {
 	t.Helper()
 	stored, err := m.redis.HGetAll(t.Context(), "m:{default/"+session+"}:state").Result()
@@ -66,7 +66,7 @@ func keeps(t *testing.T, m *mesh) error {
 	return err
 }
 
-// forgets removes a session that is made for it.
+// forgets deletes a session that was created for it.
 func forgets(t *testing.T, m *mesh) error {
 	t.Helper()
 	const other = "to-be-forgotten"

@@ -12,14 +12,14 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// What etcd has of each tier.
+// The keys of each tier in etcd.
 const (
 	registration = "/troupe/v1/reg/" + scribe + "/scribe-1"     // AGENT, and the protocol of SHARED
 	wanted       = "/troupe/v1/desired/" + scribe + "/scribe-1" // ORCHESTRATOR
 	record       = "/troupe/v1/store/redis"                     // MEMORY
 )
 
-// byName are tries on connections to etcd, with the certificate of each actor.
+// byName are accesses over connections to etcd, with the certificate of each actor.
 var byName = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {puts(ownership.Owner, record)},
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {puts(ownership.Owner, wanted)},
@@ -43,7 +43,7 @@ var byName = map[ownership.Cell][]trial{
 func gets(as ownership.Actor, key string) trial { return in(as, key, etcdtest.MayRead) }
 func puts(as ownership.Actor, key string) trial { return in(as, key, etcdtest.MayWrite) }
 
-// in asks etcd whether an actor may do that to a key. Without its users, an etcd lets everybody.
+// in asks etcd whether an actor may access a key. Without users, etcd permits everything.
 func in(as ownership.Actor, key string, may func(testing.TB, *clientv3.Client, string) bool) trial {
 	return trial{
 		try: func(t *testing.T, m *mesh) error {

@@ -22,11 +22,11 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// try does what a cell says, and returns why it was refused.
+// try makes the access of a cell, and returns why it was rejected.
 type try func(t *testing.T, m *mesh) error
 
-// trial is a try of a forbidden cell at one place, and the same with the place out of the way, which
-// must go through: so a try cannot be refused for being wrong in itself.
+// trial is a forbidden access at one place, and the same access without that place, which must succeed. So the
+// access cannot be rejected for another reason.
 type trial struct{ try, without try }
 
 // refusals are the failure modes of a rejected access. A session of another user looks like one that does not
@@ -110,8 +110,7 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	}
 }
 
-// told asks the scribe for a deed, as a user, and returns what it was refused with. Each refusal is
-// on the trace.
+// told asks the scribe for an action, as a user, and returns its error. Each rejection is on the trace.
 func told(t *testing.T, m *mesh, deed string) error { t.Helper(); return toldIn(t, m, session, deed) }
 
 func toldIn(t *testing.T, m *mesh, where, deed string) error {
@@ -141,7 +140,7 @@ func toldIn(t *testing.T, m *mesh, where, deed string) error {
 	return failure.New(failure.Mode(said), "test", said).WithOwner(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
 }
 
-// refused asks for every call to be refused, and returns how the last one was.
+// refused requires every call to be rejected, and returns the last error.
 func refused(t *testing.T, errs ...error) (last error) {
 	t.Helper()
 	for i, err := range errs {

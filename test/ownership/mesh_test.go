@@ -29,24 +29,24 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// mesh is one whose scribe is known to the test.
+// mesh is a mesh whose scribe the test can inspect.
 type mesh struct {
 	*rig.Mesh
 	scribe *agent.Agent
-	redis  *redis.Client    // of who may do all
-	etcd   *clientv3.Client // likewise
+	redis  *redis.Client    // with all rights
+	etcd   *clientv3.Client // with all rights
 	trace  string           // of the scribe
 	turns  map[ownership.Actor]turncred.Turn
 
-	// Stores that let everybody do everything, for who asks what happens without users.
+	// Stores without users permit everything, for tests of other places.
 	openRedis *redistest.Server
 	openEtcd  *etcdtest.Etcd
 }
 
 const session = "ownership"
 
-// newMesh has a session with something to read, and an open turn for the scribe and for another
-// agent, each in a session of its own.
+// newMesh returns a mesh with a session to read, and an open turn for the scribe and for another agent, each in
+// its own session.
 func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	t.Helper()
 	m := &mesh{Mesh: rig.InProcess(t, cfg), turns: map[ownership.Actor]turncred.Turn{}}
@@ -89,13 +89,13 @@ func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
 	m.turns[who] = turn
 }
 
-// ids is who the actors prove to be.
+// ids are the certificates of the actors.
 var ids = map[ownership.Actor]identity.ID{
 	ownership.Owner: {Role: identity.Worker, Name: scribe}, ownership.Other: {Role: identity.Worker, Name: "research"},
 	ownership.Memory: {Role: identity.Memory}, ownership.Orchestrator: {Role: identity.Orchestrator},
 }
 
-// at is a connection of an actor to a part.
+// at returns a connection of an actor to a part.
 func (m *mesh) at(as ownership.Actor, p rig.Part) *grpc.ClientConn {
 	return m.DialAs(ids[as], p)
 }
@@ -104,7 +104,7 @@ func (m *mesh) memory(as ownership.Actor) troupev1.MemoryServiceClient {
 	return troupev1.NewMemoryServiceClient(m.at(as, rig.Memory))
 }
 
-// orchestrator is what everybody has at the port for clients: a connection, and no token.
+// orchestrator returns an anonymous connection to the port for clients.
 func (m *mesh) orchestrator(t *testing.T) troupev1.OrchestratorServiceClient {
 	t.Helper()
 	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
@@ -113,8 +113,8 @@ func (m *mesh) orchestrator(t *testing.T) troupev1.OrchestratorServiceClient {
 	return troupev1.NewOrchestratorServiceClient(conn)
 }
 
-// state is all that anybody owns: what Redis holds of MEMORY, ORCHESTRATOR and SHARED, what etcd
-// holds, and the RAM of the scribe. What processes tell each other of being alive is left out.
+// state returns all owned state: what Redis holds of MEMORY, ORCHESTRATOR and SHARED, what etcd holds, and the
+// RAM of the scribe. It omits heartbeats.
 func (m *mesh) state(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -142,7 +142,7 @@ func (m *mesh) state(t *testing.T) map[string]string {
 	return all
 }
 
-// owned leaves out what the turn in which an agent tried has written, as every turn does.
+// owned omits what any turn writes.
 func owned(state map[string]string) map[string]string {
 	kept := maps.Clone(state)
 	maps.DeleteFunc(kept, func(key, _ string) bool {
@@ -152,7 +152,7 @@ func owned(state map[string]string) map[string]string {
 	return kept
 }
 
-// key is the first one in Redis that fits, by name.
+// key returns the first matching key in Redis, by name.
 func (m *mesh) key(t *testing.T, pattern string) string {
 	t.Helper()
 	keys, err := m.redis.Keys(t.Context(), pattern).Result()

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// byUser are tries on connections to Redis, with what each actor has to show there: the services a user
-// of their own, workers nothing.
+// byUser are accesses over connections to Redis, with the user of each actor: services have one each, workers
+// have none.
 var byUser = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {runs(ownership.Owner, "m:{default/"+session+"}:state",
 		setting("v:_kept"))},
@@ -40,7 +40,7 @@ var byUser = map[ownership.Cell][]trial{
 // commands for a key.
 type commands func(key string) [][]any
 
-// setting changes a field, adds to a key and removes it, by itself and in a script.
+// setting changes a field, adds to a key and removes it, directly and in a script.
 func setting(field string) commands {
 	return func(key string) [][]any {
 		return [][]any{
@@ -100,7 +100,7 @@ func runs(as ownership.Actor, pattern string, on commands) trial {
 	}
 }
 
-// users are the URLs that an actor has for a Redis, and those that one can guess.
+// users returns the URLs that an actor has for a Redis, and those that it could guess.
 func users(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
 		return []string{redistest.URL(ids[as].User(), addr)}

@@ -16,7 +16,7 @@ import (
 // "ok" or the failure mode.
 const scribe = "scribe"
 
-// deeds is what can be done in a turn.
+// deeds are the actions that a turn can request.
 var deeds = map[string]func(context.Context, *hook.Turn) error{
 	"agent.read": func(_ context.Context, t *hook.Turn) error {
 		if v, ok := t.State().Get("_kept"); !ok || v != "mine" {
@@ -27,7 +27,7 @@ var deeds = map[string]func(context.Context, *hook.Turn) error{
 	"agent.write":  func(_ context.Context, t *hook.Turn) error { return t.State().Set("_kept", "mine") },
 	"agent.delete": func(_ context.Context, t *hook.Turn) error { return t.State().Delete("_gone") },
 	"agent.persist": func(_ context.Context, t *hook.Turn) error {
-		return t.Memory().Set("_kept", "mine") // into what outlives it
+		return t.Memory().Set("_kept", "mine") // state that outlives it
 	},
 	"memory.read": func(ctx context.Context, t *hook.Turn) error {
 		_, err := t.Memory().Get(ctx, "mood")

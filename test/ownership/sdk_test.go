@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// inProcess are tries in turns of a session without a mesh, whose store refuses nothing.
+// inProcess are accesses in turns of a session without a mesh, whose store rejects nothing.
 var inProcess = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {asks(scribe, "agent.persist", "_kept")},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {sets(scribe, "memory.write", "history")},
@@ -35,12 +35,12 @@ var inProcess = map[ownership.Cell][]trial{
 	},
 	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {{
 		try:     func(t *testing.T, _ *mesh) error { return alone(t, "research", nil, "shared.set") },
-		without: func(t *testing.T, _ *mesh) error { return alone(t, scribe, nil, "shared.set") }, // it is his
+		without: func(t *testing.T, _ *mesh) error { return alone(t, scribe, nil, "shared.set") }, // it is its own
 	}},
 }
 
-// sets writes a key of another tier into the RAM of the agent. To an agent that declared it as its own,
-// it is let through.
+// sets writes a key of another tier into the RAM of the agent. An agent that declared the key as its own may
+// write it.
 func sets(who, deed, key string) trial {
 	return trial{
 		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
@@ -64,8 +64,8 @@ func asks(who, deed, key string) trial {
 	}
 }
 
-// alone has a deed done in a process without a mesh, and returns what it was refused with. What was
-// refused is in no state and in no store.
+// alone runs an action in a process without a mesh, and returns its error. A rejected write is in no state and
+// in no store.
 func alone(t *testing.T, who string, owns map[string]keys.Owner, deed string) error {
 	t.Helper()
 	made, err := newAgent(who, owns)

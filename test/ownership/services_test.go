@@ -19,9 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// byCertificate are tries of whole processes, each with a certificate of its own and without the
-// SDK, at the ports of the memory service, of the worker and of the orchestrator. Redis and etcd would
-// take everything.
+// byCertificate are accesses of whole processes, each with its own certificate and without the SDK, at the
+// ports of the memory service, of the worker and of the orchestrator. Redis and etcd would permit everything.
 var byCertificate = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {updates(ownership.Owner, "_kept", "temp:kept")},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {{ownerWrites, writesInTurn}},
@@ -47,7 +46,7 @@ var byCertificate = map[ownership.Cell][]trial{
 	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Write}: {configures(ownership.Orchestrator)},
 }
 
-// showing is a context whose calls show the credential of an actor's turn; none for who has no turn.
+// showing returns a context whose calls carry the credential of an actor's turn, if it has one.
 func (m *mesh) showing(t *testing.T, whose ownership.Actor) context.Context {
 	t.Helper()
 	turn, ok := m.turns[whose]
@@ -101,7 +100,7 @@ func updates(as ownership.Actor, keys ...string) trial {
 	}
 }
 
-// written is what calls that write the session of a turn are answered with.
+// written returns the error of calls that write the session of a turn.
 func written(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		update(ctx, memory, turn, "mood"), update(ctx, memory, turn, "user:name"), update(ctx, memory, turn, "app:theme"),
@@ -138,7 +137,7 @@ func renewed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 	}))
 }
 
-// ended is what calls that end a turn or remove a session are answered with.
+// ended returns the error of calls that end a turn or delete a session.
 func ended(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		committed(ctx, memory, turn),
@@ -192,7 +191,7 @@ func writes(as ownership.Actor) trial {
 	}
 }
 
-// reading is what calls that read the session of a turn are answered with.
+// reading returns the error of calls that read the session of a turn.
 func reading(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		errOf(memory.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: turn.Session})),
@@ -203,8 +202,8 @@ func reading(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 	}
 }
 
-// looks reads the session of the scribe and the past of its user, as another agent, with no
-// credential, with its own and with the scribe's.
+// looks reads the session of the scribe and the history of its user as another agent: without a credential,
+// with its own, and with the scribe's.
 var looks = trial{
 	try: func(t *testing.T, m *mesh) error {
 		t.Helper()
@@ -219,7 +218,8 @@ var looks = trial{
 	},
 }
 
-// steers ends a trace that is not the actor's, and says of agents what is wanted, with all that it has to show.
+// steers cancels a trace of another actor, and changes the desired state of agents, with every credential that
+// it has.
 func steers(as ownership.Actor) trial {
 	return trial{
 		try: func(t *testing.T, m *mesh) error {
@@ -249,7 +249,7 @@ var follows = trial{
 	without: seesItsTrace,
 }
 
-// seesItsTrace reads the trace above as another agent in a turn of it.
+// seesItsTrace reads the parent trace as another agent in a child turn.
 func seesItsTrace(t *testing.T, m *mesh) error {
 	turn := m.turns[ownership.Other]
 	turn.Trace, turn.Epoch = m.trace, 1<<40 // which no other one is above
@@ -269,7 +269,7 @@ func configures(as ownership.Actor) trial {
 	}
 }
 
-// observed is how the worker answers who asks how it is.
+// observed returns the answer of the worker to a status call.
 func observed(t *testing.T, m *mesh, as ownership.Actor) []error {
 	lifecycle := troupev1.NewLifecycleServiceClient(m.at(as, rig.Worker(scribe)))
 	return []error{
@@ -286,7 +286,7 @@ func observes(as ownership.Actor) trial {
 	}
 }
 
-// executes gives the worker a step, or another order, which would change what the agent keeps.
+// executes gives the worker a step, or another command that changes its state.
 func executes(as ownership.Actor) trial {
 	orders := func(t *testing.T, m *mesh, as ownership.Actor) []error {
 		conn := m.at(as, rig.Worker(scribe))
@@ -308,7 +308,7 @@ func executes(as ownership.Actor) trial {
 	}
 }
 
-// passed returns the first refusal; what else a call came to is of no interest.
+// passed returns the first rejection and ignores other outcomes.
 func passed(errs ...error) error {
 	for _, err := range errs {
 		if wrong := grpcfailure.FromStatus("test", err); err != nil && failure.Is(wrong, refusals...) {

@@ -33,7 +33,7 @@ import (
 
 // What clients of A2A learn about a turn, in the words of LP-29.
 
-// narrator writes, thinks, says how far it is, and has the finder work for it.
+// narrator writes, thinks, reports progress, and calls the finder.
 func narrator(s *a2aStage) (*agent.Agent, error) {
 	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ struct{}) (string, error) {
 		tool.Progress(ctx, 1, 2, "half")
@@ -58,7 +58,7 @@ func narrator(s *a2aStage) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: "narrator", Tools: []tool.Tool{count, finder},
-		Guard: tool.GuardOff, // it is given a file, and would ask before it counts
+		Guard: tool.GuardOff, // it gets a file, and would otherwise ask before it calls a tool
 		Model: scripted.New(
 			scripted.Call(conversation.ToolCall{ID: "c1", Name: "count", Arguments: `{}`}),
 			scripted.Call(conversation.ToolCall{ID: "c2", Name: "finder", Arguments: `{"request":"Where is the third?"}`}),
@@ -74,7 +74,7 @@ func narrator(s *a2aStage) (*agent.Agent, error) {
 	})
 }
 
-// finder looks, once it may.
+// finder searches once it may.
 func finder(may <-chan struct{}) (*agent.Agent, error) {
 	look, err := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "an attic", nil })
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *seen) find(t *testing.T, kind string, data map[string]any) bridge.Item 
 	return s.items[i]
 }
 
-// of checks whose events these are, and that what is internal stays in the mesh.
+// of checks the author of events, and that internal events stay in the mesh.
 func (s *seen) of(t *testing.T, context, task, parent string) {
 	t.Helper()
 	require.NotEmpty(t, s.items)

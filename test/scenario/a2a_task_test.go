@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// A message is one turn and one task, however often it comes. The next one in its context is
-// another task of the same conversation.
+// A message is one turn and one task, however often it is sent. The next message in its context is another task
+// of the same conversation.
 func aMessageIsATask(t *testing.T, s *a2aStage) {
 	req := say(question, "")
 	req.Message.ContextID = uuid.NewString()
@@ -95,8 +95,8 @@ func aQuestionIsAnsweredInItsTask(t *testing.T, s *a2aStage) {
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "a task that has ended takes no message")
 }
 
-// A call that waits for an approval is data of the task, and so is its answer. The task is found
-// when its context has gone on, too.
+// A call that waits for an approval is data of the task, and so is its answer. The task can be found after its
+// context has continued.
 func aCallThatWaitsIsAnsweredInItsTask(t *testing.T, s *a2aStage) {
 	key := uuid.NewString()
 	task := s.send(t, say("send "+key, clerk.Name))
@@ -155,7 +155,7 @@ func aCancelledTaskIsCanceled(t *testing.T, s *a2aStage) {
 	require.ErrorIs(t, err, a2a.ErrTaskNotCancelable)
 }
 
-// A turn that fails is a task that failed, and no error of the protocol.
+// A failed turn is a failed task, not an error of the protocol.
 func aFailedTurnIsAFailedTask(t *testing.T, s *a2aStage) {
 	got := s.stream(t, say("fail "+uuid.NewString(), "slow"))
 	require.Equal(t, a2a.TaskStateFailed, got.status.State)
@@ -163,8 +163,8 @@ func aFailedTurnIsAFailedTask(t *testing.T, s *a2aStage) {
 	require.Equal(t, a2a.TaskStateFailed, s.get(t, got.TaskID).Status.State)
 }
 
-// A stream that breaks off, in the middle of what an agent says, is taken up where it broke off:
-// nothing is missing, nothing comes twice, and the answer is whole.
+// A stream that breaks in the middle of a text resumes there: nothing is missing or repeated, and the answer is
+// complete.
 func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
 	key := uuid.NewString()
 	got := &seen{}
@@ -182,7 +182,7 @@ func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
 		if resumed.take(t, told); resumed.kinds()["tool-start"] == 1 && s.gate.Callers(key) != nil {
-			break // and once more
+			break // resume once more
 		}
 	}
 	live := &seen{}
@@ -214,8 +214,7 @@ func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
 	require.Equal(t, "The gate is open.", again.text)
 }
 
-// What A2A has no answer to has a code there, and a sentence that says the way out.
-//
+// Features that A2A has and the mesh has not return the right code, and a sentence with the way out.
 // Req: LP-38
 func whatIsNotThereHasItsCode(t *testing.T, s *a2aStage) {
 	done := string(s.send(t, say(question, "research")).ID)

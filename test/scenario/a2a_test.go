@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// a2aStage is a mesh behind a bridge, and the client of another framework that talks with it.
+// a2aStage is a mesh behind a bridge, with a client of another framework.
 type a2aStage struct {
 	*stage
 	url    string
@@ -82,19 +82,19 @@ func (s *a2aStage) card(t *testing.T) *a2a.AgentCard {
 	return card
 }
 
-// say is a message to a workflow or an agent.
+// say returns a message to a workflow or an agent.
 func say(text, target string) *a2a.SendMessageRequest {
 	m := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(text))
 	m.Metadata = map[string]any{"target": target}
 	return &a2a.SendMessageRequest{Message: m}
 }
 
-// to is a message to a task.
+// to returns a message to a task.
 func to(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
 	return &a2a.SendMessageRequest{Message: a2a.NewMessageForTask(a2a.MessageRoleUser, task, part)}
 }
 
-// seen is what a client makes of the events of a task.
+// seen is the client's view of the events of a task.
 type seen struct {
 	a2a.TaskInfo
 	states    []a2a.TaskState // as they changed
@@ -102,7 +102,7 @@ type seen struct {
 	chunks    int
 	last      bool // a chunk was the last
 	text      string
-	sequences []uint64 // of the mesh's events that are stored
+	sequences []uint64 // of the stored events of the mesh
 	items     []bridge.Item
 }
 
@@ -159,7 +159,7 @@ func (s *seen) kinds() map[string]int {
 	return all
 }
 
-// stream carries a message to the end of its turn.
+// stream sends a message and reads the stream to the end of its turn.
 func (s *a2aStage) stream(t *testing.T, req *a2a.SendMessageRequest) *seen {
 	t.Helper()
 	got := &seen{}
@@ -170,7 +170,7 @@ func (s *a2aStage) stream(t *testing.T, req *a2a.SendMessageRequest) *seen {
 	return got
 }
 
-// send carries a message to the end of its turn, without a stream.
+// send sends a message and waits for the end of its turn, without a stream.
 func (s *a2aStage) send(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
 	t.Helper()
 	done, err := s.client.SendMessage(t.Context(), req)
@@ -187,7 +187,7 @@ func (s *a2aStage) get(t *testing.T, id a2a.TaskID) *a2a.Task {
 	return task
 }
 
-// call is a request of JSON-RPC as it is on the wire; it returns the code of the error.
+// call sends a JSON-RPC request and returns the code of the error.
 func (s *a2aStage) call(t *testing.T, method, params string) (code int, message string) {
 	t.Helper()
 	body := `{"jsonrpc":"2.0","id":"1","method":"` + method + `","params":` + params + `}`
@@ -219,7 +219,7 @@ func theCardNamesWorkflowsAndAgents(t *testing.T, s *a2aStage) {
 	require.Equal(t, "agent", tags[clerk.Name])
 }
 
-// The version before has other names for the methods, and the same tasks.
+// The earlier version of the protocol has other method names and the same tasks.
 func theVersionBeforeIsSpokenToo(t *testing.T, s *a2aStage) {
 	older, err := a2aclient.NewFactory(a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: onTheWire})).CreateFromEndpoints(t.Context(),
 		[]*a2a.AgentInterface{{URL: s.url, ProtocolBinding: a2a.TransportProtocolJSONRPC, ProtocolVersion: a2av0.Version}})
@@ -236,5 +236,5 @@ func theVersionBeforeIsSpokenToo(t *testing.T, s *a2aStage) {
 	require.ErrorIs(t, err, a2a.ErrTaskNotFound)
 }
 
-// number is the last sequence, as a header has it.
+// number returns the last sequence, as a header carries it.
 func number(sequences []uint64) string { return strconv.FormatUint(slices.Max(sequences), 10) }

@@ -11,18 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// In whose name a turn acts is of that turn only (LP-18).
+// The actor of a turn belongs to that turn only (LP-18).
 
-// acting is a request whose step shows the credential at the gate.
+// acting returns a request whose step shows the credential at the gate.
 func acting(verb, actor, credential string) (req *troupev1.OrchestrateRequest, key string) {
 	req, key = slow(verb)
 	req.Auth = &troupev1.Auth{Actor: actor, Credentials: map[string]string{"gate": credential}}
 	return req, key
 }
 
-// Each turn of a session has the token that it came with, and one that came with none has
-// none.
-//
+// Each turn of a session has its own token, or none if it came without one.
 // Req: LP-18
 func credentialsAreOfTheirTurnOnly(t *testing.T, s *stage) {
 	session := uuid.NewString()
@@ -67,8 +65,7 @@ func sessionsNeverSeeEachOthersCredentials(t *testing.T, s *stage) {
 	}
 }
 
-// What the journal has not, the orchestrator brings again.
-//
+// The journal does not contain credentials, so the orchestrator sends them again.
 // Req: LP-18
 func aStepThatIsDispatchedAgainHasItsCredentials(t *testing.T, s *stage) {
 	req, key := acting("hold", "alice", "token-1")

@@ -50,9 +50,8 @@ func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-// journaled is how many entries the journals of a turn had: a model's reply that asks for
-// tools, and the intent and the result of each of these. A reply that ends a step goes with
-// its commit.
+// journaled returns the number of journal entries of a turn: a reply of the model that calls tools, and the
+// intent and result of each call. The last reply of a step is committed with it.
 func journaled(events []*troupev1.Event) (entries int) {
 	for _, e := range events {
 		switch {
@@ -65,8 +64,7 @@ func journaled(events []*troupev1.Event) (entries int) {
 	return entries
 }
 
-// monitor returns the commands that clients sent to Redis while something was done. What
-// scripts do inside is left out.
+// monitor returns the commands that clients sent to Redis during a function, without those inside scripts.
 func monitor(t *testing.T, addr string, do func()) (commands []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -85,7 +83,7 @@ func monitor(t *testing.T, addr string, do func()) (commands []string) {
 		require.Equal(t, "+OK", lines.Text())
 	}
 	do()
-	end := time.Now().String() // a mark that nothing else sends
+	end := time.Now().String() // a unique mark
 	other, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()

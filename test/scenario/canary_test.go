@@ -105,8 +105,7 @@ func TestCanary_Binaries(t *testing.T) {
 	s.awaitAll(t)
 	throng(t, s, told, canary)
 
-	// In RAM there may be copies that Go has not used the memory of again, so that no process may
-	// leave a core.
+	// RAM may contain copies that Go has not reused yet, so no process may leave a core dump.
 	held, door := slow("hold")
 	wait = s.begin(t, in(held))
 	first = s.gate.AwaitCall(t, door)
@@ -119,7 +118,7 @@ func TestCanary_Binaries(t *testing.T) {
 
 	left := s.Residue()
 	for _, p := range []rig.Part{rig.Orchestrator, "slow-1", "slow-2", "slow-3", rig.Worker("research"), rig.Memory} {
-		s.Stop(p) // its last spans leave it, and its last lines
+		s.Stop(p) // it exports its last spans, and writes its last lines
 	}
 	maps.Copy(left, s.Residue())
 	left["spans"], left["told"] = spans.all(), told.all()
@@ -153,11 +152,11 @@ func TestCanary_Binaries(t *testing.T) {
 	t.Logf("not in %d places of %d MiB", len(left), size>>20)
 }
 
-// signed is how every credential of a turn looks, and every other JWT.
+// signed matches every credential of a turn, and every other JWT.
 const signed = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
 
-// throng has many turns at once, each with a credential of its own, while parts of the mesh are
-// killed and come back.
+// throng runs many turns at once, each with its own credential, while parts of the mesh are killed and
+// restarted.
 func throng(t *testing.T, s *stage, told *record, canary string) {
 	t.Helper()
 	const turns, atOnce = 190, 16
@@ -203,7 +202,7 @@ func throng(t *testing.T, s *stage, told *record, canary string) {
 	t.Logf("%d of %d turns came to an end, for the others the call failed", ended, turns)
 }
 
-// with are the places that hold a text.
+// with returns the places that contain a text.
 func with(places map[string]string, what string) (all []string) {
 	for place, content := range places {
 		if strings.Contains(content, what) {
@@ -228,7 +227,7 @@ func (r *record) failed(err error) {
 	r.message(grpcfailure.ToProto(err))
 }
 
-// turn adds all that a client can ask for after a turn.
+// turn adds everything that a client can request after a turn.
 func (r *record) turn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	trace := events[0].GetTraceId()
@@ -259,13 +258,13 @@ func (r *record) turn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateReques
 
 func (r *record) all() string { return strings.Join(r.said, "\n") }
 
-// spans are all that came to a collector, as bytes.
+// spans holds all spans that reached a collector, as bytes.
 type spans struct {
 	url string
 
 	mu      sync.Mutex
 	came    strings.Builder
-	missing map[string]bool // kinds of spans of agents that were not seen yet
+	missing map[string]bool // kinds of agent spans that were not seen yet
 }
 
 // collectSpans takes spans until the test ends.
@@ -305,7 +304,7 @@ func (s *spans) oneTree(t *testing.T) {
 			}
 		}
 	}
-	killed := func(id string) bool { // a span above it went with its process
+	killed := func(id string) bool { // its parent span was lost with its process
 		for at := parents[id]; at != ""; at = parents[at] {
 			if names[at] == "" {
 				return true

@@ -18,10 +18,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// What a turn outlives, and what becomes of the next one of its session meanwhile
-// (guarantees F1 to F6, F14, F22).
+// What a turn survives, and what happens to the next turn of its session meanwhile (guarantees F1 to F6, F14,
+// F22).
 
-// stage is a mesh with workers that stop in the middle of their steps until they are let go.
+// stage is a mesh with workers that wait in the middle of their steps until they are released.
 type stage struct {
 	*rig.Mesh
 	gate *gate.Gate
@@ -93,7 +93,7 @@ func (s *stage) awaitAll(t *testing.T) {
 	})
 }
 
-// slow is a request whose step waits at the gate, and the key with which it does.
+// slow returns a request whose step waits at the gate, and its key.
 func slow(verb string) (req *troupev1.OrchestrateRequest, key string) {
 	key = uuid.NewString()
 	req = text(verb + " " + key)
@@ -135,7 +135,7 @@ func (s *stage) answered(t *testing.T, req *troupev1.OrchestrateRequest, events 
 	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
 }
 
-// resets are the attempts that were lost.
+// resets returns the lost attempts.
 func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
 	for _, e := range events {
 		if e.GetTextRetracted() != nil {
@@ -175,7 +175,7 @@ func aMemoryServiceThatIsKilledInAStep(t *testing.T, s *stage) { killInAStep(t, 
 
 func aRedisThatIsKilledInAStep(t *testing.T, s *stage) { killInAStep(t, s, rig.Redis) }
 
-// The step ends while nothing can be stored; what it led to is stored once that can be.
+// The step ends while the store is away. Its result is stored once the store is back.
 func killInAStep(t *testing.T, s *stage, p rig.Part) {
 	t.Helper()
 	req, key := slow("hold")
@@ -253,8 +253,7 @@ func anInterruptCancelsTheTurnBeforeIt(t *testing.T, s *stage) {
 	s.gate.Open(key)
 }
 
-// A client that does not read loses its stream, not its turn; the client of package client
-// goes on by itself.
+// A client that does not read loses its stream, not its turn; the client of package client resumes by itself.
 func aSlowClientResumes(t *testing.T, s *stage) {
 	req, key := slow("tell")
 	raw, err := s.Orchestrate(t.Context(), req)
@@ -266,7 +265,7 @@ func aSlowClientResumes(t *testing.T, s *stage) {
 		if events = append(events, e); len(events) > 1 {
 			continue
 		}
-		s.gate.Open(key) // and read nothing until all is over
+		s.gate.Open(key) // reads nothing until the end
 		s.Await("the turn has ended", func() bool {
 			trace, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: e.GetTraceId()})
 			return err == nil && trace.GetTrace().GetState() == troupev1.TraceState_TRACE_STATE_ENDED
@@ -292,7 +291,7 @@ func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, 
 	}
 }
 
-// A worker that stands still is given up; when it goes on it changes nothing.
+// A frozen worker loses its step. When it is thawed it changes nothing.
 func aFrozenWorkerIsGivenUp(t *testing.T, s *stage) {
 	req, key := slow("hold")
 	wait := s.begin(t, req)

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// What stands elsewhere at the edge of a runner or of a protocol of agents, and is the
-// mesh's own here (ADR 0015).
+// Behaviour that other frameworks define at the edge of a runner or of an agent protocol, and that the mesh
+// defines itself (ADR 0015).
 func TestEdge_InProcess(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
@@ -35,7 +35,7 @@ func TestEdge_InProcess(t *testing.T) {
 	t.Run("EventsTellWhatAClientCanTellOthers", func(t *testing.T) { eventsTellWhatAClientCanTellOthers(t, m) })
 }
 
-// desk is an agent whose plugin looks at what comes in.
+// desk is an agent whose plugin inspects its input.
 type desk struct {
 	mesh   *rig.Mesh
 	model  *scripted.Model
@@ -93,7 +93,7 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 			Input: &troupev1.OrchestrateRequest_Text{Text: text}, SessionId: id, RequestId: uuid.NewString(), Target: "desk", UserId: "alice",
 		}
 	}
-	// asked carries a turn to its end, and looks into the store at each event.
+	// asked runs a turn to its end, and reads the store at each event.
 	asked := func(text string, files ...*troupev1.Part) *troupev1.TurnResult {
 		var events []*troupev1.Event
 		req := say(text)
@@ -192,7 +192,7 @@ func eventsTellWhatAClientCanTellOthers(t *testing.T, m *rig.Mesh) {
 		require.NotContains(t, wire.MessageFromProto(message).Text, "It is far.")
 	}
 
-	again := text("And now?") // which the script has no answer to
+	again := text("And now?") // the script has no reply to it
 	again.Target = "everything"
 	look(ask(t, m, again))
 	look(ask(t, m, text("Tell me about it")))

@@ -46,7 +46,7 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	req, key := acting("hold", "alice", "token-1")
 	req.Target = team.Name
 	wait := s.begin(t, req)
-	s.gate.AwaitCall(t, key) // the slow agent works
+	s.gate.AwaitCall(t, key) // the slow agent is working
 	lost := ""
 	s.Await("a team works", func() bool {
 		for _, in := range instances(t, s.Mesh, team.Name) {
@@ -106,7 +106,7 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	}
 }
 
-// idle are the instances of an agent that take steps.
+// idle returns the instances of an agent that take steps.
 func idle(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	t.Helper()
 	for _, in := range instances(t, m, name) {
@@ -117,8 +117,8 @@ func idle(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	return ids
 }
 
-// everything is an agent with all that makes events: handlers, tools that work, fail and do
-// not exist, state, and two agents in a row of which one asks a third.
+// everything is an agent that produces all kinds of events: handlers, tools that succeed, fail and do not
+// exist, state, and a sequence of two agents of which one calls a third.
 func everything() (*agent.Agent, error) {
 	type city struct {
 		Name string `json:"name"`
@@ -179,7 +179,7 @@ func everything() (*agent.Agent, error) {
 	}}, finder, writer)
 }
 
-// An author sees in a test what clients see of the mesh.
+// A test of an agent shows its author the same events as clients of the mesh see.
 func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{})
@@ -215,7 +215,7 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	require.NotEmpty(t, answer)
 }
 
-// bare is an event without its position and time.
+// bare returns an event without its position and time.
 func bare(e *troupev1.Event) *troupev1.Event {
 	e = proto.CloneOf(e)
 	e.RootTraceId = ""

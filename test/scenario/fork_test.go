@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// Steps that run at once, and those who are lost in the middle of a round.
+// Steps that run concurrently, and losses in the middle of a round.
 
 func TestFork_InProcess(t *testing.T) {
 	t.Parallel()
@@ -52,8 +52,8 @@ func runForks(t *testing.T, m *rig.Mesh) {
 	t.Run("ATurnThatFailedIsGoneOnWith", s.goesOnWithWhatFailed)
 }
 
-// runsSiblingsOnce loses something while one branch of three waits and the others have ended:
-// these are not run again, and the join comes once, behind all.
+// runsSiblingsOnce loses something while one branch of three waits and the others have ended. The others do not
+// run again, and the join runs once, after all.
 func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance string)) {
 	key := uuid.NewString()
 	req := text("hold " + key)

@@ -14,7 +14,7 @@ import (
 
 const unknownTrace = "0123456789abcdef0123456789abcdef"
 
-// Every bad input has a clear error with the right mode, and leaves nothing behind.
+// Every invalid input gets a clear error with the right mode, and leaves nothing behind.
 func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 	for name, c := range map[string]struct {
 		change func(*troupev1.OrchestrateRequest)

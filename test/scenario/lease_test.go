@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// What a worker's process, its lease and etcd can do to each other (guarantees F9, F11).
+// Failures of a worker's process, its lease and etcd (guarantees F9, F11).
 
 const (
 	leaseTime = 15 * time.Second
@@ -41,7 +41,7 @@ func TestLease_Binaries(t *testing.T) {
 	}
 }
 
-// ready are the instances of research that take steps.
+// ready returns the instances of research that take steps.
 func ready(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
 	t.Helper()
 	for _, in := range instances(t, m, "research") {
@@ -62,8 +62,7 @@ func find(t *testing.T, m *rig.Mesh, id string) *troupev1.Instance {
 	return nil
 }
 
-// underLoad has clients ask research for as long as do takes, and a turn each in any case.
-// No turn may fail.
+// underLoad sends requests to research while do runs, at least one for each client. No turn may fail.
 func underLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
 	t.Helper()
 	const clients = 8
@@ -115,14 +114,14 @@ func aRevokedLeaseIsMadeAnew(t *testing.T, m *rig.Mesh) {
 func anEtcdThatRestartsFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	turns := underLoad(t, m, func() {
 		m.Stop(rig.Etcd)
-		underLoad(t, m, func() {}) // a turn of each client, and more, without etcd
+		underLoad(t, m, func() {}) // at least one turn of each client without etcd
 		m.Start(rig.Etcd)
 		m.Await("all are registered", func() bool { return len(ready(t, m)) == 2 })
 	})
 	t.Logf("%d turns, none failed", turns)
 }
 
-// When no lease can be kept any more, workers do not know theirs, and go on (F9).
+// When no lease can be renewed, workers do not know the state of theirs, and continue (F9).
 func anOutageOfEtcdThatOutlastsLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	var out time.Duration
 	turns := underLoad(t, m, func() {
@@ -145,7 +144,7 @@ const (
 	unknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
 )
 
-// leases counts the workers of research that say so of their lease, and that they take steps.
+// leases counts the workers of research that report this lease state and take steps.
 func leases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	t.Helper()
 	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research", Live: true})
@@ -160,8 +159,7 @@ func leases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	return n
 }
 
-// Nothing that is given to a worker which was killed is lost: another takes it. Its
-// registration goes with its lease.
+// A step of a killed worker is not lost: another worker gets it. Its registration ends with its lease.
 func aKilledWorkerIsWorkedAround(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
 	id := m.InstanceOf(second)
@@ -177,8 +175,8 @@ func aKilledWorkerIsWorkedAround(t *testing.T, m *rig.Mesh) {
 	m.Await("two instances", func() bool { return len(ready(t, m)) == 2 })
 }
 
-// A worker that stands still for longer than its lease registers anew, with a higher
-// incarnation, and takes steps again.
+// A worker that is frozen for longer than its lease registers again, with a higher incarnation, and takes steps
+// again.
 func aWorkerThatWasFrozenComesBack(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
 	before := find(t, m, m.InstanceOf(second))

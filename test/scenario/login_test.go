@@ -19,12 +19,11 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// Calls that lack a credential. They are part of runPending, but for the search for what was
-// sealed.
+// Calls that lack a credential. They are part of runPending, except for the search for the sealed data.
 
 const authRequired = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
 
-// lacking asks a clerk for something that takes a credential.
+// lacking sends a clerk a request that needs a credential.
 func (s *stage) lacking(t *testing.T) (session, key string, call *troupev1.PendingCall) {
 	t.Helper()
 	key = uuid.NewString()
@@ -34,7 +33,7 @@ func (s *stage) lacking(t *testing.T) (session, key string, call *troupev1.Pendi
 	return req.GetSessionId(), key, call
 }
 
-// lacks is the call that waits for a credential at the end of a turn.
+// lacks returns the call that waits for a credential at the end of a turn.
 func lacks(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
 	t.Helper()
 	require.Equal(t, authRequired, result(events).GetOutcome(), "%v", result(events))
@@ -42,7 +41,7 @@ func lacks(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
 	return result(events).GetPending()[0]
 }
 
-// given is a request with the credential that a call lacks.
+// given returns a request with the credential that a call lacks.
 func given(t *testing.T, session string, call *troupev1.PendingCall, credential string) *troupev1.OrchestrateRequest {
 	t.Helper()
 	sealed, err := client.Seal(session, call, secret.New(credential))
@@ -56,12 +55,12 @@ func replying(session string, a *troupev1.CallAnswer) *troupev1.OrchestrateReque
 	return req
 }
 
-// keeper is the part that has the key of a call.
+// keeper returns the part that has the key of a call.
 func keeper(call *troupev1.PendingCall) rig.Part {
 	return rig.Part(broker.Instance(call.GetAuth().GetAuthId()))
 }
 
-// shows checks what came to the gate: the model was asked once, and then the tool ran with these.
+// shows checks the calls at the gate: the model was asked once, and then the tool ran with these credentials.
 func (s *stage) shows(t *testing.T, key string, credentials ...string) {
 	t.Helper()
 	want := []string{"model"}
@@ -71,9 +70,8 @@ func (s *stage) shows(t *testing.T, key string, credentials ...string) {
 	require.Equal(t, want, s.gate.Callers(key))
 }
 
-// The call says what it lacks and the session waits for it. The turn with the credential goes on
-// at the instance that asked, and its tool has it.
-//
+// The call names what it lacks and the session waits for it. The turn with the credential continues at the
+// instance that asked, and its tool gets it.
 // Req: LP-37, LP-40
 func aCredentialReachesTheToolThatLacksIt(t *testing.T, s *stage) {
 	session, key, call := s.lacking(t)
@@ -100,7 +98,7 @@ func aCredentialReachesTheToolThatLacksIt(t *testing.T, s *stage) {
 			require.Equal(t, string(keeper(call)), e.GetInstanceId())
 		}
 	}
-	// The next turn has it no more.
+	// The next turn does not have it any more.
 	again := text("fetch " + uuid.NewString())
 	again.SessionId = session
 	lacks(t, ask(t, s.Mesh, again))
@@ -145,8 +143,7 @@ func aKeyThatIsLostIsMadeAnew(t *testing.T, s *stage) {
 	}
 }
 
-// What was sealed for one session is sent as the answer of another.
-//
+// Data sealed for one session are sent as the answer in another.
 // Req: LP-37
 func aCredentialIsForOneSession(t *testing.T, s *stage) {
 	session, key, call := s.lacking(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// instances of an agent, as they are registered.
+// instances returns the registered instances of an agent.
 func instances(t *testing.T, m *rig.Mesh, agent string) []*troupev1.Instance {
 	t.Helper()
 	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: agent})
@@ -51,7 +51,7 @@ func aTurnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
 		return in.GetState() == troupev1.InstanceState_INSTANCE_STATE_PAUSED &&
 			in.GetDesired() == troupev1.DesiredState_DESIRED_STATE_PAUSE && in.GetDesiredReason() == "a closer look"
 	})
-	m.Restart(rig.Orchestrator) // what is wanted outlives the orchestrator that recorded it
+	m.Restart(rig.Orchestrator) // the desired state outlives the orchestrator that recorded it
 	m.Await("the next one knows it", func() bool {
 		resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
 		return err == nil && len(resp.GetInstances()) == 1 && resp.GetInstances()[0].GetDesired() == troupev1.DesiredState_DESIRED_STATE_PAUSE
@@ -116,7 +116,7 @@ func TestDrain_Binaries(t *testing.T) {
 	loseNothingInADrain(t, rig.Binaries(t, rig.Config{RouteWait: time.Minute, MaxTurns: flood}))
 }
 
-// Of 200 turns in flight over two instances none fails when one of the two is drained.
+// When one of two instances is drained, none of 200 turns in flight fails.
 func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
 	m.Start(rig.SecondWorker("research"))
 	m.Await("two instances", func() bool {

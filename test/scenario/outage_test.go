@@ -44,8 +44,8 @@ func aMemoryServiceThatIsKilledLosesNothing(t *testing.T, m *rig.Mesh) {
 	losesNothingWithout(t, m, rig.Memory)
 }
 
-// losesNothingWithout kills a part while a turn is under way; the turn ends once the part
-// is back. A new call is refused cleanly meanwhile, and the same call works afterwards.
+// losesNothingWithout kills a part during a turn, which ends once the part is back. Meanwhile new calls are
+// rejected cleanly, and the same calls succeed afterwards.
 func losesNothingWithout(t *testing.T, m *rig.Mesh, p rig.Part) {
 	t.Helper()
 	resume := hold(t, m, "research")

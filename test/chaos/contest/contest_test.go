@@ -51,7 +51,7 @@ func checks(c *Contest) map[string]bool {
 	return found
 }
 
-// The oracle keeps every promise, and the contest gets to see all of its replies.
+// The oracle keeps every promise, and the contest sees all kinds of replies.
 func TestContest_AcceptsTheOracle(t *testing.T) {
 	c := play(t, 300, slow{inmem.New(inmem.Config{})})
 	require.Empty(t, append(c.Found(), c.Histories()...))
@@ -60,7 +60,7 @@ func TestContest_AcceptsTheOracle(t *testing.T) {
 	}
 }
 
-// Neither does it when replies are lost.
+// The same holds when replies are lost.
 func TestContest_AcceptsLostReplies(t *testing.T) {
 	c := play(t, 300, &lossy{Store: slow{inmem.New(inmem.Config{})}})
 	require.Empty(t, append(c.Found(), c.Histories()...))
@@ -100,7 +100,7 @@ func TestContest_FindsViolations(t *testing.T) {
 	}
 }
 
-// slow takes some time for each write, as a store does, so that calls meet.
+// slow delays each write, as a real store does, so that calls overlap.
 type slow struct{ memory.Store }
 
 func (s slow) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
@@ -115,7 +115,7 @@ func (s slow) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, erro
 	return s.Store.BeginTurn(ctx, b)
 }
 
-// lossy loses each third reply.
+// lossy drops every third reply.
 type lossy struct {
 	memory.Store
 	calls atomic.Int64
@@ -148,7 +148,7 @@ func (f forgetful) CommitStep(_ context.Context, c memory.Commit) (int64, error)
 	return c.Base + int64(len(c.Messages)), nil
 }
 
-// unfenced lets every commit through as if it were the latest holder's.
+// unfenced accepts every commit as if it came from the latest holder.
 type unfenced struct {
 	memory.Store
 	latest sync.Map // epochs by turn

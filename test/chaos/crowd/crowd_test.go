@@ -80,7 +80,7 @@ func TestTap_RecordsReceivedEvents(t *testing.T) {
 	open(&troupev1.WatchTraceRequest{TraceId: "t", AfterSequence: 1}, &troupev1.WatchTraceResponse{}, 1)
 	open(orchestrate, &troupev1.OrchestrateResponse{}, 0)
 	require.Equal(t, []verify.Stream{
-		{Mark: "s/r", First: true, Ended: true, Events: events}, // a repeat, that the client would leave out
+		{Mark: "s/r", First: true, Ended: true, Events: events}, // a repeat, which the client would drop
 		{Mark: "s/r", After: 1, Events: events[:1]},
 		{Mark: "s/r"},
 	}, tap.all())

@@ -24,7 +24,7 @@ func on(instance string, payload any) *troupev1.Event {
 	return e
 }
 
-// A killed worker hits its own turns, which have got over it when another works on them.
+// A killed worker affects its own turns. They have recovered when another worker continues them.
 func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecovery()
@@ -32,7 +32,7 @@ func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 		r.observe("b", on("w2", &troupev1.ModelCall{}))
 		r.Hit(KillWorker, "w1")
 		time.Sleep(time.Second)
-		r.observe("a", on("w1", &troupev1.ModelCall{})) // was under way
+		r.observe("a", on("w1", &troupev1.ModelCall{})) // it was in flight
 		r.observe("a", on("w1", &troupev1.TextRetracted{}))
 		r.Hit(KillMemory, "") // a turn without a worker stays with its fault
 		time.Sleep(time.Second)
@@ -40,7 +40,7 @@ func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 		r.observe("b", on("w2", &troupev1.ModelCall{})) // does not need the store
 		time.Sleep(time.Second)
 		r.observe("b", on("w2", &troupev1.StepFinished{}))
-		r.Hit(KillRedis, "") // b is between steps, a is hit and left
+		r.Hit(KillRedis, "") // b is between steps; a is affected and left by its client
 		r.forget("a")
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{KillWorker: {2 * time.Second}, KillMemory: {2 * time.Second}}, r.Samples()))
 	})

@@ -23,7 +23,7 @@ func log(ops []op) *Log {
 	return l
 }
 
-// Each model takes a good history and finds what is wrong with a bad one.
+// Each model accepts a correct history and rejects a wrong one.
 func TestModels_SeparateGoodHistoriesFromBad(t *testing.T) {
 	chain := func(keys ...string) (c uint64) {
 		for i, key := range keys {
@@ -104,7 +104,7 @@ func TestModels_SeparateGoodHistoriesFromBad(t *testing.T) {
 	}
 }
 
-// Parts do not disturb each other, and a violation names its part.
+// Parts are independent, and a violation names its part.
 func TestLog_ChecksEachPartitionSeparately(t *testing.T) {
 	l := log([]op{
 		{0, 10, Append{"good", "a"}, Appended{2}},

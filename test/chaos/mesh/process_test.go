@@ -21,7 +21,7 @@ func shell(t *testing.T, script string) *Process {
 	return p
 }
 
-// A kill that killed nothing would make a run that proves nothing.
+// A kill that killed nothing would make a run that proves nothing, so it is an error.
 func TestProcess_KillRequiresALiveProcess(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Fatal(err)

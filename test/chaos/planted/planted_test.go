@@ -22,7 +22,7 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 	}
 }
 
-// Several changes of one file are made together.
+// Several changes of one file are applied together.
 func TestChanged_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/chaos/planted/planted_test.go"
 	texts, err := planted.Changed([]planted.Change{
@@ -38,7 +38,7 @@ func TestChanged_AppliesAllChangesOfAFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The program has the change, and the source has not.
+// The program has the change, and the source does not.
 func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
 	before, err := os.ReadFile(filepath.Join(planted.Root(), file))

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that answers each line with itself, and what it has heard.
+// echo is a server that repeats each line, and records what it received.
 type echo struct {
 	net.Listener
 	mu    sync.Mutex
@@ -91,7 +91,7 @@ func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	require.Equal(t, "three\n", reply)
 }
 
-// Behind a proxy a server that is down looks like one that is down.
+// Behind the proxy, a stopped server looks stopped.
 func TestProxy_ClosesConnectionsWithoutAServer(t *testing.T) {
 	p, err := proxy.New("127.0.0.1:1")
 	require.NoError(t, err)

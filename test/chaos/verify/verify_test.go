@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// names are the checks that found something.
+// names returns the names of the checks that found something.
 func names(found []violation.Violation) (all []string) {
 	for _, v := range found {
 		all = append(all, v.Check)
@@ -41,7 +41,7 @@ func event(sequence uint64, attempt int32, payload any) *troupev1.Event {
 	return e
 }
 
-// stream is of a turn whose first attempt was lost in the middle of the answer.
+// stream returns the stream of a turn whose first attempt was lost in the middle of the answer.
 func stream() verify.Stream {
 	return verify.Stream{Mark: "s/r", First: true, Ended: true, Events: []*troupev1.Event{
 		event(1, 0, &troupev1.TurnStarted{}),
@@ -86,7 +86,7 @@ func TestStreams_FindViolationsOfOneStream(t *testing.T) {
 	}
 }
 
-// Who comes later, or goes on behind a sequence, sees the rest and not the beginning.
+// A stream that begins later, or after a sequence, has the rest without the beginning.
 func TestStreams_OfOneTurnAreEqual(t *testing.T) {
 	later := stream()
 	later.First = false
@@ -106,7 +106,7 @@ func TestEffects_FindViolationsInTheLedger(t *testing.T) {
 		}
 		return c
 	}
-	// The first attempt was lost behind the call of the tool that may run once.
+	// The first attempt was lost after the call of the tool that may run once.
 	good := []ledger.Call{
 		call(ledger.Model, 1, "w1"), call(ledger.Read, 0, "w1"), call(ledger.Model, 2, "w1"),
 		call(ledger.Idempotent, 0, "w1"), call(ledger.Model, 3, "w1"), call(ledger.AtMostOnce, 0, "w1"),

@@ -66,7 +66,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	}
 	attached, elsewhere := start(t, runner, ask("s2", "r2")), start(t, other, ask("s2", "r2"))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, runner, ask("s2", "r4"))), "its session is busy, and waiting would not help")
-	rig.on("research", nil) // who goes on need not wait for the one that is held
+	rig.on("research", nil) // a continued turn does not wait for the held one
 	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := ask(fmt.Sprint("s5-", n), "r6")

@@ -268,7 +268,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 	first := start(t, runner, ask("s1", "r0"))
 	receive(t, working)
 	cancel(first)
-	receive(t, cancelled) // the worker was told
+	receive(t, cancelled) // the worker was notified
 
 	key := registry.Key{Agent: "research", ID: "research-1"}
 	rig.roster.Apply(registry.Update{Delete: &key})

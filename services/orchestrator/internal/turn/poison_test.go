@@ -63,7 +63,7 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, strings.Join(instances, ", "), lines[0].ContextMap()["instances"])
 
 	rig.on("research", nil)
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome(), "the session goes on")
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome(), "the session continues")
 }
 
 // An instance that restarts quickly does not get the step three times while there is another instance.

@@ -300,7 +300,7 @@ func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	result := resultOf(collect(t, rig.runner(t, "one"), req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "within its 1s")
-	require.Error(t, receive(t, cancelled), "the worker was told")
+	require.Error(t, receive(t, cancelled), "the worker was notified")
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 

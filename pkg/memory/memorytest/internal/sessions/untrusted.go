@@ -186,7 +186,7 @@ func untrustedAClearForgets(t *testing.T, store memory.Store) {
 	require.Empty(t, next(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedIsKeptFromTheBegin has a successor be given what the one before it was.
+// untrustedIsKeptFromTheBegin checks that a takeover returns the source with which the turn began.
 func untrustedIsKeptFromTheBegin(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
