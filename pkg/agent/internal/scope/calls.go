@@ -19,19 +19,19 @@ type Calls struct {
 func (c *Calls) Next() int {
 	c.settle()
 	c.last++
-	return c.inStep(c.last)
+	return c.toStep(c.last)
 }
 
-// inStep returns a number of c as the step counts.
-func (c *Calls) inStep(n int) int {
+// toStep returns a number of c as the step counts.
+func (c *Calls) toStep(n int) int {
 	if c.parent == nil {
 		return n
 	}
-	return c.parent.inStep(c.inParent(n))
+	return c.parent.toStep(c.toParent(n))
 }
 
-// inParent returns a number of a lane as its parent counts.
-func (c *Calls) inParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
+// toParent returns a number of a lane as its parent counts.
+func (c *Calls) toParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
 
 // Split returns one of the lanes that begin now. c returns no number until all lanes were joined.
 func (c *Calls) Split(lane, lanes int) *Calls {
@@ -53,7 +53,7 @@ func (c *Calls) Join() int {
 	if c.last == 0 {
 		return c.base
 	}
-	last := c.inParent(c.last)
+	last := c.toParent(c.last)
 	c.parent.Skip(last)
 	return last
 }

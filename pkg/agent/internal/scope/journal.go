@@ -60,11 +60,11 @@ func (j *Journal) Record(e execution.Entry) {
 
 // ForLoop returns the journal as the loop gets it: nil if the step has none, and sealed if the step's is.
 func (j *Journal) ForLoop() execution.Journal {
-	switch of := j.Journal.(type) {
+	switch ofStep := j.Journal.(type) {
 	case nil:
 		return nil
 	case stepjournal.Sealed:
-		return sealedJournal{j, of}
+		return sealedJournal{j, ofStep}
 	}
 	return j
 }
@@ -72,14 +72,14 @@ func (j *Journal) ForLoop() execution.Journal {
 // sealedJournal is the journal of an agent whose step has ended and is run again.
 type sealedJournal struct {
 	*Journal
-	of stepjournal.Sealed
+	sealed stepjournal.Sealed // of the step
 }
 
 // Stray implements stepjournal.Sealed.
 func (s sealedJournal) Stray(now execution.Entry) error {
 	now.Number = s.number(now.Number)
-	return s.of.Stray(now)
+	return s.sealed.Stray(now)
 }
 
 // Asked implements stepjournal.Sealed.
-func (s sealedJournal) Asked(own int, digest string) { s.of.Asked(s.number(own), digest) }
+func (s sealedJournal) Asked(own int, digest string) { s.sealed.Asked(s.number(own), digest) }
