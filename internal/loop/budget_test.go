@@ -19,15 +19,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// bounded is a ledger of the default limits, but for those that change them.
-func bounded(change func(*budget.Limits)) *budget.Ledger {
+// newLedger returns a ledger with the default limits, changed by change.
+func newLedger(change func(*budget.Limits)) *budget.Ledger {
 	limits := budget.Default()
 	change(&limits)
 	return budget.New(limits, 0)
 }
 
-// refused checks that a run ended with the budget of a kind.
-func refused(t *testing.T, err error, kind budget.Kind) {
+// requireBudgetRefusal checks that a run ended because of the budget of a kind.
+func requireBudgetRefusal(t *testing.T, err error, kind budget.Kind) {
 	t.Helper()
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok, "%v", err)
@@ -38,10 +38,10 @@ func refused(t *testing.T, err error, kind budget.Kind) {
 	}
 }
 
-// A block comes before the call: the budget part of OC-29. Its numbers are with package budget.
+// The budget refuses a call before it is made. The amounts are tested in package budget.
 //
 // Req: OC-29
-func TestLoop_BlocksBeforeTheCall(t *testing.T) {
+func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 	spent := execution.Usage{InputTokens: 90, OutputTokens: 30, CostMicros: 40}
 	for kind, c := range map[budget.Kind]struct {
 		limit         func(*budget.Limits)
@@ -59,9 +59,9 @@ func TestLoop_BlocksBeforeTheCall(t *testing.T) {
 			model := scripted.New(round, round, scripted.Say("done"))
 			ran := 0
 			in := input("go")
-			in.Budget = bounded(c.limit)
-			_, err := drive(t.Context(), loop.Loop{Model: model, Tools: spies(t, func(context.Context) { ran++ })}, in, deaf)
-			refused(t, err, kind)
+			in.Budget = newLedger(c.limit)
+			_, err := drive(t.Context(), loop.Loop{Model: model, Tools: observingTools(t, func(context.Context) { ran++ })}, in, ignoreEvents)
+			requireBudgetRefusal(t, err, kind)
 			require.Len(t, model.Requests(), c.models)
 			require.Equal(t, c.tools, ran)
 			used := in.Budget.Used()
@@ -73,88 +73,87 @@ func TestLoop_BlocksBeforeTheCall(t *testing.T) {
 	}
 }
 
-// A request that is as large as what is left is refused by its estimate, and not sent.
-func TestLoop_EstimatesWhatAModelIsAboutToRead(t *testing.T) {
+// A request that is as large as the rest of the budget is refused by its estimate, and not sent.
+func TestLoop_EstimatesTheTokensOfARequest(t *testing.T) {
 	model := scripted.New(scripted.Say("done"))
 	in := input(fmt.Sprintf("%0400d", 7)) // about 100 tokens
-	in.Budget = bounded(func(l *budget.Limits) { l.Tokens = 100 })
-	_, err := drive(t.Context(), loop.Loop{Model: model}, in, deaf)
-	refused(t, err, budget.Tokens)
+	in.Budget = newLedger(func(l *budget.Limits) { l.Tokens = 100 })
+	_, err := drive(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
+	requireBudgetRefusal(t, err, budget.Tokens)
 	require.Empty(t, model.Requests())
 }
 
-// Of tools that would run beside each other none does, and the journal knows of none, when there
-// is not enough for all.
-func TestLoop_LeavesNoRoundHalfDone(t *testing.T) {
-	w := &world{}
-	j := &journal{}
-	model := scripted.New(scripted.Call(ask("1", "at_most_once", "a"), ask("2", "at_most_once", "b")))
+// When the budget does not suffice for all concurrent tools, none of them runs and the journal has none.
+func TestLoop_RunsNoToolOfARoundThatExceedsTheBudget(t *testing.T) {
+	w := &toolRuns{}
+	j := &fakeJournal{}
+	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
 	in := input("go")
-	in.Journal, in.Budget = j, bounded(func(l *budget.Limits) { l.ToolCalls = 1 })
-	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, deaf)
-	refused(t, err, budget.ToolCalls)
+	in.Journal, in.Budget = j, newLedger(func(l *budget.Limits) { l.ToolCalls = 1 })
+	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, ignoreEvents)
+	requireBudgetRefusal(t, err, budget.ToolCalls)
 	require.Empty(t, w.did)
 	require.Len(t, j.durable, 1, "the reply of the model, and no intent of a tool: %v", j.durable)
 }
 
-func TestLoop_WarnsAndGoesOn(t *testing.T) {
+func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	round := calls("spy", "spy")
 	round.Usage = execution.Usage{InputTokens: 90, OutputTokens: 30}
 	ran := 0
 	in := input("go")
-	in.Budget = bounded(func(l *budget.Limits) { l.ToolCalls, l.Tokens, l.Policy = 3, 120, budget.Warn })
+	in.Budget = newLedger(func(l *budget.Limits) { l.ToolCalls, l.Tokens, l.Policy = 3, 120, budget.Warn })
 	var got recorder
-	out, err := drive(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: spies(t, func(context.Context) { ran++ })}, in, got.emit)
+	out, err := drive(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t, func(context.Context) { ran++ })}, in, got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 6, ran)
-	var told []string
+	var emitted []string
 	for _, e := range got.events {
 		if warning, ok := e.(event.Warning); ok {
 			require.Equal(t, budgetcheck.ReasonBudgetExceeded, warning.Reason)
-			told = append(told, warning.Message[:len("limits.to")])
+			emitted = append(emitted, warning.Message[:len("limits.to")])
 		}
 	}
-	require.Equal(t, []string{"limits.to", "limits.to"}, told, "once of tokens, once of tool calls")
+	require.Equal(t, []string{"limits.to", "limits.to"}, emitted, "once of tokens, once of tool calls")
 }
 
-// What the journal knows was paid for by the attempt that did it.
-func TestLoop_AReplayCostsNothing(t *testing.T) {
-	w := &world{}
-	j := &journal{}
-	replies := []scripted.Reply{scripted.Call(ask("1", "read", "a")), scripted.Call(ask("2", "idempotent", "b")), scripted.Say("done")}
+// Calls that the journal has were counted by the attempt that made them.
+func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
+	w := &toolRuns{}
+	j := &fakeJournal{}
+	replies := []scripted.Reply{scripted.Call(toolCall("1", "read", "a")), scripted.Call(toolCall("2", "idempotent", "b")), scripted.Say("done")}
 	first := input("go")
-	first.Journal, first.Budget = j, bounded(func(l *budget.Limits) { l.ModelCalls = 2 })
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, deaf)
-	refused(t, err, budget.ModelCalls)
+	first.Journal, first.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls = 2 })
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, ignoreEvents)
+	requireBudgetRefusal(t, err, budget.ModelCalls)
 
 	second := input("go")
-	second.Journal, second.Budget = j, bounded(func(l *budget.Limits) { l.ModelCalls, l.ToolCalls = 1, 0 })
-	out, err := drive(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, deaf)
+	second.Journal, second.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls, l.ToolCalls = 1, 0 })
+	out, err := drive(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.EqualValues(t, 1, second.Budget.Used().ModelCalls)
 	require.Zero(t, second.Budget.Used().ToolCalls)
 }
 
-// No handler is a way around it: neither one that answers for a model that fails, nor one that
-// asks a model itself and makes nothing of the refusal.
-func TestLoop_NoHandlerGoesOnFromARefusal(t *testing.T) {
+// No handler gets around the budget: neither one that answers for a failed model, nor one that asks the model
+// itself and ignores the refusal.
+func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
 	stand := hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 		f.Reply = &hook.LLMReply{Text: "I answer instead."}
 		return nil
 	})
 	in := input("go", stand)
-	in.Budget = bounded(func(l *budget.Limits) { l.ModelCalls = 0 })
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New()}, in, deaf)
-	refused(t, err, budget.ModelCalls)
+	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 0 })
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New()}, in, ignoreEvents)
+	requireBudgetRefusal(t, err, budget.ModelCalls)
 
 	asks := hook.AfterLLM(func(ctx context.Context, reply *hook.LLMReply) error {
 		_, _ = reply.Ask(ctx, llm.Request{System: "what do you think of it?"})
 		return nil
 	})
 	in = input("go", asks)
-	in.Budget = bounded(func(l *budget.Limits) { l.ModelCalls = 1 })
-	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done"))}, in, deaf)
-	refused(t, err, budget.ModelCalls)
+	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 1 })
+	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done"))}, in, ignoreEvents)
+	requireBudgetRefusal(t, err, budget.ModelCalls)
 }

@@ -15,16 +15,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Tools of one reply run beside each other, as the loop is told to; a name that no tool can
-// have is an error result and no more.
+// Tools of one reply run concurrently, when the loop says so. A name that no tool can have gets an error result.
 //
 // Req: LP-34
-func TestLoop_RunsToolsBesideEachOtherAndAnswersBadNames(t *testing.T) {
+func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	met := make(chan struct{})
 	var both []tool.Tool
 	for _, name := range []string{"left", "right"} {
 		one, err := tool.Func(name, "Waits for the other.", func(ctx context.Context, _ word) (string, error) {
-			select { // whoever comes first waits for the other
+			select { // the first one waits for the other
 			case met <- struct{}{}:
 			case <-met:
 			case <-ctx.Done():
@@ -37,8 +36,8 @@ func TestLoop_RunsToolsBesideEachOtherAndAnswersBadNames(t *testing.T) {
 	}
 	set, err := tool.NewSet(both...)
 	require.NoError(t, err)
-	model := scripted.New(scripted.Call(ask("1", "left", "a"), ask("2", "bad name!", "b"), ask("3", "right", "c")), scripted.Say("done"))
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), deaf)
+	model := scripted.New(scripted.Call(toolCall("1", "left", "a"), toolCall("2", "bad name!", "b"), toolCall("3", "right", "c")), scripted.Say("done"))
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	var statuses []event.ToolStatus
@@ -48,10 +47,10 @@ func TestLoop_RunsToolsBesideEachOtherAndAnswersBadNames(t *testing.T) {
 	require.Equal(t, []event.ToolStatus{event.ToolSuccess, event.ToolNotFound, event.ToolSuccess}, statuses, "in the order of the calls")
 }
 
-// What a loop is made of, and what it is told of its turn.
+// Handlers get the turn, its memory and its trace.
 //
 // Req: LP-3
-func TestLoop_IsToldOfItsTurn(t *testing.T) {
+func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 	var seen hook.Info
 	set, err := hook.NewSet(nil, []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
 		seen = turn.Info()
@@ -64,12 +63,12 @@ func TestLoop_IsToldOfItsTurn(t *testing.T) {
 	})})
 	require.NoError(t, err)
 	var calls []string
-	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Say("done"))
+	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
 	in := loop.Input{System: "be brief", Turn: hook.New(hook.Start{
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
-		Memory: hook.NewMemory(shelf{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
+		Memory: hook.NewMemory(artifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
 	})}
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, deaf)
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, []string{"a"}, calls)
@@ -78,9 +77,9 @@ func TestLoop_IsToldOfItsTurn(t *testing.T) {
 	require.Equal(t, 1, seen.Turn)
 }
 
-// shelf is a store with one artifact.
-type shelf struct{ hook.Store }
+// artifactStore is a store with one artifact.
+type artifactStore struct{ hook.Store }
 
-func (shelf) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
+func (artifactStore) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
 	return []byte("the plan"), "text/markdown", nil
 }

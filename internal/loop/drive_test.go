@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// outcome is what the events of a run add up to.
+// outcome is the sum of the events of a run.
 type outcome struct {
 	event.Answer
 	Messages []conversation.Message
@@ -19,8 +19,7 @@ type outcome struct {
 	Usage    execution.Usage
 }
 
-// drive reads a run to its end. The payloads that are not internal go to emit, whose error
-// ends it.
+// drive reads a run to its end. Payloads that are not internal go to emit, whose error ends the run.
 func drive(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out outcome, err error) {
 	for e, err := range l.Run(ctx, in) {
 		if err != nil {
@@ -46,7 +45,7 @@ func drive(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payl
 	return out, nil
 }
 
-func deaf(event.Payload) error { return nil }
+func ignoreEvents(event.Payload) error { return nil }
 
 // recorder keeps the events of a run.
 type recorder struct{ events []event.Payload }
@@ -56,7 +55,7 @@ func (r *recorder) emit(e event.Payload) error {
 	return nil
 }
 
-// input is that of a turn in which the user said text.
+// input is the input of a turn in which the user said text.
 func input(text string, handlers ...hook.Handler) loop.Input {
 	set, err := hook.NewSet(nil, handlers)
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mailroom has a tool that reads mail, one that sends it, and one of a server that is asked; ran
-// counts what they did.
-func mailroom(t *testing.T, ran map[string]int) *tool.Set {
+// mailTools returns a tool that reads mail, one that sends it, and two of a server; ran counts their runs.
+func mailTools(t *testing.T, ran map[string]int) *tool.Set {
 	t.Helper()
 	made := func(name string) tool.Tool {
 		one, err := tool.Func(name, "A tool of the test.", func(context.Context, struct{}) (string, error) {
@@ -41,8 +40,8 @@ func mailroom(t *testing.T, ran map[string]int) *tool.Set {
 	return set
 }
 
-// wants is a reply that asks for tools without arguments.
-func wants(names ...string) scripted.Reply {
+// toolCalls is a reply that asks for tools without arguments.
+func toolCalls(names ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for _, name := range names {
 		all = append(all, conversation.ToolCall{Name: name, Arguments: "{}"})
@@ -50,7 +49,7 @@ func wants(names ...string) scripted.Reply {
 	return scripted.Call(all...)
 }
 
-// statuses are how the calls of a run ended, by tool; those that wait are not there.
+// statuses returns how the calls of a run ended, by tool, without those that wait.
 func statuses(out outcome) map[string]string {
 	all := map[string]string{}
 	for _, c := range out.Calls {
@@ -59,60 +58,59 @@ func statuses(out outcome) map[string]string {
 	return all
 }
 
-// mail has a run without the tools of the server, whose descriptions are read as well.
+// mail allows only the tools without a server, whose descriptions the model would read too.
 var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 
-func TestGuard_CountsWhatTheModelHasReadWhenItAsks(t *testing.T) {
+func TestGuard_CountsWhatTheModelHasRead(t *testing.T) {
 	ran := map[string]int{}
-	l := loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(wants("send", "inbox", "send"), wants("send"), scripted.Say("done"))}
+	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
 	in := input("Send, and read.")
 	in.Only = mail
-	out, err := drive(t.Context(), l, in, deaf)
+	out, err := drive(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "what it asked for before it had read anything")
+	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "it asked for these before it had read anything")
 	last := out.Calls[len(out.Calls)-1]
 	require.Equal(t, string(failure.PolicySecurity), last.ErrorType)
 	require.Contains(t, last.Result, "send does not run: the turn has read what others wrote (tool inbox)")
-	require.Equal(t, "tool inbox", out.Messages[len(out.Messages)-1].Untrusted, "what it says then rests on it")
+	require.Equal(t, "tool inbox", out.Messages[len(out.Messages)-1].Untrusted, "its later messages depend on it")
 	require.Empty(t, out.Messages[0].Untrusted)
 }
 
-// What a server says of its tools is read with the first request. It may lead to its own tools, for
-// whose sake the author lists it; what these give back may lead to none.
-func TestGuard_TakesADescriptionForItsServersOwn(t *testing.T) {
+// What a server says of its tools is read with the first request. It may lead to the tools of that server, because the
+// author lists it. The results of these may lead to none.
+func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
-	l := loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(wants("add"), wants("subtract"), wants("send"), scripted.Say("done"))}
-	out, err := drive(t.Context(), l, input("Add."), deaf)
+	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
+	out, err := drive(t.Context(), l, input("Add."), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"add": 1}, ran)
 	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, statuses(out))
 
-	l.Model = scripted.New(wants("send"), scripted.Say("done"))
-	out, err = drive(t.Context(), l, input("Send."), deaf)
+	l.Model = scripted.New(toolCalls("send"), scripted.Say("done"))
+	out, err = drive(t.Context(), l, input("Send."), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, statuses(out))
 	require.Contains(t, out.Calls[0].Result, "MCP server sums")
 }
 
-// A successor of a lost worker reads the same and decides the same, and so does the turn that goes on
-// with what waits.
-func TestGuard_DecidesAgainWhatItDecided(t *testing.T) {
+// A successor of a lost worker reads and decides the same, and so does the turn that continues with the pending calls.
+func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	ran := map[string]int{}
-	j := &journal{}
+	j := &fakeJournal{}
 	asked := func(replies ...scripted.Reply) (outcome, *recorder) {
-		told := &recorder{}
+		emitted := &recorder{}
 		in := input("Read and send.")
 		in.Only, in.Journal = mail, j
-		out, err := drive(t.Context(), loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(replies...)}, in, told.emit)
+		out, err := drive(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
 		require.NoError(t, err)
-		return out, told
+		return out, emitted
 	}
-	first, told := asked(wants("inbox"), wants("send"))
+	first, emitted := asked(toolCalls("inbox"), toolCalls("send"))
 	require.Equal(t, event.InputRequired, first.Reason)
 	require.Len(t, first.Pending, 1)
 	require.Equal(t, execution.NeedApproval, first.Pending[0].Needs)
 	require.Contains(t, first.Pending[0].Reason, "tool inbox")
-	require.Contains(t, told.events, event.Warning{
+	require.Contains(t, emitted.events, event.Warning{
 		Reason: guard.ReasonUntrustedInput, Tool: "send",
 		Message: "the tool send waits for an approval, because the turn has read what neither the user nor the author of the agent wrote: tool inbox",
 	})
@@ -126,13 +124,13 @@ func TestGuard_DecidesAgainWhatItDecided(t *testing.T) {
 	in.Answers = []execution.Answer{{
 		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
 	}}
-	out, err := drive(t.Context(), loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(scripted.Say("sent"))}, in, deaf)
+	out, err := drive(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(scripted.Say("sent"))}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "sent", out.Text)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
 }
 
-func TestGuard_TakesAHandlersWordThatAPersonAllowedIt(t *testing.T) {
+func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 	ran := map[string]int{}
 	var seen []string
 	allow := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
@@ -143,14 +141,14 @@ func TestGuard_TakesAHandlersWordThatAPersonAllowedIt(t *testing.T) {
 	in := input("Read and send.", allow)
 	in.Only = mail
 	_, err := drive(t.Context(), loop.Loop{
-		Tools: mailroom(t, ran), Guard: tool.GuardStrict, Model: scripted.New(wants("inbox"), wants("send"), scripted.Say("sent")),
-	}, in, deaf)
+		Tools: mailTools(t, ran), Guard: tool.GuardStrict, Model: scripted.New(toolCalls("inbox"), toolCalls("send"), scripted.Say("sent")),
+	}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
 	require.Equal(t, []string{"", "tool inbox"}, seen)
 }
 
-func TestGuard_IsAtLeastAsStrictAsTheOneAbove(t *testing.T) {
+func TestGuard_Stricter(t *testing.T) {
 	for _, tc := range [][3]tool.Guard{
 		{"", tool.GuardAsk, tool.GuardAsk},
 		{tool.GuardOff, "", tool.GuardOff},

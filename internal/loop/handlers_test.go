@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// at is a handler of the named event that does fn.
-func at(name string, fn func(*hook.Turn) error) hook.Handler {
+// handlerFor returns a handler of the named event that calls fn.
+func handlerFor(name string, fn func(*hook.Turn) error) hook.Handler {
 	turn := func(_ context.Context, t *hook.Turn) error { return fn(t) }
 	reply := func(_ context.Context, t *hook.Turn) (string, error) { return "", fn(t) }
 	round := func(_ context.Context, r *hook.Round) error { return fn(r.Turn) }
@@ -40,32 +40,31 @@ func at(name string, fn func(*hook.Turn) error) hook.Handler {
 	}[name]
 }
 
-// path is a turn that comes by the named event.
-func path(t *testing.T, name string) agent.Config {
+// configThatReaches returns an agent whose turn reaches the named event.
+func configThatReaches(t *testing.T, name string) agent.Config {
 	c := agent.Config{Tools: toolbox(t, nil), Model: scripted.New(calls("fail"), scripted.Say("done"))}
 	switch name {
 	case "on_llm_error":
 		c.Model = scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
 	case "on_stop_signal":
-		c.Handlers = []hook.Handler{at("before_llm", func(t *hook.Turn) error { t.Stop("enough"); return nil })}
+		c.Handlers = []hook.Handler{handlerFor("before_llm", func(t *hook.Turn) error { t.Stop("enough"); return nil })}
 	}
 	return c
 }
 
-// hooks are all but OnAgentReady, and BeforeEachTool, whose error is the tool's.
+// hooks lists all events except OnAgentReady, and BeforeEachTool, whose error belongs to the tool.
 var hooks = []string{
 	"before_agent", "after_user_input", "before_iteration", "before_llm", "on_llm_error", "after_llm", "before_tools",
 	"on_error", "after_each_tool", "after_tools", "after_iteration", "on_stop_signal", "after_agent", "on_complete",
 }
 
-// Wherever a handler fails, the turn has gone as it would have up to there, and ends there with
-// the handler's error; a panic is such an error too.
+// A turn runs as usual up to the handler that fails, and ends there with its error. A panic counts as an error.
 //
 // Req: CO-40, CO-41, C-10
-func TestTurn_FailsWithItsHandlers(t *testing.T) {
+func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 	broke := failure.New(failure.PolicyBudget, "test", "the budget is used up")
 	for _, name := range hooks {
-		whole := turn(t, path(t, name), agent.Invocation{}, nil)
+		whole := turn(t, configThatReaches(t, name), agent.Invocation{}, nil)
 		until := slices.IndexFunc(whole.log, func(token string) bool { return strings.Split(token, ":")[0] == name })
 		require.Positive(t, until, "%s is not on its path: %s", name, whole.text())
 		for how, fn := range map[string]func(*hook.Turn) error{
@@ -73,10 +72,10 @@ func TestTurn_FailsWithItsHandlers(t *testing.T) {
 			"panic": func(*hook.Turn) error { panic("oh") },
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				c, after := path(t, name), false
+				c, after := configThatReaches(t, name), false
 				c.Plugins = []hook.Plugin{
-					{Name: "broken", Handlers: []hook.Handler{at(name, fn)}},
-					{Name: "behind", Handlers: []hook.Handler{at(name, func(*hook.Turn) error { after = true; return nil })}},
+					{Name: "broken", Handlers: []hook.Handler{handlerFor(name, fn)}},
+					{Name: "behind", Handlers: []hook.Handler{handlerFor(name, func(*hook.Turn) error { after = true; return nil })}},
 				}
 				w := turn(t, c, agent.Invocation{}, nil)
 				if how == "error" {
@@ -98,7 +97,7 @@ func TestTurn_FailsWithItsHandlers(t *testing.T) {
 }
 
 // Req: CO-36
-func TestTurn_HandlerInFrontOfAToolFailsNothingButTheTool(t *testing.T) {
+func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 	for name, fn := range map[string]func(*hook.Turn) error{
 		"error": func(*hook.Turn) error { return failure.New(failure.PolicySecurity, "test", "not allowed") },
 		"panic": func(*hook.Turn) error { panic("oh") },
@@ -107,7 +106,7 @@ func TestTurn_HandlerInFrontOfAToolFailsNothingButTheTool(t *testing.T) {
 			var seen []*hook.Call
 			model := scripted.New(calls("echo", "nothing"), scripted.Say("done"))
 			c := agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
-				at("before_each_tool", fn),
+				handlerFor("before_each_tool", fn),
 				hook.OnError(func(_ context.Context, c *hook.Call) error {
 					require.Error(t, c.Err)
 					seen = append(seen, c)
@@ -123,10 +122,10 @@ func TestTurn_HandlerInFrontOfAToolFailsNothingButTheTool(t *testing.T) {
 	}
 }
 
-// What a handler says stands in the place of what a model or a tool says, and of their errors.
+// The answer of a handler replaces the reply of a model or the result of a tool, and their errors.
 //
 // Req: AD-31
-func TestTurn_HandlersAnswerInPlaceOfModelsAndTools(t *testing.T) {
+func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		model := scripted.New(calls("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
 		w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
@@ -170,36 +169,36 @@ func TestTurn_HandlersAnswerInPlaceOfModelsAndTools(t *testing.T) {
 	}
 }
 
-// A handler that ends the turn is the last that runs, and what was asked of tools is answered.
+// A handler that ends the turn is the last that runs. Calls that were asked for still get a result.
 //
 // Req: AD-8, AD-11
-func TestTurn_EndsAtOnceWhereAHandlerEndsIt(t *testing.T) {
+func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
 	for _, name := range append(hooks, "before_each_tool") {
 		t.Run(name, func(t *testing.T) {
-			c, after := path(t, name), false
+			c, after := configThatReaches(t, name), false
 			c.Handlers = append(c.Handlers,
-				at(name, func(t *hook.Turn) error { t.End(); return nil }),
-				at(name, func(*hook.Turn) error { after = true; return nil }))
+				handlerFor(name, func(t *hook.Turn) error { t.End(); return nil }),
+				handlerFor(name, func(*hook.Turn) error { after = true; return nil }))
 			w := turn(t, c, agent.Invocation{}, nil)
 			if name == "on_llm_error" {
-				require.Error(t, w.err, "nobody answered for the model")
+				require.Error(t, w.err, "no handler answered for the model")
 				return
 			}
 			require.NoError(t, w.err)
 			require.False(t, after)
 			last := slices.IndexFunc(w.log, func(token string) bool { return strings.Split(token, ":")[0] == name })
 			for _, token := range w.log[last+1:] {
-				require.True(t, strings.HasPrefix(token, ">"), "%s behind the end: %s", token, w.text())
+				require.True(t, strings.HasPrefix(token, ">"), "%s after the end: %s", token, w.text())
 			}
 			require.Equal(t, strings.Count(w.text(), ">appended:tool"), min(1, strings.Count(w.text(), "before_tools")), w.text())
 		})
 	}
 }
 
-// An id is that of one call of the turn, also when the messages are gone that had it.
+// An id belongs to one call of the turn, also when the messages that had it are gone.
 //
 // Req: CO-47
-func TestTurn_CallsKeepTheirIDsApartWhenMessagesWereReplaced(t *testing.T) {
+func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 	compact := hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 		return r.Replace([]conversation.Message{conversation.User("a summary")})
 	})
@@ -214,7 +213,7 @@ func TestTurn_CallsKeepTheirIDsApartWhenMessagesWereReplaced(t *testing.T) {
 // Handlers see the turn as it is at their event.
 //
 // Req: CO-17, CO-18, CO-21, CO-39a
-func TestTurn_HandlersSeeWhatIsPending(t *testing.T) {
+func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	type view struct {
 		iteration, messages, pending int
 		tool                         string
@@ -233,7 +232,7 @@ func TestTurn_HandlersSeeWhatIsPending(t *testing.T) {
 		}
 	}
 	for _, name := range append(hooks, "before_each_tool") {
-		watching = append(watching, at(name, look(name)))
+		watching = append(watching, handlerFor(name, look(name)))
 	}
 	watching = append(watching, hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		require.Equal(t, c.ID, c.PendingTool().ID)
@@ -265,11 +264,11 @@ func TestTurn_HandlersSeeWhatIsPending(t *testing.T) {
 	}, seen)
 }
 
-// A handler that goes on although nobody hears the turn any more does no harm.
-func TestLoop_EndsUnheardThoughAHandlerDidNotCare(t *testing.T) {
+// A handler that continues after the consumer stopped reading does no harm.
+func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
 	model := scripted.New(scripted.Say("aside"), scripted.Say("never"))
 	in := input("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
-		_, _ = t.Ask(ctx, llm.Request{}) // tells a model call, which nobody takes
+		_, _ = t.Ask(ctx, llm.Request{}) // emits a model call that has no consumer
 		return nil
 	}))
 	for _, err := range (loop.Loop{Model: model}).Run(t.Context(), in) {
@@ -279,16 +278,15 @@ func TestLoop_EndsUnheardThoughAHandlerDidNotCare(t *testing.T) {
 	require.Len(t, model.Requests(), 1)
 }
 
-// A reply without tools is only the end of the step when no handler makes more of it. If one
-// does, a successor finds it.
-func TestRun_FindsTheReplyThatAHandlerMadeMoreOf(t *testing.T) {
+// A reply without tools ends the step, unless a handler adds to it. Then a successor finds the reply.
+func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 	for name, tc := range map[string]struct {
 		heard   int // events before the first one that rests on the reply
 		handler hook.Handler
 	}{
 		"a tool": {3, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 			if r.Iteration() == 1 {
-				r.ToolCalls = []conversation.ToolCall{ask("x", "echo", r.Text)}
+				r.ToolCalls = []conversation.ToolCall{toolCall("x", "echo", r.Text)}
 			}
 			return nil
 		})},
@@ -304,17 +302,17 @@ func TestRun_FindsTheReplyThatAHandlerMadeMoreOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			set, err := tool.NewSet(toolbox(t, nil)...)
 			require.NoError(t, err)
-			j := &journal{}
+			j := &fakeJournal{}
 			in := input("go", tc.handler)
 			in.Journal = j
 			model := scripted.New(scripted.Say("first"), scripted.Say("good"))
-			_, err = drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&dying{after: tc.heard}).emit)
+			_, err = drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{after: tc.heard}).emit)
 			require.ErrorIs(t, err, errKilled)
 
 			in = input("go", tc.handler)
 			in.Journal = j
 			model = scripted.New(scripted.Say("second"), scripted.Say("never"))
-			out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, deaf)
+			out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)
 			if name == "a tool" {
 				require.Equal(t, "first", out.Messages[1].Text, "the tool had heard the first reply")
@@ -325,16 +323,16 @@ func TestRun_FindsTheReplyThatAHandlerMadeMoreOf(t *testing.T) {
 	}
 }
 
-// A tool that is idempotent gets the same arguments from a successor, so what they come from is
-// durable before it runs.
-func TestRun_KeepsTheReplyThatAHandlerMadeACallOfBeforeTheTool(t *testing.T) {
-	j, w := &journal{lazy: true}, &world{}
+// An idempotent tool gets the same arguments from a successor. So the reply that they come from is durable before the
+// tool runs.
+func TestRun_SyncsAnExtendedReplyBeforeTheTool(t *testing.T) {
+	j, w := &fakeJournal{lazy: true}, &toolRuns{}
 	in := input("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
-		r.ToolCalls = []conversation.ToolCall{ask("x", "idempotent", r.Text)}
+		r.ToolCalls = []conversation.ToolCall{toolCall("x", "idempotent", r.Text)}
 		return nil
 	}))
 	in.Journal = j
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&dying{after: 2}).emit)
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Len(t, j.durable, 1)
 	require.Equal(t, "first", j.durable[0].Reply.Text)

@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// spies are tools that look around: one that succeeds, one that fails and one that panics.
-func spies(t *testing.T, look func(context.Context)) *tool.Set {
+// observingTools returns three tools that call look: one that succeeds, one that fails and one that panics.
+func observingTools(t *testing.T, look func(context.Context)) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for name, end := range map[string]func() error{
@@ -37,13 +37,13 @@ func spies(t *testing.T, look func(context.Context)) *tool.Set {
 }
 
 // Req: CO-51, CO-52
-func TestInTool_KnowsTheTurnInsideATool(t *testing.T) {
+func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	var seen []hook.Running
-	set := spies(t, func(ctx context.Context) { seen = append(seen, hook.InTool(ctx)) })
+	set := observingTools(t, func(ctx context.Context) { seen = append(seen, hook.InTool(ctx)) })
 	outside := func(ctx context.Context) { require.Equal(t, hook.Running{}, hook.InTool(ctx)) }
 	call := func(ctx context.Context, _ *hook.Call) error { outside(ctx); return nil }
 	in := input("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
-	model := scripted.New(calls("spy", "fail"), scripted.Call(ask("3", "spy", "x")), scripted.Say("done"))
+	model := scripted.New(calls("spy", "fail"), scripted.Call(toolCall("3", "spy", "x")), scripted.Say("done"))
 	var got recorder
 	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, got.emit)
 	require.NoError(t, err)
@@ -78,33 +78,33 @@ func TestInTool_KnowsTheTurnInsideATool(t *testing.T) {
 }
 
 // Req: CO-51
-func TestInTool_KnowsNothingBehindTheTool(t *testing.T) {
+func TestInTool_IsZeroAfterTheTool(t *testing.T) {
 	for _, name := range []string{"spy", "fail", "panic"} {
 		t.Run(name, func(t *testing.T) {
-			ended, behind := make(chan struct{}), make(chan hook.Running)
-			set := spies(t, func(ctx context.Context) {
+			ended, later := make(chan struct{}), make(chan hook.Running)
+			set := observingTools(t, func(ctx context.Context) {
 				require.NotZero(t, hook.InTool(ctx).CallID)
 				go func() { // that the tool forgets
 					<-ended
-					behind <- hook.InTool(ctx)
+					later <- hook.InTool(ctx)
 				}()
 			})
 			in := input("go", hook.AfterEachTool(func(context.Context, *hook.Call) error {
 				close(ended)
-				require.Equal(t, hook.Running{}, <-behind)
+				require.Equal(t, hook.Running{}, <-later)
 				return nil
 			}))
-			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls(name), scripted.Say("done")), Tools: set}, in, deaf)
+			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls(name), scripted.Say("done")), Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)
 		})
 	}
 }
 
 // Req: CO-51
-func TestInTool_KeepsTurnsAndCallsApart(t *testing.T) {
+func TestInTool_SeparatesTurnsAndCalls(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
-	set := spies(t, func(ctx context.Context) {
+	set := observingTools(t, func(ctx context.Context) {
 		r := hook.InTool(ctx)
 		r.State().Keys()
 		_ = r.Memory().Set("seen", r.CallID)
@@ -119,7 +119,7 @@ func TestInTool_KeepsTurnsAndCallsApart(t *testing.T) {
 			id := fmt.Sprint("turn ", n)
 			in := loop.Input{Turn: hook.New(hook.Start{Info: hook.Info{TurnID: id}, Messages: []conversation.Message{conversation.User(id)}})}
 			l := loop.Loop{Model: scripted.New(calls("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: true}
-			_, err := drive(t.Context(), l, in, deaf)
+			_, err := drive(t.Context(), l, in, ignoreEvents)
 			failed[n] = err
 		})
 	}

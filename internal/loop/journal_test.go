@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// journal is the journal of a step over all its attempts. What is recorded is durable at
-// once, unless it is told to lose what was not synced.
-type journal struct {
+// fakeJournal is the journal of a step over all its attempts. Entries are durable at once, unless it is lazy: then
+// Sync makes them durable.
+type fakeJournal struct {
 	durable []execution.Entry
 	pending []execution.Entry
 	lazy    bool
@@ -31,7 +31,7 @@ type journal struct {
 	fail    error
 }
 
-func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+func (j *fakeJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
 	for _, e := range j.durable {
 		if e.Number == number && e.Phase == phase {
 			return e, true
@@ -40,7 +40,7 @@ func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bo
 	return execution.Entry{}, false
 }
 
-func (j *journal) Record(e execution.Entry) {
+func (j *fakeJournal) Record(e execution.Entry) {
 	if j.lazy {
 		j.pending = append(j.pending, e)
 		return
@@ -48,7 +48,7 @@ func (j *journal) Record(e execution.Entry) {
 	j.durable = append(j.durable, e)
 }
 
-func (j *journal) Sync(context.Context) error {
+func (j *fakeJournal) Sync(context.Context) error {
 	j.syncs++
 	j.durable, j.pending = append(j.durable, j.pending...), nil
 	return j.fail
@@ -56,14 +56,14 @@ func (j *journal) Sync(context.Context) error {
 
 var errKilled = errors.New("the worker was killed")
 
-// world is what tools do outside, over all attempts of a step.
-type world struct {
+// toolRuns records what tools did, over all attempts of a step.
+type toolRuns struct {
 	mu  sync.Mutex
 	did []string // effect and idempotency key of each run
 }
 
-// effects are a tool of each class, named after it.
-func (w *world) effects(t *testing.T) *tool.Set {
+// effects returns a tool of each effect, named after it.
+func (w *toolRuns) effects(t *testing.T) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for _, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
@@ -86,13 +86,13 @@ func (w *world) effects(t *testing.T) *tool.Set {
 
 func key(number int) string { return fmt.Sprintf("key-%d", number) }
 
-// dying ends a run at a chosen event, as the death of its worker does.
-type dying struct {
+// killedConsumer ends a run at a chosen event, as the death of its worker does.
+type killedConsumer struct {
 	after  int // events that still get through
 	events []event.Payload
 }
 
-func (d *dying) emit(e event.Payload) error {
+func (d *killedConsumer) emit(e event.Payload) error {
 	if d.after == 0 {
 		return errKilled
 	}
@@ -101,24 +101,24 @@ func (d *dying) emit(e event.Payload) error {
 	return nil
 }
 
-// The model asks for one tool of each class in one round, then again, then answers. The
-// first replies may be left out.
+// script returns a model that asks for one tool of each effect in one round, then again, and then answers. The first
+// replies may be left out.
 func script(from int) *scripted.Model {
 	round := func(words ...string) scripted.Reply {
-		return scripted.Call(ask("a", "read", words[0]), ask("b", "idempotent", words[1]), ask("c", "at_most_once", words[2]))
+		return scripted.Call(toolCall("a", "read", words[0]), toolCall("b", "idempotent", words[1]), toolCall("c", "at_most_once", words[2]))
 	}
 	return scripted.New([]scripted.Reply{round("1", "2", "3"), round("4", "5", "6"), scripted.Say("Done.")}[from:]...)
 }
 
-// Wherever the worker dies, the successor ends with the same messages; what was done is not
-// done again, and what may run once never runs twice.
-func TestRun_GoesOnWhereAnotherWasLost(t *testing.T) {
+// Wherever the worker dies, the successor ends with the same messages. It repeats nothing that was done, and what may run
+// only once never runs twice.
+func TestRun_ContinuesALostAttempt(t *testing.T) {
 	var whole []conversation.Message
 	for after := 0; ; after++ {
-		j, w := &journal{}, &world{}
+		j, w := &fakeJournal{}, &toolRuns{}
 		in := loop.Input{Journal: j, Key: key}
 		l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-		d := &dying{after: after}
+		d := &killedConsumer{after: after}
 		out, err := drive(t.Context(), l, in, d.emit)
 		if err == nil {
 			require.Greater(t, after, 10, "the run was long enough")
@@ -135,7 +135,7 @@ func TestRun_GoesOnWhereAnotherWasLost(t *testing.T) {
 			}
 		}
 		l.Model = script(replies)
-		out, err = drive(t.Context(), l, in, deaf)
+		out, err = drive(t.Context(), l, in, ignoreEvents)
 		require.NoError(t, err)
 		require.Equal(t, "Done.", out.Text)
 		require.Equal(t, 3, out.Usage.ModelCalls, "also those of the lost attempt")
@@ -155,24 +155,24 @@ func TestRun_GoesOnWhereAnotherWasLost(t *testing.T) {
 }
 
 func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
-	j, w := &journal{lazy: true}, &world{}
-	l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
+	j, w := &fakeJournal{lazy: true}, &toolRuns{}
+	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
 	in := loop.Input{Journal: j, Key: key}
-	_, err := drive(t.Context(), l, in, (&dying{after: 2}).emit) // lost behind the call, before its result is durable
+	_, err := drive(t.Context(), l, in, (&killedConsumer{after: 2}).emit) // lost after the call, before its result is durable
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
-	out, err := drive(t.Context(), l, in, deaf)
+	out, err := drive(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "Done.", out.Text)
 	require.Equal(t, []string{"idempotent key-2", "idempotent key-2"}, w.did)
 }
 
-func TestRun_WhatMayRunOnceIsNotRunAgainWhenInDoubt(t *testing.T) {
-	j, w := &journal{lazy: true}, &world{}
-	l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
+func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
+	j, w := &fakeJournal{lazy: true}, &toolRuns{}
+	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
 	in := loop.Input{Journal: j, Key: key}
-	_, err := drive(t.Context(), l, in, (&dying{after: 2}).emit)
+	_, err := drive(t.Context(), l, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
@@ -190,19 +190,19 @@ func TestRun_WhatMayRunOnceIsNotRunAgainWhenInDoubt(t *testing.T) {
 	}
 	require.Equal(t, event.ToolUnknownOutcome, finished.Status)
 
-	// And so it stays for those who come later.
+	// Later attempts see the same.
 	require.NoError(t, j.Sync(t.Context()))
 	l.Model = scripted.New(scripted.Say("Still not."))
-	out, err = drive(t.Context(), l, in, deaf)
+	out, err = drive(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
 	require.Len(t, w.did, 1)
 }
 
-func TestRun_RefusesToDoSomethingElseThanBefore(t *testing.T) {
-	j, w := &journal{}, &world{}
+func TestRun_FailsWhenItDiffersFromTheJournal(t *testing.T) {
+	j, w := &fakeJournal{}, &toolRuns{}
 	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := drive(t.Context(), l, loop.Input{Journal: j}, (&dying{after: 4}).emit)
+	_, err := drive(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{after: 4}).emit)
 	require.ErrorIs(t, err, errKilled)
 
 	for name, change := range map[string]func(*execution.Entry){
@@ -211,36 +211,36 @@ func TestRun_RefusesToDoSomethingElseThanBefore(t *testing.T) {
 		"a tool, not the model": func(e *execution.Entry) { e.Number = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			changed := &journal{durable: append([]execution.Entry(nil), j.durable...)}
+			changed := &fakeJournal{durable: append([]execution.Entry(nil), j.durable...)}
 			change(&changed.durable[1])
 			if changed.durable[1].Number == 1 {
 				changed.durable = changed.durable[1:2]
 			}
-			_, err := drive(t.Context(), l, loop.Input{Journal: changed}, deaf)
+			_, err := drive(t.Context(), l, loop.Input{Journal: changed}, ignoreEvents)
 			require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 			require.ErrorContains(t, err, "changed under a running step")
 		})
 	}
 }
 
-func TestRun_SyncsOnlyForWhatHasAnEffect(t *testing.T) {
+func TestRun_SyncsOnlyForToolsWithAnEffect(t *testing.T) {
 	for name, want := range map[string]int{"read": 0, "idempotent": 1, "at_most_once": 1, "nothing of that name": 0} {
 		t.Run(name, func(t *testing.T) {
-			j, w := &journal{}, &world{}
-			l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
-			_, err := drive(t.Context(), l, loop.Input{Journal: j}, deaf)
+			j, w := &fakeJournal{}, &toolRuns{}
+			l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
+			_, err := drive(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, want, j.syncs)
 		})
 	}
 }
 
-func TestRun_EndsWhenTheJournalIsAnothers(t *testing.T) {
-	w := &world{}
-	fenced := failure.New(failure.Fenced, "test", "somebody else has the step")
-	j := &journal{fail: fenced}
+func TestRun_EndsWhenTheJournalIsFenced(t *testing.T) {
+	w := &toolRuns{}
+	fenced := failure.New(failure.Fenced, "test", "another worker has the step")
+	j := &fakeJournal{fail: fenced}
 	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := drive(t.Context(), l, loop.Input{Journal: j}, deaf)
+	_, err := drive(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 	require.ErrorIs(t, err, fenced)
 	require.Equal(t, []string{"read "}, w.did, "nothing with an effect ran")
 }
@@ -248,7 +248,7 @@ func TestRun_EndsWhenTheJournalIsAnothers(t *testing.T) {
 func TestWith_KeepsAStarter(t *testing.T) {
 	plain, err := tool.Func("plain", "A tool of the test.", func(context.Context, word) (string, error) { return "", nil })
 	require.NoError(t, err)
-	require.Equal(t, execution.AtMostOnce, tool.EffectOf(plain), "nobody said that it is less")
+	require.Equal(t, execution.AtMostOnce, tool.EffectOf(plain), "no effect was declared")
 	require.Equal(t, execution.Read, tool.EffectOf(tool.With(execution.Read, plain)))
 	_, starts := tool.With(execution.Read, plain).(tool.Starter)
 	require.False(t, starts)

@@ -25,18 +25,17 @@ import (
 
 var mailbox = execution.Login{Name: "mailbox", Prompt: "The password of your mailbox.", URL: "https://mail.example.org/passwords"}
 
-// house is a step over the turns that it takes, whose tools fetch and post each need the
-// password of the mailbox.
-type house struct {
-	*office
+// loginScenario is a scenario whose tools fetch and post each need the password of the mailbox.
+type loginScenario struct {
+	*scenario
 	broker *broker.Broker
 	brings execution.Auth // with every turn
-	wrong  string         // a password that is not taken
+	wrong  string         // a password that is rejected
 }
 
-func newHouse(t *testing.T, script ...scripted.Reply) *house {
+func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 	t.Helper()
-	h := &house{office: &office{t: t, model: scripted.New(script...), journal: &journal{lazy: true}}, broker: broker.New("house-1")}
+	h := &loginScenario{scenario: &scenario{t: t, model: scripted.New(script...), journal: &fakeJournal{lazy: true}}, broker: broker.New("house-1")}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"fetch": execution.Read, "post": execution.AtMostOnce} {
 		one, err := tool.Func(name, "A tool of the test.", func(ctx context.Context, in word) (string, error) {
@@ -62,8 +61,8 @@ func newHouse(t *testing.T, script ...scripted.Reply) *house {
 	return h
 }
 
-// turn is the next turn of the step, at the broker of now.
-func (h *house) turn(answers ...execution.Answer) outcome {
+// turn runs the next turn of the step, with the current broker.
+func (h *loginScenario) turn(answers ...execution.Answer) outcome {
 	h.t.Helper()
 	ctx, end := context.WithCancel(h.t.Context())
 	defer end()
@@ -80,8 +79,8 @@ func (h *house) turn(answers ...execution.Answer) outcome {
 	return out
 }
 
-// gives is an answer as the turn that goes on gets it.
-func gives(t *testing.T, p execution.Pending, password string) execution.Answer {
+// sealedAnswer returns an answer with a credential, as the turn that continues gets it.
+func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.Answer {
 	t.Helper()
 	require.Equal(t, execution.NeedAuth, p.Needs)
 	sealed, err := broker.Seal(p.Auth.ID, "s1", p.Auth.Key, secret.New(password))
@@ -91,11 +90,11 @@ func gives(t *testing.T, p execution.Pending, password string) execution.Answer 
 	return settled[0]
 }
 
-// The call waits before its tool runs. With the credential it runs once, and nothing else has it.
+// The call waits before its tool runs. With the credential it runs once, and no other tool has the credential.
 //
 // Req: LP-37
-func TestLogin_ACallThatLacksACredentialWaitsForIt(t *testing.T) {
-	h := newHouse(t, calls("free", "post", "free"), calls("post", "fetch"), scripted.Say("done"))
+func TestLogin_CallWaitsForACredential(t *testing.T) {
+	h := newLoginScenario(t, calls("free", "post", "free"), calls("post", "fetch"), scripted.Say("done"))
 	out := h.turn()
 	want := execution.Pending{
 		ID: "2-7-3", CallID: "2", Tool: "post", Arguments: `{"word": "2"}`, Needs: execution.NeedAuth, Risk: execution.AtMostOnce,
@@ -107,35 +106,37 @@ func TestLogin_ACallThatLacksACredentialWaitsForIt(t *testing.T) {
 	require.Equal(t, event.InputRequired, out.Reason)
 	require.InDelta(t, (15 * time.Minute).Seconds(), time.Until(want.Until).Seconds(), 60)
 	require.Empty(t, h.did)
-	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, h.told())
+	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, h.toolEvents())
 
-	out = h.turn(gives(t, out.Pending[0], "hunter2"))
+	out = h.turn(sealedAnswer(t, out.Pending[0], "hunter2"))
 	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2"}, h.did, "it lasts for the rest of the turn")
-	require.Equal(t, "fetch", out.Pending[0].Tool, "and is no other tool's")
+	require.Equal(t, "fetch", out.Pending[0].Tool, "no other tool has it")
 	require.Equal(t, []string{"false", "did 2", "false", "did 1"}, results(out))
 	require.NotContains(t, fmt.Sprintf("%+v %+v %+v", out, h.events, h.journal), "hunter2")
 
-	out = h.turn(gives(t, out.Pending[0], "hunter3"))
+	out = h.turn(sealedAnswer(t, out.Pending[0], "hunter3"))
 	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2", "fetch 2 hunter3"}, h.did)
 	require.Equal(t, "done", out.Text)
 }
 
-// Whoever cannot open what came asks anew, with another key, and says why.
+// A worker that cannot open the credential asks again, with another key, and says why.
 //
 // Req: LP-37
-func TestLogin_WhatCannotBeOpenedIsAskedForAgain(t *testing.T) {
+func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 	for name, tc := range map[string]struct {
-		spoil func(*house, *execution.Answer)
+		spoil func(*loginScenario, *execution.Answer)
 		why   string
 	}{
-		"another process":  {func(h *house, _ *execution.Answer) { h.broker = broker.New("house-2") }, "the key that it was sealed to is gone"},
-		"no credential":    {func(_ *house, a *execution.Answer) { a.Sealed = "" }, "it was allowed, and no credential came"},
-		"not for this key": {func(h *house, a *execution.Answer) { a.Sealed = gives(h.t, h.turn().Pending[0], "x").Sealed }, "it was not sealed to the key of this call"},
+		"another process": {func(h *loginScenario, _ *execution.Answer) { h.broker = broker.New("house-2") }, "the key that it was sealed to is gone"},
+		"no credential":   {func(_ *loginScenario, a *execution.Answer) { a.Sealed = "" }, "it was allowed, and no credential came"},
+		"not for this key": {func(h *loginScenario, a *execution.Answer) {
+			a.Sealed = sealedAnswer(h.t, h.turn().Pending[0], "x").Sealed
+		}, "it was not sealed to the key of this call"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, calls("post"), scripted.Say("done"))
+			h := newLoginScenario(t, calls("post"), scripted.Say("done"))
 			first := h.turn().Pending[0]
-			spoilt := gives(t, first, "hunter2")
+			spoilt := sealedAnswer(t, first, "hunter2")
 			tc.spoil(h, &spoilt)
 			out := h.turn(spoilt)
 			again := out.Pending[0]
@@ -143,38 +144,38 @@ func TestLogin_WhatCannotBeOpenedIsAskedForAgain(t *testing.T) {
 			require.NotEqual(t, first.Auth.ID, again.Auth.ID)
 			require.NotEqual(t, first.Auth.Key, again.Auth.Key)
 			require.Contains(t, again.Reason, "It is asked for again: "+tc.why)
-			require.Equal(t, []string{prepare.ReasonAuthAskedAgain, "waits 1"}, h.told())
+			require.Equal(t, []string{prepare.ReasonAuthAskedAgain, "waits 1"}, h.toolEvents())
 			require.Empty(t, h.did)
-			require.Equal(t, "done", h.turn(gives(t, again, "hunter2")).Text)
+			require.Equal(t, "done", h.turn(sealedAnswer(t, again, "hunter2")).Text)
 			require.Equal(t, []string{"post 1 hunter2"}, h.did)
 		})
 	}
 }
 
-// Behind the time of the key an answer is a denial, and the model may ask anew.
+// After the expiry of the key an answer counts as a denial, and the model may ask again.
 //
 // Req: LP-37, OC-33
-func TestLogin_AnAnswerBehindTheTimeOfTheKeyIsADenial(t *testing.T) {
+func TestLogin_AnswerAfterTheExpiryOfTheKeyIsADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, calls("post"), calls("post"), scripted.Say("done"))
+		h := newLoginScenario(t, calls("post"), calls("post"), scripted.Say("done"))
 		first := h.turn().Pending[0]
 		time.Sleep(15*time.Minute + time.Nanosecond)
-		late := gives(t, first, "hunter2")
+		late := sealedAnswer(t, first, "hunter2")
 		require.True(t, late.Late)
 		out := h.turn(late)
 		require.Contains(t, results(out)[0], "nobody gave it the credential that it lacks in time")
-		require.Contains(t, h.told(), prepare.ReasonAuthTimeout)
+		require.Contains(t, h.toolEvents(), prepare.ReasonAuthTimeout)
 		require.Empty(t, h.did)
 		second := out.Pending[0]
 		require.NotEqual(t, first.Auth.ID, second.Auth.ID)
-		require.Equal(t, "done", h.turn(gives(t, second, "hunter2")).Text)
+		require.Equal(t, "done", h.turn(sealedAnswer(t, second, "hunter2")).Text)
 		require.Equal(t, []string{"post 1 hunter2"}, h.did)
 	})
 }
 
-func TestLogin_ADenialAndAStopAreHeard(t *testing.T) {
+func TestLogin_AppliesDenialAndStop(t *testing.T) {
 	for verdict, ends := range map[execution.Verdict]event.Reason{execution.Deny: event.Natural, execution.Stop: event.Stopped} {
-		h := newHouse(t, calls("post"), scripted.Say("done"))
+		h := newLoginScenario(t, calls("post"), scripted.Say("done"))
 		p := h.turn().Pending[0]
 		settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: verdict, Text: "not mine"}}, time.Now())
 		require.NoError(t, err)
@@ -185,57 +186,60 @@ func TestLogin_ADenialAndAStopAreHeard(t *testing.T) {
 	}
 }
 
-func TestLogin_ATurnThatBringsTheCredentialIsNotAskedForIt(t *testing.T) {
-	h := newHouse(t, calls("post", "free"), scripted.Say("done"))
+func TestLogin_DoesNotAskForACredentialOfTheTurn(t *testing.T) {
+	h := newLoginScenario(t, calls("post", "free"), scripted.Say("done"))
 	h.brings = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("hunter2")}}
 	require.Equal(t, []string{"did 1", "truehunter2"}, results(h.turn()))
 }
 
-// The next call of a tool whose credential was not taken waits for another one.
-func TestLogin_ACredentialThatIsNotTakenIsAskedForAgain(t *testing.T) {
-	h := newHouse(t, calls("post"), calls("post"), scripted.Say("done"))
+// The next call of a tool whose credential was rejected waits for another one.
+func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
+	h := newLoginScenario(t, calls("post"), calls("post"), scripted.Say("done"))
 	h.brings, h.wrong = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("old")}}, "old"
 	out := h.turn()
 	require.Contains(t, results(out)[0], "the credential mailbox was not taken: it has expired")
 	require.Len(t, out.Pending, 1)
-	out = h.turn(gives(t, out.Pending[0], "new"))
+	out = h.turn(sealedAnswer(t, out.Pending[0], "new"))
 	require.Equal(t, []string{"post 1 old", "post 1 new"}, h.did)
 	require.Equal(t, "done", out.Text)
 }
 
-// One answer is for both, whoever asks first.
-func TestLogin_AnAnswerIsForTheApprovalToo(t *testing.T) {
-	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It posts.", noon.AddDate(100, 0, 0)); return nil })
+// One answer covers both, whichever handler asks first.
+func TestLogin_AnswerCoversTheApproval(t *testing.T) {
+	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		c.Wait("It posts.", deadline.AddDate(100, 0, 0))
+		return nil
+	})
 	login := hook.BeforeEachTool(func(ctx context.Context, c *hook.Call) error { c.Login(ctx, mailbox); return nil })
 	for name, handlers := range map[string][]hook.Handler{"of the tool": {wait}, "approval first": {wait, login}, "login first": {login, wait}} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, calls("post"), scripted.Say("done"))
+			h := newLoginScenario(t, calls("post"), scripted.Say("done"))
 			h.handlers = handlers
 			p := h.turn().Pending[0]
 			require.Equal(t, "It posts. The agent test needs the credential mailbox for post.", p.Reason)
 			require.Equal(t, p.Auth.Expires, p.Until)
-			require.Equal(t, "done", h.turn(gives(t, p, "hunter2")).Text)
+			require.Equal(t, "done", h.turn(sealedAnswer(t, p, "hunter2")).Text)
 			require.Equal(t, []string{"post 1 hunter2"}, h.did)
 		})
 	}
 }
 
-// Calls that run beside each other each wait; one credential is enough for a tool.
-func TestLogin_CallsBesideEachOther(t *testing.T) {
-	h := newHouse(t, calls("post", "post", "fetch"), scripted.Say("done"))
+// Concurrent calls each wait; one credential is enough for a tool.
+func TestLogin_ConcurrentCallsEachWait(t *testing.T) {
+	h := newLoginScenario(t, calls("post", "post", "fetch"), scripted.Say("done"))
 	h.parallel = true
 	out := h.turn()
 	require.Len(t, out.Pending, 3)
-	out = h.turn(gives(t, out.Pending[0], "hunter2"))
+	out = h.turn(sealedAnswer(t, out.Pending[0], "hunter2"))
 	require.ElementsMatch(t, []string{"post 1 hunter2", "post 2 hunter2"}, h.did)
 	require.Len(t, out.Pending, 1)
-	h.turn(gives(t, out.Pending[0], "hunter3"))
+	h.turn(sealedAnswer(t, out.Pending[0], "hunter3"))
 	require.Len(t, h.did, 3)
 	require.Equal(t, "fetch 3 hunter3", h.did[2])
 }
 
-func TestLogin_WhereNobodyCanBeAskedTheToolDoesNotRun(t *testing.T) {
-	h := newHouse(t, calls("post"), scripted.Say("done"))
+func TestLogin_ToolFailsWithoutABroker(t *testing.T) {
+	h := newLoginScenario(t, calls("post"), scripted.Say("done"))
 	h.broker = nil
 	require.Contains(t, results(h.turn())[0], "post lacks the credential mailbox, and nobody can be asked for it here")
 	require.Empty(t, h.did)

@@ -25,7 +25,7 @@ type word struct {
 	Word string `json:"word"`
 }
 
-// tools are echo, which notes its calls in order, fail and panic.
+// tools returns echo, which notes its calls in order, fail and panic.
 func tools(t *testing.T, calls *[]string) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
@@ -47,7 +47,7 @@ func tools(t *testing.T, calls *[]string) *tool.Set {
 	return set
 }
 
-func ask(id, name, said string) conversation.ToolCall {
+func toolCall(id, name, said string) conversation.ToolCall {
 	return conversation.ToolCall{ID: id, Name: name, Arguments: fmt.Sprintf(`{"word": %q}`, said)}
 }
 
@@ -74,8 +74,8 @@ func TestLoop_AnswersWithoutTools(t *testing.T) {
 func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
 	model := scripted.New(
 		scripted.Reply{Deltas: []string{"Let me see."}, ToolCalls: []conversation.ToolCall{
-			ask("1", "echo", "a"), ask("2", "fail", "b"), ask("3", "nothing", "c"), ask("4", "panic", "d"),
-			ask("5", "silent", "e"), ask("6", "echo", "f"),
+			toolCall("1", "echo", "a"), toolCall("2", "fail", "b"), toolCall("3", "nothing", "c"), toolCall("4", "panic", "d"),
+			toolCall("5", "silent", "e"), toolCall("6", "echo", "f"),
 			{ID: "7", Name: "echo", Arguments: `{}`},
 		}},
 		scripted.Say("done"),
@@ -123,10 +123,10 @@ func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
 }
 
 // Req: CO-33
-func TestLoop_NamesCallsThatHaveNoIDOfTheirOwn(t *testing.T) {
+func TestLoop_AssignsMissingCallIDs(t *testing.T) {
 	model := scripted.New(
-		scripted.Call(ask("", "echo", "a"), ask("x", "echo", "b"), ask("x", "echo", "c")),
-		scripted.Call(ask("call_1", "echo", "d")),
+		scripted.Call(toolCall("", "echo", "a"), toolCall("x", "echo", "b"), toolCall("x", "echo", "c")),
+		scripted.Call(toolCall("call_1", "echo", "d")),
 		scripted.Say("done"),
 	)
 	var calls []string
@@ -146,7 +146,7 @@ func TestLoop_NamesCallsThatHaveNoIDOfTheirOwn(t *testing.T) {
 
 // Req: CO-22, CO-26
 func TestLoop_StopsAtItsLimit(t *testing.T) {
-	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Call(ask("2", "echo", "b")), scripted.Say("never"))
+	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("never"))
 	var calls []string
 	var got recorder
 	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, input("go"), got.emit)
@@ -160,12 +160,12 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 func TestLoop_KeepsTheModeOfTheModelsError(t *testing.T) {
 	model := scripted.New(scripted.Fail(failure.New(failure.PolicyRateLimit, "test", "slow down")))
 	in := input("hi")
-	_, err := drive(t.Context(), loop.Loop{Model: model}, in, deaf)
+	_, err := drive(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
 	require.Equal(t, 1, in.Turn.Turn().Usage().ModelCalls)
 }
 
-func TestLoop_SaysWhyItsContextEnded(t *testing.T) {
+func TestLoop_ReportsWhyItsContextEnded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context func(context.Context) (context.Context, context.CancelFunc)
 		want    failure.Mode
@@ -197,7 +197,7 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 	require.NoError(t, err)
 
 	var got recorder
-	model := scripted.New(scripted.Call(ask("1", "slow", "a"), ask("2", "slow", "b")))
+	model := scripted.New(scripted.Call(toolCall("1", "slow", "a"), toolCall("2", "slow", "b")))
 	_, err = drive(ctx, loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	finished, ok := got.events[len(got.events)-1].(event.ToolFinished)
@@ -205,7 +205,7 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 	require.Equal(t, "1", finished.CallID)
 }
 
-func TestLoop_EndsWhenNobodyTakesItsEvents(t *testing.T) {
+func TestLoop_EndsWhenItsConsumerStops(t *testing.T) {
 	broken := errors.New("the stream is gone")
 	model := scripted.New(scripted.Say("hello"), scripted.Say("never"))
 	_, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), func(event.Payload) error { return broken })
@@ -214,7 +214,7 @@ func TestLoop_EndsWhenNobodyTakesItsEvents(t *testing.T) {
 }
 
 // Req: CO-47
-func TestLoop_BoundsWhatAToolSays(t *testing.T) {
+func TestLoop_BoundsTheResultOfATool(t *testing.T) {
 	loud, err := tool.Func("loud", "Says much.", func(context.Context, word) (string, error) {
 		return strings.Repeat("ä", toolcall.MaxText), nil
 	})
@@ -223,7 +223,7 @@ func TestLoop_BoundsWhatAToolSays(t *testing.T) {
 	require.NoError(t, err)
 
 	var got recorder
-	model := scripted.New(scripted.Call(ask("1", "loud", "a")), scripted.Say("done"))
+	model := scripted.New(scripted.Call(toolCall("1", "loud", "a")), scripted.Say("done"))
 	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(out.Messages[1].Text), toolcall.MaxText)

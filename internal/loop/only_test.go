@@ -12,11 +12,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// A model's call for a tool is a request: it is offered what the orchestrator left the step, and a
-// call for another one is refused and never run.
+// The model is offered the tools that the step may use. A call of another tool is refused and never runs.
 //
 // Req: OC-13
-func TestLoop_OffersAndRunsOnlyWhatTheStepMayUse(t *testing.T) {
+func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 	var calls []string
 	set := tools(t, &calls)
 	for name, c := range map[string]struct {
@@ -27,10 +26,10 @@ func TestLoop_OffersAndRunsOnlyWhatTheStepMayUse(t *testing.T) {
 		"some": {&execution.Tools{Names: []string{"silent", "gone", "fail"}}, []string{"silent", "fail"}, `The tool "echo" may not be used in this step; there are silent, fail.`},
 		"none": {&execution.Tools{}, nil, `The tool "echo" may not be used in this step; there are none.`},
 	} {
-		model := scripted.New(scripted.Call(ask("1", "echo", "a"), ask("2", "nothing", "b")), scripted.Say("done"))
+		model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "nothing", "b")), scripted.Say("done"))
 		in := input("go")
 		in.Only = c.only
-		out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, deaf)
+		out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
 		require.NoError(t, err, name)
 		require.Equal(t, "done", out.Text)
 		var offered []string
@@ -42,11 +41,11 @@ func TestLoop_OffersAndRunsOnlyWhatTheStepMayUse(t *testing.T) {
 		require.Equal(t, event.ToolNotFound, out.Calls[0].Status)
 		require.Equal(t, string(failure.PolicyAllowlist), out.Calls[0].ErrorType)
 		require.Equal(t, c.refused, out.Calls[0].Result)
-		require.NotEqual(t, string(failure.PolicyAllowlist), out.Calls[1].ErrorType, "which there is not at all")
+		require.NotEqual(t, string(failure.PolicyAllowlist), out.Calls[1].ErrorType, "this tool does not exist")
 		require.Equal(t, c.refused, out.Messages[1].Text, "the model reads it")
 	}
-	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Say("done"))
-	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go"), deaf)
+	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
+	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Len(t, model.Requests()[0].Tools, 4, "all")
 	require.Equal(t, []string{"a"}, calls)

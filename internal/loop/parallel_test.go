@@ -28,9 +28,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// meeting are tools that all wait until the last of them has begun, and then end in the given
-// order.
-func meeting(t *testing.T, order []int) *tool.Set {
+// barrierTools returns tools that all wait until the last of them has begun, and then end in the given order.
+func barrierTools(t *testing.T, order []int) *tool.Set {
 	t.Helper()
 	var begun sync.WaitGroup
 	begun.Add(len(order))
@@ -56,13 +55,12 @@ func meeting(t *testing.T, order []int) *tool.Set {
 	return set
 }
 
-// Tools run beside each other, or they would wait forever here, and whichever ends first:
-// handlers run one at a time, results and changes of state come in the order of the calls, and
-// the journal is the same.
+// Tools run concurrently: otherwise they would wait forever here. Whichever ends first, handlers run one at a time,
+// results and changes of state come in the order of the calls, and the journal is the same.
 //
 // Req: C-9
-func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
-	var first *journal
+func TestLoop_RunsToolsConcurrently(t *testing.T) {
+	var first *fakeJournal
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,12 +68,12 @@ func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
 				note := func(name string) func(context.Context, *hook.Call) error {
 					return func(_ context.Context, c *hook.Call) error { log = append(log, name+" "+c.ID); return nil }
 				}
-				j := &journal{}
+				j := &fakeJournal{}
 				in := input("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
 				in.Journal = j
 				model := scripted.New(calls("meet0", "meet1", "meet2"), scripted.Say("done"))
 				var got recorder
-				out, err := drive(t.Context(), loop.Loop{Model: model, Tools: meeting(t, order), Parallel: true}, in, got.emit)
+				out, err := drive(t.Context(), loop.Loop{Model: model, Tools: barrierTools(t, order), Parallel: true}, in, got.emit)
 				require.NoError(t, err)
 
 				require.Equal(t, []string{"before 1", "before 2", "before 3", "after 1", "after 2", "after 3"}, log)
@@ -84,16 +82,16 @@ func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
 					require.Equal(t, fmt.Sprintf("met %d", i), m.Text)
 				}
 				require.Equal(t, "done", out.Text)
-				var told []string
+				var emitted []string
 				for _, e := range got.events {
 					switch e := e.(type) {
 					case event.ToolStarted:
-						told = append(told, "started "+e.CallID)
+						emitted = append(emitted, "started "+e.CallID)
 					case event.ToolFinished:
-						told = append(told, "finished "+e.CallID)
+						emitted = append(emitted, "finished "+e.CallID)
 					}
 				}
-				require.Equal(t, []string{"started 1", "started 2", "started 3", "finished 1", "finished 2", "finished 3"}, told)
+				require.Equal(t, []string{"started 1", "started 2", "started 3", "finished 1", "finished 2", "finished 3"}, emitted)
 				first = cmp.Or(first, j)
 				require.Empty(t, gocmp.Diff(first.durable, j.durable))
 				require.JSONEq(t, "2", string(in.Turn.ChangesToStore()["last"]))
@@ -109,13 +107,13 @@ func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
 	}, numbers)
 }
 
-// oracle is a model that answers by what it is asked alone, so that it does not matter how
-// often: two rounds of tools, then an answer; and whatever a handler asks.
-type oracle struct{ asked int }
+// steadyModel answers only by what it is asked, so it does not matter how often: two rounds of tools, then an answer, and
+// whatever a handler asks.
+type steadyModel struct{ asked int }
 
-func (o *oracle) Name() string { return "oracle/model" }
+func (o *steadyModel) Name() string { return "oracle/model" }
 
-func (o *oracle) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (o *steadyModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	o.asked++
 	return func(yield func(llm.Delta, error) bool) {
 		results := 0
@@ -129,21 +127,21 @@ func (o *oracle) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delt
 		case strings.HasPrefix(last, "aside"):
 			d.Text = "yes to " + last
 		case results < 6:
-			d = llm.Delta{ToolCalls: []conversation.ToolCall{ask("", "read", "a"), ask("", "idempotent", fmt.Sprint(results)), ask("", "nothing", "c")}}
+			d = llm.Delta{ToolCalls: []conversation.ToolCall{toolCall("", "read", "a"), toolCall("", "idempotent", fmt.Sprint(results)), toolCall("", "nothing", "c")}}
 		}
 		yield(d, nil)
 	}
 }
 
-// asking are handlers that ask the model wherever they can, and say what they heard.
-func asking() []hook.Handler {
+// modelAskingHandlers ask the model wherever they can, and add its reply to the conversation.
+func modelAskingHandlers() []hook.Handler {
 	var all []hook.Handler
 	for _, name := range append(hooks, "before_each_tool") {
 		switch name {
 		case "before_agent", "on_llm_error", "on_stop_signal", "after_agent", "on_complete":
 			continue
 		}
-		all = append(all, at(name, func(t *hook.Turn) error {
+		all = append(all, handlerFor(name, func(t *hook.Turn) error {
 			said, err := t.Ask(context.Background(), llm.Request{Messages: []conversation.Message{conversation.User(fmt.Sprintf("aside %s %d", name, t.Iteration()))}})
 			t.Add(conversation.User(said.Text))
 			return err
@@ -152,39 +150,38 @@ func asking() []hook.Handler {
 	return all
 }
 
-// lasting is what a run leaves.
-type lasting struct {
+// finalState is what a run leaves.
+type finalState struct {
 	outcome
 	state map[string]json.RawMessage
 }
 
-// Wherever a worker dies, what its journal had or had not kept, whether its tools run beside
-// each other or not, and with handlers that ask the model: the successor says the same
-// messages in the same order, and leaves the same state.
+// Wherever a worker dies, whatever its journal kept, with and without concurrent tools and handlers that ask the model:
+// the successor has the same messages in the same order, and leaves the same state.
 //
 // Req: C-9
-func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
+func TestRun_EndsTheSameWhereverAnAttemptWasLost(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		for _, lazy := range []bool{false, true} {
 			for _, asks := range []bool{false, true} {
 				t.Run(fmt.Sprintf("parallel=%v lazy=%v asks=%v", parallel, lazy, asks), func(t *testing.T) {
-					run := func(j *journal, w *world, emit func(event.Payload) error) (*oracle, lasting, error) {
+					run := func(j *fakeJournal, w *toolRuns, emit func(event.Payload) error) (*steadyModel, finalState, error) {
 						var handlers []hook.Handler
 						if asks {
-							handlers = asking()
+							handlers = modelAskingHandlers()
 						}
-						in, model := input("go", handlers...), &oracle{}
+						in, model := input("go", handlers...), &steadyModel{}
 						in.Journal, in.Key = j, key
 						out, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
-						return model, lasting{out, in.Turn.ChangesToStore()}, err
+						return model, finalState{out, in.Turn.ChangesToStore()}, err
 					}
-					all, whole, err := run(&journal{}, &world{}, deaf)
+					all, whole, err := run(&fakeJournal{}, &toolRuns{}, ignoreEvents)
 					require.NoError(t, err)
 					require.Len(t, whole.Messages, 9)
 
 					for after := 0; ; after++ {
-						j, w := &journal{lazy: lazy}, &world{}
-						first, _, err := run(j, w, (&dying{after: after}).emit)
+						j, w := &fakeJournal{lazy: lazy}, &toolRuns{}
+						first, _, err := run(j, w, (&killedConsumer{after: after}).emit)
 						if err == nil {
 							require.Greater(t, after, 14, "the run was long enough")
 							return
@@ -197,10 +194,10 @@ func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
 								replies++
 							}
 						}
-						second, out, err := run(j, w, deaf)
+						second, out, err := run(j, w, ignoreEvents)
 						require.NoError(t, err)
-						require.Empty(t, gocmp.Diff(whole.Messages, out.Messages, cmpopts.EquateEmpty()), "lost behind event %d", after)
-						require.Empty(t, gocmp.Diff(whole.state, out.state), "lost behind event %d", after)
+						require.Empty(t, gocmp.Diff(whole.Messages, out.Messages, cmpopts.EquateEmpty()), "lost after event %d", after)
+						require.Empty(t, gocmp.Diff(whole.state, out.state), "lost after event %d", after)
 						require.Equal(t, all.asked, second.asked+replies, "what was kept is not asked again")
 						require.LessOrEqual(t, first.asked, all.asked)
 
@@ -216,12 +213,12 @@ func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
 	}
 }
 
-// A round in which one call cannot begin has begun none: each start has its end (CO-47).
+// When one call of a round cannot start, none has started: each start has its end (CO-47).
 //
 // Req: CO-47
-func TestLoop_BeginsNoToolOfARoundThatCannotBegin(t *testing.T) {
-	w := &world{}
-	j := &journal{durable: []execution.Entry{{Number: 3, Phase: execution.Done, Tool: "idempotent", Digest: "another"}}}
+func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {
+	w := &toolRuns{}
+	j := &fakeJournal{durable: []execution.Entry{{Number: 3, Phase: execution.Done, Tool: "idempotent", Digest: "another"}}}
 	in := input("go")
 	in.Journal = j
 	var got recorder

@@ -18,45 +18,44 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What a tool says on the way is told while it runs, whichever goroutine says it, and is in no
-// trace.
-func TestLoop_TellsHowFarToolsAre(t *testing.T) {
+// The progress of a tool is emitted while it runs, whichever goroutine reports it, and is in no trace.
+func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		t.Run(fmt.Sprint("parallel ", parallel), func(t *testing.T) {
 			heard := map[string]chan struct{}{"1": make(chan struct{}), "2": make(chan struct{})}
-			set := spies(t, func(ctx context.Context) {
-				var beside sync.WaitGroup
-				beside.Go(func() { tool.Progress(ctx, 1, 2, strings.Repeat("half ", 100)) })
-				beside.Wait()
+			set := observingTools(t, func(ctx context.Context) {
+				var running sync.WaitGroup
+				running.Go(func() { tool.Progress(ctx, 1, 2, strings.Repeat("half ", 100)) })
+				running.Wait()
 				select {
 				case <-heard[tool.IdempotencyKey(ctx)]:
 				case <-ctx.Done():
 				}
 			})
 			in := input("go")
-			in.Key = func(number int) string { return fmt.Sprint(number - 1) } // behind the model's
-			var told []string
+			in.Key = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
+			var emitted []string
 			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
 				switch p := p.(type) {
 				case event.ToolStarted:
-					told = append(told, "start "+p.CallID)
+					emitted = append(emitted, "start "+p.CallID)
 				case event.ToolProgress:
 					require.Equal(t, "spy", p.Tool)
 					require.InDelta(t, 0.5, *p.Fraction, 0)
 					require.Equal(t, event.MaxSummary, utf8.RuneCountInString(p.Message))
-					told = append(told, "half "+p.CallID)
+					emitted = append(emitted, "half "+p.CallID)
 					close(heard[p.CallID])
 				case event.ToolFinished:
-					told = append(told, "end "+p.CallID)
+					emitted = append(emitted, "end "+p.CallID)
 				}
 				return nil
 			})
 			require.NoError(t, err)
 			if parallel {
-				require.ElementsMatch(t, []string{"half 1", "half 2"}, told[2:4])
-				require.Equal(t, []string{"start 1", "start 2", "end 1", "end 2"}, append(told[:2:2], told[4:]...))
+				require.ElementsMatch(t, []string{"half 1", "half 2"}, emitted[2:4])
+				require.Equal(t, []string{"start 1", "start 2", "end 1", "end 2"}, append(emitted[:2:2], emitted[4:]...))
 			} else {
-				require.Equal(t, []string{"start 1", "half 1", "end 1", "start 2", "half 2", "end 2"}, told)
+				require.Equal(t, []string{"start 1", "half 1", "end 1", "start 2", "half 2", "end 2"}, emitted)
 			}
 			for _, e := range in.Turn.Turn().Entries() {
 				require.NotEqual(t, event.ToolProgress{}.Kind(), e.Kind())
@@ -65,9 +64,9 @@ func TestLoop_TellsHowFarToolsAre(t *testing.T) {
 	}
 }
 
-// Who leaves while a tool runs is not waited for.
-func TestLoop_CancelsToolsThatNobodyListensTo(t *testing.T) {
-	set := spies(t, func(ctx context.Context) {
+// The loop does not wait for a tool when its consumer stops reading.
+func TestLoop_CancelsToolsWhenTheConsumerStops(t *testing.T) {
+	set := observingTools(t, func(ctx context.Context) {
 		tool.Progress(ctx, 1, 2, "")
 		<-ctx.Done()
 	})
@@ -81,7 +80,7 @@ func TestLoop_CancelsToolsThatNobodyListensTo(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestLoop_TellsWhyTheModelStopped(t *testing.T) {
+func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
 	refused := &llm.Error{Provider: "test", Kind: llm.Refused}
 	for name, tc := range map[string]struct {
 		replies []scripted.Reply
@@ -97,7 +96,7 @@ func TestLoop_TellsWhyTheModelStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []event.Finish
-			set := spies(t, func(context.Context) {})
+			set := observingTools(t, func(context.Context) {})
 			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, input("go"), func(p event.Payload) error {
 				if call, ok := p.(event.ModelCall); ok {
 					got = append(got, call.Finish)

@@ -20,16 +20,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The conversation keeps its order whatever models say and handlers do, in thousands of turns
-// of models and handlers that do anything, also let calls wait.
+// Messages stay in order whatever models say and handlers do: in thousands of turns of models and handlers that make
+// random moves, and also let calls wait.
 //
 // Req: C-11, CO-29, CO-31, CO-33, CO-34
-func TestLoop_KeepsTheOrderWhateverHandlersDo(t *testing.T) {
+func TestLoop_KeepsMessagesInOrderWhateverHandlersDo(t *testing.T) {
 	set, err := tool.NewSet(toolbox(t, nil)[:3]...) // echo, fail and ask
 	require.NoError(t, err)
 	for range 20 {
 		rapid.Check(t, func(rt *rapid.T) {
-			w := &wild{
+			w := &randomTurn{
 				rt:      rt,
 				moves:   rapid.SliceOfN(rapid.IntRange(0, 60), 0, 40).Draw(rt, "moves"),
 				replies: rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 0, 4), 0, 4).Draw(rt, "replies"),
@@ -37,7 +37,7 @@ func TestLoop_KeepsTheOrderWhateverHandlersDo(t *testing.T) {
 				held:    map[string]bool{},
 			}
 			in := input("go", w.handlers()...)
-			in.Journal = map[bool]execution.Journal{true: &journal{}}[rapid.Bool().Draw(rt, "journal")]
+			in.Journal = map[bool]execution.Journal{true: &fakeJournal{}}[rapid.Bool().Draw(rt, "journal")]
 			l := loop.Loop{Model: w, Tools: set, MaxIterations: 4, Parallel: rapid.Bool().Draw(rt, "parallel")}
 			var failed error
 			for e, err := range l.Run(t.Context(), in) {
@@ -52,9 +52,9 @@ func TestLoop_KeepsTheOrderWhateverHandlersDo(t *testing.T) {
 	}
 }
 
-// wild are a model and handlers that do what they like. Their moves are drawn before the turn
-// and done one after the other.
-type wild struct {
+// randomTurn has a model and handlers that make random moves. The moves are drawn before the turn and made one after the
+// other.
+type randomTurn struct {
 	rt      require.TestingT
 	moves   []int
 	replies [][]int // tool calls of each reply
@@ -62,15 +62,14 @@ type wild struct {
 	rounds   map[int][]string // ids of the calls, by iteration
 	held     map[string]bool  // calls that were let wait
 	replaced bool             // messages were replaced
-	spoiled  bool             // messages were changed behind the turn's back
+	spoiled  bool             // messages were changed in place
 	events   []event.Event
 }
 
-func (w *wild) Name() string { return "wild/model" }
+func (w *randomTurn) Name() string { return "wild/model" }
 
-// Generate implements llm.Model: calls of tools that there are and are not, under ids that are
-// missing, used twice or good.
-func (w *wild) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+// Generate implements llm.Model: it calls tools that exist and others, under ids that are missing, repeated or good.
+func (w *randomTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	require.NoError(w.rt, conversation.CheckRounds(req.Messages))
 	ids := map[string]bool{}
 	for _, m := range req.Messages {
@@ -88,7 +87,7 @@ func (w *wild) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta,
 		w.replies = w.replies[1:]
 		var calls []conversation.ToolCall
 		for _, n := range reply {
-			calls = append(calls, ask([]string{"", "x", "y"}[n%3], []string{"echo", "fail", "ask", "nothing"}[n/3], "w"))
+			calls = append(calls, toolCall([]string{"", "x", "y"}[n%3], []string{"echo", "fail", "ask", "nothing"}[n/3], "w"))
 		}
 		if len(calls) == 1 && calls[0].ID == "y" {
 			yield(llm.Delta{}, errors.New("down"))
@@ -98,8 +97,8 @@ func (w *wild) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta,
 	}
 }
 
-// handlers are one for each event of a turn.
-func (w *wild) handlers() []hook.Handler {
+// handlers returns one handler for each event of a turn.
+func (w *randomTurn) handlers() []hook.Handler {
 	all := []hook.Handler{
 		hook.BeforeTools(func(_ context.Context, r *hook.Round) error {
 			for _, c := range r.Calls {
@@ -109,7 +108,7 @@ func (w *wild) handlers() []hook.Handler {
 		}),
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 			if w.move(6) {
-				r.Respond("I know", ask("x", "echo", "of a handler"))
+				r.Respond("I know", toolCall("x", "echo", "of a handler"))
 			}
 			return nil
 		}),
@@ -124,7 +123,7 @@ func (w *wild) handlers() []hook.Handler {
 			case w.move(6):
 				r.ToolCalls = nil
 			case w.move(7):
-				r.ToolCalls = append(r.ToolCalls, ask("x", "echo", "more"))
+				r.ToolCalls = append(r.ToolCalls, toolCall("x", "echo", "more"))
 			}
 			return nil
 		}),
@@ -135,7 +134,7 @@ func (w *wild) handlers() []hook.Handler {
 			case w.move(7):
 				c.Refuse("no")
 			case w.move(9):
-				c.Wait("mind it", noon)
+				c.Wait("mind it", deadline)
 				w.held[c.ID] = c.CanWait()
 			case w.move(8):
 				c.Arguments, c.ID, c.Name = `{"word": "other"}`, "mine", "mine"
@@ -151,14 +150,14 @@ func (w *wild) handlers() []hook.Handler {
 	}
 	for _, name := range append(hooks, "before_each_tool") {
 		if name != "before_agent" {
-			all = append(all, at(name, func(t *hook.Turn) error { return w.act(name, t) }))
+			all = append(all, handlerFor(name, func(t *hook.Turn) error { return w.act(name, t) }))
 		}
 	}
 	return all
 }
 
 // move reports whether the next move is of this kind, which uses it up.
-func (w *wild) move(kind int) bool {
+func (w *randomTurn) move(kind int) bool {
 	if len(w.moves) == 0 || w.moves[0] != kind {
 		return false
 	}
@@ -166,8 +165,8 @@ func (w *wild) move(kind int) bool {
 	return true
 }
 
-// act does the next move, if it is one that every handler can do.
-func (w *wild) act(name string, t *hook.Turn) error {
+// act makes the next move, if every handler can make it.
+func (w *randomTurn) act(name string, t *hook.Turn) error {
 	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
 		return nil
 	}
@@ -187,7 +186,7 @@ func (w *wild) act(name string, t *hook.Turn) error {
 			w.replaced = true
 		}
 	case 5:
-		m := t.Messages() // nobody may
+		m := t.Messages() // no handler may do this
 		if last := len(m) - 1; m[last].Role == conversation.RoleTool {
 			m[last].ToolCallID = "another"
 		} else {
@@ -202,8 +201,8 @@ func (w *wild) act(name string, t *hook.Turn) error {
 	return nil
 }
 
-// check looks at what a turn left.
-func (w *wild) check(messages []conversation.Message, failed error) {
+// check checks what a turn left.
+func (w *randomTurn) check(messages []conversation.Message, failed error) {
 	if failed == nil {
 		last := w.events[len(w.events)-1].Payload
 		require.IsType(w.rt, event.Answer{}, last)
@@ -214,7 +213,7 @@ func (w *wild) check(messages []conversation.Message, failed error) {
 		return // it was found before a model saw it: see Generate
 	}
 	if failed == nil {
-		messages = w.pairs(messages)
+		messages = w.requirePairs(messages)
 		require.NoError(w.rt, conversation.CheckRounds(messages))
 	}
 	if w.replaced {
@@ -241,10 +240,10 @@ func (w *wild) check(messages []conversation.Message, failed error) {
 	}
 }
 
-// pairs checks that each call of each round has one result, in order, and that each tool that
-// began has ended. It returns the messages without a round that waits: that has the results in
-// front of the first that does, and nothing follows it.
-func (w *wild) pairs(messages []conversation.Message) []conversation.Message {
+// requirePairs checks that each call of each round has one result, in order, and that each tool that began has ended. It
+// returns the messages without a round that waits: such a round has only the results before the first waiting call, and
+// nothing follows it.
+func (w *randomTurn) requirePairs(messages []conversation.Message) []conversation.Message {
 	var asked, answered []string
 	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, e := range w.events {
@@ -285,10 +284,10 @@ func (w *wild) pairs(messages []conversation.Message) []conversation.Message {
 	return messages[:last]
 }
 
-// Who changes messages behind the turn's back fails it, before a model sees them.
+// A handler that changes messages in place fails the turn, before a model sees them.
 //
 // Req: C-11
-func TestLoop_FindsMessagesThatWereChangedBehindItsBack(t *testing.T) {
+func TestLoop_RejectsMessagesThatWereChangedInPlace(t *testing.T) {
 	for name, spoil := range map[string]func(*hook.Turn){
 		"a result of another call": func(t *hook.Turn) { t.Messages()[2].ToolCallID = "other" },
 		"a result that is gone":    func(t *hook.Turn) { t.Messages()[2] = conversation.User("nothing") },
@@ -301,11 +300,11 @@ func TestLoop_FindsMessagesThatWereChangedBehindItsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			set, err := tool.NewSet(toolbox(t, nil)...)
 			require.NoError(t, err)
-			model := &wild{rt: t, replies: [][]int{{0}}}
+			model := &randomTurn{rt: t, replies: [][]int{{0}}}
 			_, err = drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 				spoil(r.Turn)
 				return nil
-			})), deaf)
+			})), ignoreEvents)
 			require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 			require.ErrorContains(t, err, "change them with Add and Replace")
 		})

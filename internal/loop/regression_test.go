@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// oneTool is a set of one tool of the test.
+// oneTool returns a set of one tool of the test.
 func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, error)) *tool.Set {
 	t.Helper()
 	one, err := tool.Func(name, "A tool of the test.", fn)
@@ -29,10 +29,10 @@ func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, 
 	return set
 }
 
-// A handler that looks at the mode of a failure decides the same on a replay, so that what a
-// model said aside is never taken for what it said in the conversation.
-func TestReplay_AFailureKeepsItsMode(t *testing.T) {
-	j := &journal{}
+// A handler that looks at the mode of a failure decides the same in a replay. So the reply of a side call is never taken
+// for a reply of the conversation.
+func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
+	j := &fakeJournal{}
 	set := oneTool(t, "down", func(context.Context, word) (string, error) {
 		return "", failure.New(failure.ResourceTool, "test", "it is down")
 	})
@@ -47,19 +47,19 @@ func TestReplay_AFailureKeepsItsMode(t *testing.T) {
 		in.Journal = j
 		return in
 	}
-	l := loop.Loop{Tools: set, Model: scripted.New(scripted.Call(ask("1", "down", "a")), scripted.Say("ASIDE"), scripted.Fail(errKilled))}
-	_, err := drive(t.Context(), l, in(), deaf)
+	l := loop.Loop{Tools: set, Model: scripted.New(scripted.Call(toolCall("1", "down", "a")), scripted.Say("ASIDE"), scripted.Fail(errKilled))}
+	_, err := drive(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
 	l.Model = scripted.New(scripted.Say("Final."))
-	out, err := drive(t.Context(), l, in(), deaf)
+	out, err := drive(t.Context(), l, in(), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "Final.", out.Text)
 	require.Equal(t, string(failure.ResourceTool), out.Calls[0].ErrorType)
 }
 
-// What was said aside in one attempt is no reply of the conversation in the next.
-func TestReplay_AnAsideIsNoReply(t *testing.T) {
-	j := &journal{}
+// The reply of a side call in one attempt is no reply of the conversation in the next.
+func TestReplay_TakesNoSideCallForAReply(t *testing.T) {
+	j := &fakeJournal{}
 	asks := true
 	in := func() loop.Input {
 		in := input("go", hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
@@ -72,17 +72,17 @@ func TestReplay_AnAsideIsNoReply(t *testing.T) {
 		in.Journal = j
 		return in
 	}
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("ASIDE"), scripted.Fail(errKilled))}, in(), deaf)
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("ASIDE"), scripted.Fail(errKilled))}, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
 	asks = false
-	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("Final."))}, in(), deaf)
+	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("Final."))}, in(), ignoreEvents)
 	require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 }
 
-// A model call that failed, and from which a handler went on, fails again for a successor.
-func TestReplay_AFailedModelCallKeepsItsNumber(t *testing.T) {
-	j := &journal{}
-	w := &world{}
+// A model call that failed, and after which a handler continued, fails again for a successor.
+func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
+	j := &fakeJournal{}
+	w := &toolRuns{}
 	in := func() loop.Input {
 		in := input("go", hook.OnLLMError(func(ctx context.Context, f *hook.LLMFailure) error {
 			said, err := f.Ask(ctx, llm.Request{System: "shorter"})
@@ -100,16 +100,16 @@ func TestReplay_AFailedModelCallKeepsItsNumber(t *testing.T) {
 		return in
 	}
 	l := loop.Loop{Tools: w.effects(t), Model: scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "too long")), scripted.Say("shorter"))}
-	_, err := drive(t.Context(), l, in(), deaf)
+	_, err := drive(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
-	l.Model = scripted.New(scripted.Call(ask("1", "read", "a"))) // would be asked if the number were free
-	_, err = drive(t.Context(), l, in(), deaf)
+	l.Model = scripted.New(scripted.Call(toolCall("1", "read", "a"))) // would be asked if the number were free
+	_, err = drive(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled, "the successor goes the same way")
 	require.Empty(t, w.did)
 }
 
-// State that does not fit into the journal is refused, and not forgotten.
-func TestJournal_RefusesMoreStateThanItHolds(t *testing.T) {
+// State that does not fit into the journal is an error, and not dropped.
+func TestJournal_RejectsTooMuchState(t *testing.T) {
 	set := oneTool(t, "hoard", func(ctx context.Context, _ word) (string, error) {
 		for key := range strings.FieldsSeq("a b c d e") {
 			if err := hook.InTool(ctx).Memory().Set(key, strings.Repeat(key, 60<<10)); err != nil {
@@ -119,14 +119,14 @@ func TestJournal_RefusesMoreStateThanItHolds(t *testing.T) {
 		return "ok", nil
 	})
 	in := input("go")
-	in.Journal = &journal{}
-	_, err := drive(t.Context(), loop.Loop{Tools: set, Model: scripted.New(scripted.Call(ask("1", "hoard", "a")))}, in, deaf)
+	in.Journal = &fakeJournal{}
+	_, err := drive(t.Context(), loop.Loop{Tools: set, Model: scripted.New(scripted.Call(toolCall("1", "hoard", "a")))}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
 	require.ErrorContains(t, err, "as an artifact")
 }
 
-// The changes of a tool that failed are not the session's.
-func TestTool_WhatItChangedBeforeItFailedIsDropped(t *testing.T) {
+// The changes of a tool that failed are dropped.
+func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 	set := oneTool(t, "half", func(ctx context.Context, in word) (string, error) {
 		if err := hook.InTool(ctx).Memory().Set(in.Word, true); err != nil {
 			return "", err
@@ -138,19 +138,19 @@ func TestTool_WhatItChangedBeforeItFailedIsDropped(t *testing.T) {
 	})
 	for _, parallel := range []bool{false, true} {
 		in := input("go")
-		model := scripted.New(scripted.Call(ask("1", "half", "bad"), ask("2", "half", "good")), scripted.Say("done"))
-		_, err := drive(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, deaf)
+		model := scripted.New(scripted.Call(toolCall("1", "half", "bad"), toolCall("2", "half", "good")), scripted.Say("done"))
+		_, err := drive(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, ignoreEvents)
 		require.NoError(t, err)
 		require.Len(t, in.Turn.ChangesToStore(), 1)
 		require.Contains(t, in.Turn.ChangesToStore(), "good")
 	}
 }
 
-// Handlers see the calls of a round, and AfterLLM alone can change them.
+// Handlers see the calls of a round. Only AfterLLM can change them.
 func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 	for name, change := range map[string]func([]conversation.ToolCall) []conversation.ToolCall{
 		"fewer": func(c []conversation.ToolCall) []conversation.ToolCall { return c[:1] },
-		"more":  func(c []conversation.ToolCall) []conversation.ToolCall { return append(c, ask("9", "echo", "z")) },
+		"more":  func(c []conversation.ToolCall) []conversation.ToolCall { return append(c, toolCall("9", "echo", "z")) },
 		"other": func(c []conversation.ToolCall) []conversation.ToolCall {
 			c[0].Name, c[0].ID = "fail", "other"
 			return c
@@ -159,8 +159,8 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var ran []string
 			in := input("go", hook.BeforeTools(func(_ context.Context, r *hook.Round) error { r.Calls = change(r.Calls); return nil }))
-			model := scripted.New(scripted.Call(ask("1", "echo", "a"), ask("2", "echo", "b")))
-			_, err := drive(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, deaf)
+			model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "echo", "b")))
+			_, err := drive(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, []string{"a", "b"}, ran)
 			require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()[:4]))
@@ -168,9 +168,9 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 	}
 }
 
-// A stop at the last call of a round that runs beside each other comes before all of them.
-func TestParallel_NothingBeginsBehindAStop(t *testing.T) {
-	j, w := &journal{}, &world{}
+// A stop at the last call of a concurrent round comes before all of them.
+func TestParallel_StartsNothingAfterAStop(t *testing.T) {
+	j, w := &fakeJournal{}, &toolRuns{}
 	in := input("go", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.ID == "2" {
 			c.Stop("not this")
@@ -178,8 +178,8 @@ func TestParallel_NothingBeginsBehindAStop(t *testing.T) {
 		return nil
 	}))
 	in.Journal = j
-	model := scripted.New(scripted.Call(ask("1", "at_most_once", "a"), ask("2", "at_most_once", "b")))
-	out, err := drive(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, deaf)
+	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
+	out, err := drive(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, w.did)

@@ -20,12 +20,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Wherever somebody asks a turn to stop, by its signal or in a handler: what the model was
-// saying is dropped, what was done stays, every call has its result, AfterTools does not run,
-// and OnStopSignal runs once.
+// Wherever a turn is asked to stop, by its signal or by a handler: the running reply is dropped, what was done stays, every
+// call has its result, AfterTools does not run, and OnStopSignal runs once.
 //
 // Req: CO-40, CO-63
-func TestTurn_StopsWhereItIsAskedTo(t *testing.T) {
+func TestTurn_StopsAtEveryPoint(t *testing.T) {
 	three := calls("echo", "echo", "echo")
 	firstOnly := asks + ran(1, event.ToolSuccess) + skipped(2, 3) + stops
 	for name, tc := range map[string]struct {
@@ -143,7 +142,7 @@ func inTurn(stop func()) func(context.Context, *hook.Turn) error {
 }
 
 // Req: CO-63
-func TestTurn_StopsAModelAndAToolUnderWay(t *testing.T) {
+func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reply scripted.Reply
 		want  string
@@ -189,7 +188,7 @@ func (m thinking) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.D
 }
 
 // Req: CO-63
-func TestTurn_StoppedInItsLastIterationIsStopped(t *testing.T) {
+func TestTurn_StopsInItsLastIteration(t *testing.T) {
 	w := turn(t, agent.Config{
 		Model: scripted.New(calls("echo", "echo")), Tools: toolbox(t, nil), MaxIterations: 1,
 		Handlers: []hook.Handler{hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil })},
@@ -198,11 +197,10 @@ func TestTurn_StoppedInItsLastIterationIsStopped(t *testing.T) {
 	require.Equal(t, strings.Fields(begins+asks+ran(1, event.ToolSuccess)+skipped(2)+stops), strings.Fields(w.text()))
 }
 
-// A handler that asks the model is stopped with it: that is no failure of the handler, and
-// the round is closed all the same.
+// A stop interrupts a handler that asks the model. That is no failure of the handler, and the round is closed.
 //
 // Req: CO-63
-func TestTurn_StopsAHandlerThatAsksTheModel(t *testing.T) {
+func TestTurn_InterruptsASideCall(t *testing.T) {
 	ask := func(ctx context.Context, t *hook.Turn) error {
 		_, err := t.Ask(ctx, llm.Request{Messages: []conversation.Message{conversation.User("well?")}})
 		return err
@@ -228,17 +226,17 @@ func TestTurn_StopsAHandlerThatAsksTheModel(t *testing.T) {
 			hook.BeforeEachTool(func(ctx context.Context, c *hook.Call) error { return ask(ctx, c.Turn) }),
 			asks + "before_each_tool:1 " + skipped(1, 2) + stops,
 		},
-		"behind a tool": {
+		"after a tool": {
 			[]scripted.Reply{calls("echo", "echo"), wait},
 			hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error { return ask(ctx, c.Turn) }),
 			asks + ran(1, event.ToolSuccess) + skipped(2) + stops,
 		},
-		"behind the tools": {
+		"after the tools": {
 			[]scripted.Reply{calls("echo"), wait},
 			hook.AfterTools(func(ctx context.Context, r *hook.Round) error { return ask(ctx, r.Turn) }),
 			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
 		},
-		"behind an iteration": {
+		"after an iteration": {
 			[]scripted.Reply{calls("echo"), wait},
 			hook.AfterIteration(ask),
 			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
@@ -269,11 +267,10 @@ func (m *stoppedAtLast) Generate(ctx context.Context, req llm.Request) iter.Seq2
 	return m.Model.Generate(ctx, req)
 }
 
-// Who is told of the stop may still ask the model for a last word, and a stop that comes
-// behind the answer changes nothing.
+// A handler of OnStopSignal may still ask the model, and a stop after the answer changes nothing.
 //
 // Req: CO-63
-func TestTurn_StopIsOverOnceItIsHonoured(t *testing.T) {
+func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 	signal, stop := context.WithCancel(t.Context())
 	defer stop()
 	var summary string
@@ -325,14 +322,14 @@ func TestTurn_StopDoesNotCarryOverIntoTheNextTurn(t *testing.T) {
 	}
 }
 
-// What was cut off by the end of its step is not taken for a result by a successor: what only
-// reads runs again, and of what may run once it is not known whether it did.
-func TestRun_WhatTheEndOfTheStepCutOffIsNoResult(t *testing.T) {
+// A tool that the end of its step interrupted has no result for a successor: a tool that only reads runs again, and one
+// that may run only once is in doubt.
+func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 	for effect, want := range map[string]event.ToolStatus{"read": event.ToolSuccess, "at_most_once": event.ToolUnknownOutcome} {
 		t.Run(effect, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			j, runs := &journal{}, 0
+			j, runs := &fakeJournal{}, 0
 			slow, err := tool.Func(effect, "Waits at first.", func(ctx context.Context, _ word) (string, error) {
 				if runs++; runs == 1 {
 					cancel()
@@ -346,12 +343,12 @@ func TestRun_WhatTheEndOfTheStepCutOffIsNoResult(t *testing.T) {
 			require.NoError(t, err)
 			in := input("go")
 			in.Journal = j
-			_, err = drive(ctx, loop.Loop{Model: scripted.New(calls(effect)), Tools: set}, in, deaf)
+			_, err = drive(ctx, loop.Loop{Model: scripted.New(calls(effect)), Tools: set}, in, ignoreEvents)
 			require.Error(t, err)
 
 			in = input("go")
 			in.Journal = j
-			out, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, deaf)
+			out, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, want, out.Calls[0].Status)
 		})

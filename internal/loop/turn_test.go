@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// toolbox are the tools of the watched turns. What stop does happens inside the tool of that name.
+// toolbox returns the tools of the watched turns. stop is called inside the tool stop.
 func toolbox(t *testing.T, stop func()) []tool.Tool {
 	t.Helper()
 	var all []tool.Tool
@@ -38,7 +38,7 @@ func toolbox(t *testing.T, stop func()) []tool.Tool {
 	return all
 }
 
-// Which hooks and events a turn has, how often and in which order.
+// TestTurn_HooksAndEventsInOrder checks which hooks and events a turn has, how often and in which order.
 //
 // Req: CO-16, CO-23, CO-27, CO-28, CO-30, CO-32, CO-34, CO-40, LP-14, LP-15, LP-16, C-8, C-12
 func TestTurn_HooksAndEventsInOrder(t *testing.T) {
@@ -61,7 +61,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			text: "done",
 		},
 		"two rounds": {
-			replies: []scripted.Reply{calls("echo"), scripted.Call(ask("2", "echo", "b")), scripted.Say("done")},
+			replies: []scripted.Reply{calls("echo"), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("done")},
 			want: begins +
 				asks + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
 				asks + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
@@ -128,7 +128,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			text: "I know",
 		},
 		"the limit of iterations, with nothing said": {
-			replies: []scripted.Reply{calls("echo"), scripted.Call(ask("2", "echo", "b"))},
+			replies: []scripted.Reply{calls("echo"), scripted.Call(toolCall("2", "echo", "b"))},
 			config:  agent.Config{MaxIterations: 2},
 			want: begins +
 				asks + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
@@ -169,7 +169,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	failing := func(replies ...scripted.Reply) *watched {
 		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}, agent.Invocation{}, nil)
 	}
-	one := func(id, name string) scripted.Reply { return scripted.Call(ask(id, name, "x")) }
+	one := func(id, name string) scripted.Reply { return scripted.Call(toolCall(id, name, "x")) }
 
 	w := failing(one("1", "fail"), one("2", "nothing"), one("3", "fail"), scripted.Say("never"))
 	require.True(t, failure.Is(w.err, failure.ResourceTool), "%v", w.err)
@@ -194,11 +194,11 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	require.True(t, failure.Is(w.err, failure.ResourceTool), "what did not run is no success: %v", w.err)
 }
 
-// What an attempt before this one told is told as replayed, and its handlers run again.
+// Events of an earlier attempt are emitted as replayed, and handlers run again.
 //
 // Req: CO-40
-func TestTurn_ReplaysWithAllItsHooks(t *testing.T) {
-	j := &journal{}
+func TestTurn_ReplaysWithAllHooks(t *testing.T) {
+	j := &fakeJournal{}
 	config := func(replies ...scripted.Reply) agent.Config {
 		return agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}
 	}
@@ -230,7 +230,7 @@ func TestTurn_HandlersChangeWhatTheModelSeesAndWhatRuns(t *testing.T) {
 		}),
 		hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 			if len(r.ToolCalls) > 0 {
-				r.ToolCalls = append(r.ToolCalls[:1:1], ask("3", "echo", "other"))
+				r.ToolCalls = append(r.ToolCalls[:1:1], toolCall("3", "echo", "other"))
 			}
 			return nil
 		}),

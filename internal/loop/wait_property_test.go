@@ -23,15 +23,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Whatever waits, whoever answers when and what, and wherever workers die meanwhile: each tool
-// runs at most once, and in the end the turn has said the same, in the same order, as one that
-// was answered at once and lost no worker.
+// Whichever calls wait, whenever and however they are answered, and wherever workers die: each tool runs at most once. In
+// the end the turn has the same messages, in the same order, as one that was answered at once and lost no worker.
 //
 // Req: LP-16, LP-32, AD-32
-func TestLoop_EndsTheSameHoweverItIsAnswered(t *testing.T) {
+func TestLoop_EndsTheSameWhateverTheOrderOfAnswers(t *testing.T) {
 	for range 3 {
 		rapid.Check(t, func(rt *rapid.T) {
-			p := &patient{
+			p := &waitingTurn{
 				rt:       rt,
 				rounds:   rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 4), 1, 5), 1, 3).Draw(rt, "rounds"),
 				verdicts: rapid.SliceOfN(rapid.IntRange(0, 4), 15, 15).Draw(rt, "verdicts"),
@@ -77,8 +76,8 @@ func TestLoop_EndsTheSameHoweverItIsAnswered(t *testing.T) {
 	}
 }
 
-// patient is a turn of many rounds, in which many tools wait.
-type patient struct {
+// waitingTurn is a turn of many rounds in which many tools wait.
+type waitingTurn struct {
 	rt       require.TestingT
 	rounds   [][]int // tools of each round, by number
 	verdicts []int   // of each call, by the number in its argument
@@ -87,8 +86,8 @@ type patient struct {
 
 	tools   *tool.Set
 	allowed map[string]bool // calls, by id
-	journal *journal
-	answers []execution.Answer // that the turn was begun with, also in its attempts
+	journal *fakeJournal
+	answers []execution.Answer // that the turn began with, also in its attempts
 	waiting []execution.Pending
 	lost    bool
 	mu      sync.Mutex
@@ -96,9 +95,9 @@ type patient struct {
 	said    []conversation.Message
 }
 
-func (p *patient) begin(t *testing.T) {
+func (p *waitingTurn) begin(t *testing.T) {
 	var all []tool.Tool
-	p.journal, p.answers, p.waiting, p.did, p.allowed = &journal{}, nil, nil, map[string]int{}, map[string]bool{}
+	p.journal, p.answers, p.waiting, p.did, p.allowed = &fakeJournal{}, nil, nil, map[string]int{}, map[string]bool{}
 	for i, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
 		name := [...]string{"read", "write", "once"}[i]
 		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
@@ -118,16 +117,16 @@ func (p *patient) begin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// turn is one attempt, which is lost behind so many events, and returns what waits behind it.
-func (p *patient) turn(keep func(int) int, after int) []execution.Pending {
+// turn runs one attempt, which is lost after so many events, and returns the calls that wait then.
+func (p *waitingTurn) turn(keep func(int) int, after int) []execution.Pending {
 	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // some of the client's too
-			c.Wait("It is done once.", noon)
+			c.Wait("It is done once.", deadline)
 		}
 		return nil
 	})}
 	if p.asks {
-		handlers = append(handlers, asking()...)
+		handlers = append(handlers, modelAskingHandlers()...)
 		handlers = append(handlers, hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error {
 			said, err := c.Ask(ctx, llm.Request{Messages: []conversation.Message{conversation.User("aside about " + c.ID)}})
 			c.Text += said.Text
@@ -137,7 +136,7 @@ func (p *patient) turn(keep func(int) int, after int) []execution.Pending {
 	in := input("go", handlers...)
 	in.Journal, in.Answers = p.journal, p.answers
 	l := loop.Loop{Model: p, Tools: p.tools, Parallel: p.parallel, MaxFailures: 99}
-	out, err := drive(context.Background(), l, in, (&dying{after: cmp.Or(after+1, 1<<20) - 1}).emit)
+	out, err := drive(context.Background(), l, in, (&killedConsumer{after: cmp.Or(after+1, 1<<20) - 1}).emit)
 	if keep != nil {
 		p.journal.durable = append(p.journal.durable, p.journal.pending[:keep(len(p.journal.pending))]...)
 	}
@@ -156,8 +155,8 @@ func (p *patient) turn(keep func(int) int, after int) []execution.Pending {
 	return out.Pending
 }
 
-// answer begins the turn that goes on, with answers for some of what waits.
-func (p *patient) answer(whether func(id string) bool) {
+// answer prepares the turn that continues, with answers to some of the calls that wait.
+func (p *waitingTurn) answer(whether func(id string) bool) {
 	p.answers = nil
 	for _, w := range p.waiting {
 		if !whether(w.ID) {
@@ -180,10 +179,10 @@ func (p *patient) answer(whether func(id string) bool) {
 	}
 }
 
-func (*patient) Name() string { return "patient/model" }
+func (*waitingTurn) Name() string { return "patient/model" }
 
-// Generate implements llm.Model: one round after the other, by what it reads.
-func (p *patient) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+// Generate implements llm.Model: one round after the other, depending on what it reads.
+func (p *waitingTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		if last := req.Messages[len(req.Messages)-1].Text; strings.HasPrefix(last, "aside") {
 			yield(llm.Delta{Text: "yes to " + last}, nil)
@@ -202,7 +201,7 @@ func (p *patient) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Del
 		}
 		var calls []conversation.ToolCall
 		for i, which := range p.rounds[round] {
-			calls = append(calls, ask("", [...]string{"read", "write", "once", "client", "nothing"}[which], fmt.Sprint(n+i)))
+			calls = append(calls, toolCall("", [...]string{"read", "write", "once", "client", "nothing"}[which], fmt.Sprint(n+i)))
 		}
 		yield(llm.Delta{ToolCalls: calls}, nil)
 	}

@@ -18,15 +18,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A stop is stronger than what waits: each call has its result then, in order.
+// A stop is stronger than calls that wait: each call gets its result, in order.
 //
 // Req: CO-33, CO-63
-func TestLoop_GivesUpWhatWaitsWhenItIsStopped(t *testing.T) {
-	o := newOffice(t, calls("look", "send", "look", "screen"))
+func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
+	o := newScenario(t, calls("look", "send", "look", "screen"))
 	o.handlers = append(o.handlers, hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
 	in := input("go", o.handlers...)
 	in.Journal = o.journal
-	out, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: true}, in, deaf)
+	out, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, out.Pending)
@@ -34,40 +34,40 @@ func TestLoop_GivesUpWhatWaitsWhenItIsStopped(t *testing.T) {
 	require.ElementsMatch(t, []string{"look 1", "look 3"}, o.did)
 	require.Equal(t, []string{"did 1", "Not run: the turn was stopped before it.", "did 3", "Not run: the turn was stopped before it."}, results(out))
 
-	// What waits inside of an agent that is a tool had begun, and so has an end.
-	o = newOffice(t)
-	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], crowd{tool.With(execution.Read, toolbox(t, nil)[0]), 2})
+	// A waiting call inside of an agent that is a tool had begun, and so has an end.
+	o = newScenario(t)
+	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], waitingAgentTool{tool.With(execution.Read, toolbox(t, nil)[0]), 2})
 	require.NoError(t, err)
 	in = input("go", hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
 	in.Journal = o.journal
-	out, err = drive(t.Context(), loop.Loop{Model: scripted.New(calls("look", "echo")), Tools: set, Parallel: true}, in, deaf)
+	out, err = drive(t.Context(), loop.Loop{Model: scripted.New(calls("look", "echo")), Tools: set, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Equal(t, []string{"did 1", "Interrupted: the turn was stopped while it ran."}, results(out))
 	require.Equal(t, event.ToolInterrupted, out.Calls[1].Status)
 }
 
-// crowd is an agent that is a tool, of which many calls wait.
-type crowd struct {
+// waitingAgentTool is an agent that is a tool, with many calls that wait.
+type waitingAgentTool struct {
 	tool.Tool
 	calls int
 }
 
-func (c crowd) CallIn(_ context.Context, _ json.RawMessage, n *nested.Call) (tool.Result, error) {
+func (c waitingAgentTool) CallIn(_ context.Context, _ json.RawMessage, n *nested.Call) (tool.Result, error) {
 	n.Pending = make([]execution.Pending, c.calls)
 	return tool.Result{}, nil
 }
 
-func (crowd) Skip(context.Context, *nested.Call) {}
+func (waitingAgentTool) Skip(context.Context, *nested.Call) {}
 
-func TestLoop_LetsOnlySoManyCallsWait(t *testing.T) {
+func TestLoop_BoundsTheWaitingCalls(t *testing.T) {
 	for calling, wrong := range map[int]bool{execution.MaxPending: false, execution.MaxPending + 1: true} {
-		o := newOffice(t, calls("echo"))
+		o := newScenario(t, calls("echo"))
 		var err error
-		o.tools, err = tool.NewSet(crowd{tool.With(execution.Read, toolbox(t, nil)[0]), calling})
+		o.tools, err = tool.NewSet(waitingAgentTool{tool.With(execution.Read, toolbox(t, nil)[0]), calling})
 		require.NoError(t, err)
 		o.handlers = nil
-		_, err = o.try()
+		_, err = o.tryTurn()
 		require.Equal(t, wrong, failure.Is(err, failure.ResourceQuota), "%v", err)
 	}
 }

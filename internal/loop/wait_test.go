@@ -24,34 +24,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+var deadline = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 // askApproval makes calls wait whose tool may do more than read.
 var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read && !c.AtClient && c.Name != "ask" {
-		c.Wait("It sends.", noon)
+		c.Wait("It sends.", deadline)
 	}
 	return nil
 })
 
-// office is a step over the turns that it takes: its tools, and the journal that goes from one
-// to the next.
-type office struct {
+// scenario is a step over the turns that it takes: its tools, and the journal that they share.
+type scenario struct {
 	t        *testing.T
 	tools    *tool.Set
 	model    *scripted.Model
 	handlers []hook.Handler
 	parallel bool
-	journal  *journal
+	journal  *fakeJournal
 	mu       sync.Mutex
 	did      []string
 	hooks    []string // that ran in the last turn
 	events   []event.Payload
 }
 
-func newOffice(t *testing.T, script ...scripted.Reply) *office {
+func newScenario(t *testing.T, script ...scripted.Reply) *scenario {
 	t.Helper()
-	o := &office{t: t, model: scripted.New(script...), journal: &journal{lazy: true}, handlers: []hook.Handler{askApproval}}
+	o := &scenario{t: t, model: scripted.New(script...), journal: &fakeJournal{lazy: true}, handlers: []hook.Handler{askApproval}}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"look": execution.Read, "send": execution.AtMostOnce} {
 		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
@@ -70,19 +69,19 @@ func newOffice(t *testing.T, script ...scripted.Reply) *office {
 	return o
 }
 
-// turn is the next turn of the step, with these answers to what waits.
-func (o *office) turn(answers ...execution.Answer) outcome {
+// turn runs the next turn of the step, with these answers to calls that wait.
+func (o *scenario) turn(answers ...execution.Answer) outcome {
 	o.t.Helper()
-	out, err := o.try(answers...)
+	out, err := o.tryTurn(answers...)
 	require.NoError(o.t, err)
 	return out
 }
 
-func (o *office) try(answers ...execution.Answer) (outcome, error) {
+func (o *scenario) tryTurn(answers ...execution.Answer) (outcome, error) {
 	o.hooks = nil
 	handlers := o.handlers
 	for _, name := range hooks {
-		handlers = append(handlers, at(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
+		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
 	}
 	in := input("go", handlers...)
 	in.Journal, in.Key, in.Answers = o.journal, key, answers
@@ -93,8 +92,8 @@ func (o *office) try(answers ...execution.Answer) (outcome, error) {
 	return out, err
 }
 
-// told are the events of the last turn that are about tools.
-func (o *office) told() (all []string) {
+// toolEvents returns the events of the last turn that are about tools.
+func (o *scenario) toolEvents() (all []string) {
 	for _, e := range o.events {
 		switch p := e.(type) {
 		case event.ToolStarted:
@@ -110,7 +109,7 @@ func (o *office) told() (all []string) {
 	return all
 }
 
-// results are what the model reads of its calls.
+// results returns what the model reads of its calls.
 func results(out outcome) (all []string) {
 	for _, m := range out.Messages {
 		if m.Role == conversation.RoleTool {
@@ -120,64 +119,63 @@ func results(out outcome) (all []string) {
 	return all
 }
 
-func replies(verdict execution.Verdict, number int, text string) execution.Answer {
+func answerTo(verdict execution.Verdict, number int, text string) execution.Answer {
 	return execution.Answer{ID: pendingcall.ID(1, 7, number), Verdict: verdict, Text: text}
 }
 
-// A call that waits ends the turn in the middle of its round, and the one that goes on does
-// nothing again.
+// A call that waits ends the turn in the middle of its round. The turn that continues repeats nothing.
 //
 // Req: LP-16, LP-32, AD-32
-func TestLoop_EndsWithACallThatWaitsAndGoesOn(t *testing.T) {
-	o := newOffice(t, calls("look", "send", "look"), scripted.Say("done"))
+func TestLoop_EndsAndContinuesWithACallThatWaits(t *testing.T) {
+	o := newScenario(t, calls("look", "send", "look"), scripted.Say("done"))
 	out := o.turn()
 	waiting := execution.Pending{
-		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: noon,
+		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: deadline,
 	}
 	want := event.Answer{Text: "send waits for an approval.", Reason: event.InputRequired, Iterations: 1, Pending: []execution.Pending{waiting}}
 	require.Empty(t, gocmp.Diff(want, out.Answer))
 	require.Equal(t, []string{"look 1"}, o.did)
-	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, o.told())
+	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, o.toolEvents())
 	require.Equal(t, []string{"did 1"}, results(out))
-	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks, "and none behind it")
+	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks, "and none after it")
 	for _, e := range o.journal.durable {
-		require.Less(t, e.Number, 3, "nothing of it, nor of what is behind it")
+		require.Less(t, e.Number, 3, "neither this call nor a later one")
 	}
 	require.Len(t, o.journal.durable, 2)
 
 	again := o.turn()
-	require.Empty(t, gocmp.Diff(want, again.Answer), "nobody answered")
+	require.Empty(t, gocmp.Diff(want, again.Answer), "without an answer")
 
-	out = o.turn(replies(execution.Approve, 3, ""))
+	out = o.turn(answerTo(execution.Approve, 3, ""))
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{"look 1", "send 2", "look 3"}, o.did)
-	require.Equal(t, []string{"success 1", "started 2", "success 2", "started 3", "success 3"}, o.told())
+	require.Equal(t, []string{"success 1", "started 2", "success 2", "started 3", "success 3"}, o.toolEvents())
 	require.Equal(t, []string{"did 1", "did 2", "did 3"}, results(out))
 	require.Len(t, o.model.Requests(), 2)
 }
 
 // Req: LP-32, AD-32, OC-33, CO-64
-func TestLoop_HeedsWhatSomebodySays(t *testing.T) {
-	late := replies(execution.Approve, 2, "")
+func TestLoop_AppliesAnswers(t *testing.T) {
+	late := answerTo(execution.Approve, 2, "")
 	late.Late = true
 	for name, tc := range map[string]struct {
 		tool   string
 		answer execution.Answer
 		result string
-		told   []string
+		events []string
 		text   string
 	}{
-		"approved":         {"send", replies(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
-		"denied":           {"send", replies(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
-		"denied, with why": {"send", replies(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
-		"stopped":          {"send", replies(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
+		"approved":         {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
+		"denied":           {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
+		"denied, with why": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
+		"stopped":          {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
 		"too late":         {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
-		"ran":              {"screen", replies(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
-		"ran in vain":      {"screen", replies(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
+		"ran":              {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
+		"failed":           {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newOffice(t, calls(tc.tool), calls("send"), scripted.Say("done"))
+				o := newScenario(t, calls(tc.tool), calls("send"), scripted.Say("done"))
 				o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 					if !c.AtClient && c.Iteration() == 1 {
 						require.True(t, c.CanWait())
@@ -188,14 +186,14 @@ func TestLoop_HeedsWhatSomebodySays(t *testing.T) {
 					return nil
 				})}
 				out := o.turn()
-				require.Equal(t, []string{"waits 1"}, o.told())
+				require.Equal(t, []string{"waits 1"}, o.toolEvents())
 				require.Len(t, out.Pending, 1)
 
 				o.model = scripted.New(scripted.Say("done"))
 				out = o.turn(tc.answer)
 				require.Equal(t, tc.text, out.Text)
 				require.Equal(t, []string{tc.result}, results(out))
-				require.Equal(t, tc.told, o.told())
+				require.Equal(t, tc.events, o.toolEvents())
 				require.Equal(t, tc.result == "did 1", len(o.did) == 1)
 				for _, e := range o.journal.durable {
 					require.False(t, tc.text != "done" && e.Number == 2)
@@ -205,23 +203,22 @@ func TestLoop_HeedsWhatSomebodySays(t *testing.T) {
 	}
 }
 
-// What was decided stays so in the turns behind, which do not bring the answer again; an answer
-// for a call that is done is nobody's.
+// A decision holds in later turns, which do not bring the answer again. An answer to a call that is done is ignored.
 //
 // Req: LP-32
-func TestLoop_GoesOnFromTurnToTurn(t *testing.T) {
+func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		o := newOffice(t, calls("send", "screen", "send", "send"), scripted.Say("done"))
+		o := newScenario(t, calls("send", "screen", "send", "send"), scripted.Say("done"))
 		o.parallel = parallel
 		o.turn()
-		o.turn(replies(execution.Deny, 2, "no"))
-		o.turn(replies(execution.Succeed, 3, "seen"), replies(execution.Approve, 2, ""))
-		late := replies(execution.Approve, 4, "")
+		o.turn(answerTo(execution.Deny, 2, "no"))
+		o.turn(answerTo(execution.Succeed, 3, "seen"), answerTo(execution.Approve, 2, ""))
+		late := answerTo(execution.Approve, 4, "")
 		late.Late = true
 		out := o.turn(late)
-		require.Equal(t, []string{"waits 4"}, o.told()[len(o.told())-1:])
+		require.Equal(t, []string{"waits 4"}, o.toolEvents()[len(o.toolEvents())-1:])
 		require.Len(t, out.Pending, 1)
-		out = o.turn(replies(execution.Approve, 5, ""))
+		out = o.turn(answerTo(execution.Approve, 5, ""))
 		require.Equal(t, "done", out.Text)
 		require.Equal(t, []string{"Not run: the user does not allow send: no", "seen", "Not run: nobody approved it in time.", "did 4"}, results(out)[:4])
 		require.Equal(t, []string{"send 4"}, o.did)
@@ -229,11 +226,11 @@ func TestLoop_GoesOnFromTurnToTurn(t *testing.T) {
 	}
 }
 
-// Beside each other, what need not wait runs, and all that wait are collected.
+// In a concurrent round, calls that need not wait run, and all that wait are collected.
 //
 // Req: LP-16, C-9
-func TestLoop_CollectsWhatWaitsInARound(t *testing.T) {
-	o := newOffice(t, calls("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
+func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
+	o := newScenario(t, calls("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
 	o.parallel = true
 	out := o.turn()
 	require.Equal(t, "send waits for an approval, and screen waits for a result of the client.", out.Text)
@@ -241,27 +238,27 @@ func TestLoop_CollectsWhatWaitsInARound(t *testing.T) {
 	require.Equal(t, execution.NeedResult, out.Pending[1].Needs)
 	require.Equal(t, "The agent test asks for screen: Reads the screen.", out.Pending[1].Reason)
 	require.Zero(t, out.Pending[1].Until)
-	require.Equal(t, []string{"started 2", "started 4", "success 2", "not_found 4", "waits 1", "waits 3", "waits 5"}, o.told())
+	require.Equal(t, []string{"started 2", "started 4", "success 2", "not_found 4", "waits 1", "waits 3", "waits 5"}, o.toolEvents())
 	require.Equal(t, []string{"look 2"}, o.did)
 
-	out = o.turn(replies(execution.Approve, 6, ""), replies(execution.Deny, 2, ""))
+	out = o.turn(answerTo(execution.Approve, 6, ""), answerTo(execution.Deny, 2, ""))
 	require.Equal(t, "screen waits for a result of the client.", out.Text)
-	out = o.turn(replies(execution.Succeed, 4, "seen"))
+	out = o.turn(answerTo(execution.Succeed, 4, "seen"))
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{"look 2", "send 5"}, o.did)
 	require.Equal(t, []string{"Not run: the user does not allow send.", "did 2", "seen"}, results(out)[:3])
 	require.Equal(t, 2, len(o.model.Requests()))
 }
 
-// What waits comes before a question to the user, which is not lost.
+// Calls that wait come before a question to the user, which is not lost.
 //
 // Req: LP-16
-func TestLoop_AsksTheUserWhenNothingWaitsAnyMore(t *testing.T) {
+func TestLoop_AsksTheUserOnceNoCallWaits(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		o := newOffice(t, calls("ask", "send"))
+		o := newScenario(t, calls("ask", "send"))
 		o.parallel = parallel
 		require.Equal(t, "send waits for an approval.", o.turn().Text)
-		out := o.turn(replies(execution.Approve, 3, ""))
+		out := o.turn(answerTo(execution.Approve, 3, ""))
 		require.Equal(t, "Which one?", out.Text)
 		require.Equal(t, event.InputRequired, out.Reason)
 		require.Empty(t, out.Pending)
@@ -270,10 +267,10 @@ func TestLoop_AsksTheUserWhenNothingWaitsAnyMore(t *testing.T) {
 }
 
 // Req: CO-64
-func TestLoop_LetsNothingWaitWithoutAJournal(t *testing.T) {
-	o := newOffice(t)
+func TestLoop_NoCallWaitsWithoutAJournal(t *testing.T) {
+	o := newScenario(t)
 	call := loop.Loop{Model: scripted.New(calls("send", "screen"), scripted.Say("done")), Tools: o.tools}
-	out, err := drive(t.Context(), call, input("go", askApproval), deaf)
+	out, err := drive(t.Context(), call, input("go", askApproval), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{
@@ -284,40 +281,40 @@ func TestLoop_LetsNothingWaitWithoutAJournal(t *testing.T) {
 
 	in := input("go", askApproval)
 	in.Journal = o.journal
-	for e, err := range call.Call(t.Context(), in, ask("1", "send", "1")) {
+	for e, err := range call.Call(t.Context(), in, toolCall("1", "send", "1")) {
 		require.NoError(t, err)
-		require.NotEqual(t, event.ToolPending{}.Kind(), e.Kind(), "there is no turn that could go on")
+		require.NotEqual(t, event.ToolPending{}.Kind(), e.Kind(), "no turn could continue it")
 	}
 	require.Empty(t, o.did)
 }
 
 // Req: CO-37
-func TestLoop_HandsNoCallToTheClientThatDoesNotFit(t *testing.T) {
-	o := newOffice(t, scripted.Call(conversation.ToolCall{ID: "1", Name: "screen", Arguments: `{"world": 1}`}), scripted.Say("done"))
+func TestLoop_ChecksArgumentsBeforeACallWaits(t *testing.T) {
+	o := newScenario(t, scripted.Call(conversation.ToolCall{ID: "1", Name: "screen", Arguments: `{"world": 1}`}), scripted.Say("done"))
 	out := o.turn()
 	require.Equal(t, "done", out.Text)
 	require.Contains(t, results(out)[0], "the arguments of screen do not fit")
 	require.Contains(t, results(out)[0], "(required: word; all: word; provided: world)")
 
 	long := strings.Repeat("x", conversation.MaxMessageBytes)
-	o = newOffice(t, scripted.Call(ask("1", "send", long)), scripted.Say("done"))
+	o = newScenario(t, scripted.Call(toolCall("1", "send", long)), scripted.Say("done"))
 	out = o.turn()
 	require.Contains(t, results(out)[0], "a call that waits may have 262144")
 	require.Empty(t, o.did)
 }
 
-// A tool that was allowed and was running when its worker was lost is in doubt like any other.
-func TestLoop_DoesNotAskAgainAboutWhatIsInDoubt(t *testing.T) {
-	o := newOffice(t, calls("send"), scripted.Say("done"))
+// An allowed tool that was running when its worker was lost is in doubt like any other.
+func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
+	o := newScenario(t, calls("send"), scripted.Say("done"))
 	o.turn()
 	in := input("go", askApproval)
 	in.Journal, in.Answers = o.journal, []execution.Answer{{ID: "0-0-2", Verdict: execution.Approve}}
-	_, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&dying{after: 2}).emit)
+	_, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Equal(t, []string{"send 1"}, o.did)
 	o.journal.pending = nil
 
-	for _, answers := range [][]execution.Answer{{replies(execution.Approve, 2, "")}, {replies(execution.Deny, 2, "")}, nil} {
+	for _, answers := range [][]execution.Answer{{answerTo(execution.Approve, 2, "")}, {answerTo(execution.Deny, 2, "")}, nil} {
 		o.model = scripted.New(scripted.Say("done"))
 		out := o.turn(answers...)
 		require.Contains(t, results(out)[0], "UNKNOWN_OUTCOME")
@@ -325,34 +322,34 @@ func TestLoop_DoesNotAskAgainAboutWhatIsInDoubt(t *testing.T) {
 	}
 }
 
-// A tool of the client that needs an approval too is asked about once, and then handed out until
-// its result is there.
+// A tool of the client that needs an approval too is asked about once, and then waits for the client until the result
+// arrives.
 //
 // Req: LP-32, AD-32
-func TestLoop_HandsOutWhatWasAllowed(t *testing.T) {
-	o := newOffice(t, calls("screen"), scripted.Say("done"))
-	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", noon); return nil })}
+func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
+	o := newScenario(t, calls("screen"), scripted.Say("done"))
+	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", deadline); return nil })}
 	require.Equal(t, execution.NeedApproval, o.turn().Pending[0].Needs)
-	for _, answers := range [][]execution.Answer{{replies(execution.Approve, 2, "")}, nil, nil} {
+	for _, answers := range [][]execution.Answer{{answerTo(execution.Approve, 2, "")}, nil, nil} {
 		require.Equal(t, execution.NeedResult, o.turn(answers...).Pending[0].Needs)
 	}
-	out := o.turn(replies(execution.Succeed, 2, "seen"))
+	out := o.turn(answerTo(execution.Succeed, 2, "seen"))
 	require.Equal(t, []string{"seen"}, results(out))
 	require.Equal(t, "done", out.Text)
 }
 
-// All that was done is durable before anybody is told what waits.
-func TestLoop_KeepsWhatWasDoneBeforeItTellsWhatWaits(t *testing.T) {
-	o := newOffice(t, scripted.Say("I know."))
+// Everything that was done is durable before the pending calls are emitted.
+func TestLoop_SyncsBeforeItEmitsPendingCalls(t *testing.T) {
+	o := newScenario(t, scripted.Say("I know."))
 	o.handlers = append(o.handlers, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error { r.ToolCalls = calls("screen").ToolCalls; return nil }))
 	out := o.turn()
 	require.Len(t, out.Pending, 1)
 	require.Equal(t, 1, o.journal.syncs)
-	require.Len(t, o.journal.durable, 1, "also the reply that a handler made more of")
+	require.Len(t, o.journal.durable, 1, "also the reply that a handler added a call to")
 
-	o = newOffice(t, calls("screen"))
-	o.journal.fail = failure.New(failure.Fenced, "test", "somebody else has the step")
-	_, err := o.try()
+	o = newScenario(t, calls("screen"))
+	o.journal.fail = failure.New(failure.Fenced, "test", "another worker has the step")
+	_, err := o.tryTurn()
 	require.ErrorIs(t, err, o.journal.fail)
-	require.Empty(t, o.told())
+	require.Empty(t, o.toolEvents())
 }

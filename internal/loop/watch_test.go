@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// watch notes the hooks and the events of a turn in the order in which they happen: hooks by
-// their name, events as ">kind", both with the id of the tool call that they are about.
+// watch notes the hooks and the events of a turn in the order in which they happen: hooks by their name, events as
+// ">kind", both with the id of the tool call that they are about.
 type watch struct{ log []string }
 
 func (w *watch) note(parts ...string) {
@@ -25,7 +25,7 @@ func (w *watch) note(parts ...string) {
 	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
 }
 
-// plugin has a handler for each hook.
+// plugin returns a handler for each hook.
 func (w *watch) plugin() hook.Plugin {
 	turn := func(name string) func(context.Context, *hook.Turn) error {
 		return func(context.Context, *hook.Turn) error { w.note(name); return nil }
@@ -91,13 +91,13 @@ type watched struct {
 	err  error
 }
 
-// text is the log without what happened when the agent was made.
+// text returns the log without what happened when the agent was made.
 func (w *watched) text() string {
 	return strings.TrimPrefix(strings.Join(w.log, " "), "on_agent_ready ")
 }
 
-// turn runs one turn of an agent that is watched: its own handlers run behind those that watch.
-// It is dropped where stop says so.
+// turn runs one turn of an agent that is watched: its own handlers run after those that watch. The worker is lost where
+// stop says so.
 func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watched {
 	t.Helper()
 	w := &watched{}
@@ -112,7 +112,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 			w.err = err
 			continue
 		}
-		require.NoError(t, w.err, "an event behind the error")
+		require.NoError(t, w.err, "an event after the error")
 		w.event(e)
 		if done, ok := e.Payload.(event.TurnResult); ok {
 			w.done = done
@@ -124,7 +124,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 	return w
 }
 
-// The pieces of which turns are made.
+// The pieces that turns are made of.
 const (
 	begins  = ">user_input before_agent after_user_input "
 	asks    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "
@@ -134,7 +134,7 @@ const (
 	fails   = ">turn_result:error"
 )
 
-// ran is a tool call that ended with status.
+// ran is the log of a tool call that ended with status.
 func ran(id int, status event.ToolStatus) string {
 	failed := ""
 	if status == event.ToolError {
@@ -143,7 +143,7 @@ func ran(id int, status event.ToolStatus) string {
 	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
 }
 
-// skipped are calls that were answered without running.
+// skipped is the log of calls that were answered without running.
 func skipped(ids ...int) string {
 	text := ""
 	for _, id := range ids {
@@ -156,7 +156,7 @@ func skipped(ids ...int) string {
 func calls(tools ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for i, name := range tools {
-		all = append(all, ask(fmt.Sprint(i+1), name, fmt.Sprint(i+1)))
+		all = append(all, toolCall(fmt.Sprint(i+1), name, fmt.Sprint(i+1)))
 	}
 	return scripted.Call(all...)
 }

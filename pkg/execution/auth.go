@@ -9,36 +9,36 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Auth is in whose name a turn acts, and with which credentials. It comes with the turn and
-// goes with it (LP-18): whoever holds one keeps it in RAM, and writes it nowhere.
+// Auth says in whose name a turn acts, and with which credentials. It lasts as long as the turn (LP-18). Keep it in RAM,
+// and never write it.
 type Auth struct {
-	Actor       string                  // person or program, at most 256 bytes; empty: nobody is named
+	Actor       string                  // person or program, at most 256 bytes; empty when none is named
 	Credentials map[string]secret.Value // by name, at most 16
 }
 
-// IsZero reports whether there is nothing in it.
+// IsZero reports whether a has neither an actor nor credentials.
 func (a Auth) IsZero() bool { return a.Actor == "" && len(a.Credentials) == 0 }
 
-// Format implements fmt.Formatter: whatever the verb, it tells neither whom nor what, as where
-// somebody panics with an Auth or puts one into an error.
+// Format implements fmt.Formatter. With every verb it prints a redacted text, so an Auth in an error or a panic reveals
+// nothing.
 func (Auth) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(secret.Redacted)) }
 
-// MarshalText is the same for logs, JSON and YAML.
+// MarshalText returns the redacted text, for logs, JSON and YAML.
 func (Auth) MarshalText() ([]byte, error) { return []byte(secret.Redacted), nil }
 
-// Wipe overwrites the credentials, for all who have this Auth (guarantee S8). It is for who received
-// them, once the step or the turn is over.
+// Wipe overwrites the credentials, also in copies of this Auth (guarantee S8). The process that received them calls it
+// when the step or the turn has ended.
 func (a Auth) Wipe() {
 	for _, v := range a.Credentials {
 		v.Wipe()
 	}
 }
 
-// Login is a credential that a tool lacks, and how a person comes by it.
+// Login is a credential that a tool lacks, and how a person gets it.
 type Login struct {
 	Name   string // of the credential, as Credential finds it
 	Prompt string // one sentence for the person; at most 1 KiB
-	URL    string // where it comes from; empty: Prompt says all there is
+	URL    string // where the person gets it (may be empty)
 }
 
 // CredentialBroker lets tools ask a person for a credential (LP-37). The person seals it to a key that the broker
@@ -56,32 +56,30 @@ type (
 	holderKey struct{}
 )
 
-// held is the auth of a turn while that runs. What single tools were given beside it, or are not
-// to have any more, is by the holder.
-type held struct {
-	mu   sync.Mutex
-	auth Auth
-	lent map[string]map[string]secret.Value // by holder and name; the zero Value: it was taken away
-	over bool
+// turnAuth is the auth of a turn while it runs, with the credentials that single tools were lent, or lost.
+type turnAuth struct {
+	mu    sync.Mutex
+	auth  Auth
+	lent  map[string]map[string]secret.Value // by holder and name (the zero Value was withdrawn)
+	ended bool
 }
 
-// WithAuth returns a context under which AuthFrom finds auth, until ctx ends. It is for
-// whoever runs steps.
+// WithAuth returns a context in which AuthFrom finds auth, until ctx ends. It is for code that runs steps.
 func WithAuth(ctx context.Context, auth Auth) context.Context {
-	h := &held{auth: auth}
-	context.AfterFunc(ctx, func() { // also for those who keep a context
+	h := &turnAuth{auth: auth}
+	context.AfterFunc(ctx, func() { // also for code that keeps a context
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.auth, h.lent, h.over = Auth{}, nil, true
+		h.auth, h.lent, h.ended = Auth{}, nil, true
 	})
 	return context.WithValue(ctx, authKey{}, h)
 }
 
-// AuthFrom returns the auth of the turn. It is for the tools and models of the running step,
-// with the context that they were called with: once the step has ended it is forgotten. A tool
-// also finds what it alone was given. False means that there is none.
+// AuthFrom returns the auth of the turn. Tools and models of the running step call it with the context that they were
+// called with. A tool also finds the credentials that were lent to it alone. It is false when there is none, and once the
+// step has ended.
 func AuthFrom(ctx context.Context) (Auth, bool) {
-	h, ok := ctx.Value(authKey{}).(*held)
+	h, ok := ctx.Value(authKey{}).(*turnAuth)
 	if !ok {
 		return Auth{}, false
 	}
@@ -104,8 +102,7 @@ func AuthFrom(ctx context.Context) (Auth, bool) {
 	return auth, !auth.IsZero()
 }
 
-// Credential returns one of the turn's credentials, under the conditions of AuthFrom. False
-// means that there is none of that name.
+// Credential returns a credential of the turn by name, under the conditions of AuthFrom. It is false when there is none.
 func Credential(ctx context.Context, name string) (secret.Value, bool) {
 	auth, _ := AuthFrom(ctx)
 	v, ok := auth.Credentials[name]
@@ -121,14 +118,14 @@ func WithHolder(ctx context.Context, holder string) context.Context {
 // LendCredential gives a credential to the holder of ctx alone, for as long as the auth of the turn lasts.
 // Without such an auth nothing is given.
 func LendCredential(ctx context.Context, name string, v secret.Value) {
-	h, ok := ctx.Value(authKey{}).(*held)
+	h, ok := ctx.Value(authKey{}).(*turnAuth)
 	holder, named := ctx.Value(holderKey{}).(string)
 	if !ok || !named {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
+	if h.ended {
 		return
 	}
 	if h.lent == nil {

@@ -11,28 +11,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Origin is what a Context is made of (contract OC-7). Metadata is no place for secrets: it is
-// stored with the trace, and every agent and tool reads it. Credentials belong into Auth.
+// Origin has the fields of a Context (contract OC-7). Put no secrets into Metadata: it is stored with the trace, and every
+// agent and tool reads it. Credentials belong into Auth.
 type Origin struct {
-	TraceID        string // of the turn; required
-	RootTraceID    string // of the run: the trace with which it began; empty: TraceID
-	RequestID      string // of the request that began it
-	Profile        string // how it shall be handled, a name; empty: DefaultProfile
+	TraceID        string // of the turn (required)
+	RootTraceID    string // the trace with which the run began (empty means TraceID)
+	RequestID      string // of the request that began the run
+	Profile        string // name of the way in which the run is handled (empty means DefaultProfile)
 	UserIntent     string // what the user wants, in the user's words
-	UserID         string // whose session it is
-	MemoryScope    string // whose memory it may use: user:x, session:x or conv:x; needs a UserID
-	ConversationID string // the conversation, which is the session; needs a SessionID
-	SessionID      string //
+	UserID         string // owner of the session
+	MemoryScope    string // the memory that the run may use: user:x, session:x or conv:x; needs a UserID
+	ConversationID string // of the conversation; needs a SessionID
+	SessionID      string
 	Metadata       map[string]string
-	Created        time.Time // zero: now
+	Created        time.Time // zero means now
 }
 
-// Context is under what a run acts: who asked, in which trace, and how. It is a value that never
-// changes: what changes it returns another one, and maps go in and out as copies.
+// Context says for whom a run acts, in which trace, and how. It never changes: methods that change a field return a new
+// Context, and maps are copied.
 type Context struct {
 	o         Origin
 	parent    *Context
-	hasParent bool // also when it was read and the parent is elsewhere
+	hasParent bool // also when the parent is in another process
 }
 
 // NewContext returns a context without a parent. Modes: user_invalid_input, which names the field.
@@ -58,7 +58,7 @@ var (
 	scope   = regexp.MustCompile(`^(user|session|conv):.+$`)
 )
 
-// check holds the rules of OC-9.
+// check applies the rules of OC-9.
 func (o Origin) check() error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "execution.NewContext", format, args...)
@@ -85,28 +85,28 @@ func (o Origin) check() error {
 	return nil
 }
 
-// Origin is what the context is made of, as a copy.
+// Origin returns a copy of the fields of the context.
 func (c Context) Origin() Origin {
 	o := c.o
 	o.Metadata = maps.Clone(o.Metadata)
 	return o
 }
 
-// TraceID never changes on the way: every context that is made of another has the same.
+// TraceID returns the trace of the turn. Contexts made from this one have the same.
 func (c Context) TraceID() string { return c.o.TraceID }
 
-// RootTraceID is the trace with which the run began: the same in all its turns, whoever asked for
-// them, and whatever was tried again or gone on with (contract OC-10).
+// RootTraceID returns the trace with which the run began. It is the same in all turns of the run, remote agents, answers
+// and resumed turns included (contract OC-10).
 func (c Context) RootTraceID() string { return c.o.RootTraceID }
 
-// Profile is how the run shall be handled.
+// Profile returns the name of the way in which the run is handled.
 func (c Context) Profile() string { return c.o.Profile }
 
-// Metadata returns one of the caller's labels; empty when there is none of that name.
+// Metadata returns a label of the caller, or "".
 func (c Context) Metadata(key string) string { return c.o.Metadata[key] }
 
-// Parent is the context that this one was made of by WithUserIntent. False: there is none, or
-// it is in another process.
+// Parent returns the context that this one was made from by WithUserIntent. It is false when there is none, or when it
+// is in another process.
 func (c Context) Parent() (Context, bool) {
 	if c.parent == nil {
 		return Context{}, false
@@ -114,14 +114,14 @@ func (c Context) Parent() (Context, bool) {
 	return *c.parent, true
 }
 
-// HasParent reports whether there is a parent, here or elsewhere.
+// HasParent reports whether there is a parent, also in another process.
 func (c Context) HasParent() bool { return c.hasParent }
 
-// IsZero reports whether it is none.
+// IsZero reports whether c is the zero Context.
 func (c Context) IsZero() bool { return c.o.TraceID == "" }
 
-// WithMetadata is the context with more labels; those of the same name are replaced. The parent
-// stays. Fails as NewContext does when there are too many.
+// WithMetadata returns the context with more labels, which replace those of the same name. The parent stays the same.
+// Modes: as of NewContext.
 func (c Context) WithMetadata(more map[string]string) (Context, error) {
 	merged := maps.Clone(c.o.Metadata)
 	if merged == nil {
@@ -132,8 +132,7 @@ func (c Context) WithMetadata(more map[string]string) (Context, error) {
 	return c, c.o.check()
 }
 
-// WithUserIntent is a child of the context: what a part of the run is asked to do. The child is
-// created now.
+// WithUserIntent returns a child of the context, created now, for a part of the run with a task of its own.
 func (c Context) WithUserIntent(intent string) Context {
 	child := c
 	child.parent, child.hasParent = &c, true
@@ -141,13 +140,13 @@ func (c Context) WithUserIntent(intent string) Context {
 	return child
 }
 
-// WithRequestID is the context with another request.
+// WithRequestID returns the context with another request id.
 func (c Context) WithRequestID(id string) Context { c.o.RequestID = id; return c }
 
-// WithProfile is the context with another profile. Fails as NewContext does for one that is no name.
+// WithProfile returns the context with another profile. Modes: as of NewContext.
 func (c Context) WithProfile(name string) (Context, error) { c.o.Profile = name; return c, c.o.check() }
 
-// document is a context as it is written. Of a parent it says only that there is one.
+// document is a context as JSON, without its parent.
 type document struct {
 	TraceID        string            `json:"trace_id"`
 	RootTraceID    string            `json:"root_trace_id,omitempty"`
@@ -170,7 +169,7 @@ func (c Context) MarshalJSON() ([]byte, error) {
 	}{document(c.o), c.hasParent})
 }
 
-// UnmarshalJSON reads a context, and fails as NewContext does.
+// UnmarshalJSON reads a context. Modes: as of NewContext.
 func (c *Context) UnmarshalJSON(text []byte) error {
 	var read struct {
 		document

@@ -38,7 +38,7 @@ type Step struct {
 	Context  Context          // under which the turn acts (zero means that the agent makes one of the fields above)
 	Journal  Journal          // of the step (nil means that nothing is recorded)
 	Recorded bool             // the journal gets all that is needed to run the step again
-	Broker   CredentialBroker // asks for credentials that tools lack (nil means that nobody can be asked)
+	Broker   CredentialBroker // asks for credentials that tools lack (nil means that no one can be asked)
 	Budget   *budget.Ledger   // of this attempt, shared by all agents of the step (nil means unlimited)
 }
 

@@ -2,7 +2,7 @@ package execution
 
 // Limits and defaults of steps, as on the wire.
 const (
-	DefaultPriority = 5 // of a request that names none (contract OC-28); priorities are 0 to MaxPriority
+	DefaultPriority = 5 // when a request sets none (contract OC-28); priorities are 0 to MaxPriority
 	MaxPriority     = 10
 
 	MaxTasks    = 16      // of a plan
@@ -15,5 +15,5 @@ const (
 
 	MaxObservations = 64        // of a result (guarantees S9)
 	MaxPending      = 64        // calls of one turn that wait
-	MaxAnswer       = 256 << 10 // bytes of an answer to one
+	MaxAnswer       = 256 << 10 // bytes of the answer to a waiting call
 )

@@ -1,7 +1,7 @@
 package execution
 
-// Tools are those of its agent that a step may use. The orchestrator decides that (contract
-// OC-13); a model's call for a tool is a request. Nil: the step may use all.
+// Tools lists the tools of its agent that a step may use (nil means all). The orchestrator decides that (contract OC-13);
+// the call of a model is only a request.
 type Tools struct {
-	Names []string // those that fit the step best first
+	Names []string // the most fitting first
 }

@@ -83,7 +83,7 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
 		{"BeforeEachTool", call, `x.Turn.conversation = nil`, "cannot refer to unexported field"},
 		{"AfterTools", round, `x.Release()`, "x.Release undefined"},
-		// What waits, and what somebody said of it, is the loop's to know.
+		// Only the loop knows which calls wait, and their answers.
 		{"AfterTools", round, `x.Wait("no", nil)`, "x.Wait undefined"},
 		{"BeforeEachTool", call, `x.waiting.Over = true`, "x.waiting undefined"},
 		// The model's request and reply belong to their events.

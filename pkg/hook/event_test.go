@@ -33,9 +33,9 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 			},
 		})
 	}
-	var beside sync.WaitGroup
+	var running sync.WaitGroup
 	for _, c := range agents {
-		beside.Go(func() {
+		running.Go(func() {
 			for range 50 {
 				_ = c.Events.Emit(event.TextDelta{Text: "a"})
 				c.Turn().Warn("W", "w")
@@ -43,7 +43,7 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 			}
 		})
 	}
-	beside.Wait()
+	running.Wait()
 	ids := map[string]bool{}
 	for _, e := range heard {
 		require.False(t, ids[e.ID()], "%s twice", e.ID())
@@ -53,7 +53,7 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 	}
 	require.Len(t, ids, 600)
 	for _, c := range agents {
-		require.Len(t, c.Turn().Entries(), 100, "all but the text deltas, whoever listens")
+		require.Len(t, c.Turn().Entries(), 100, "all but the text deltas, whether or not there is a consumer")
 	}
 
 	silent := hook.New(hook.Start{})
@@ -75,15 +75,15 @@ func TestControl_PassesWhatOthersMade(t *testing.T) {
 
 // Who does not hear one event hears none after it: an iterator must not be asked again.
 func TestControl_TellsNothingToWhoHasGone(t *testing.T) {
-	gone, told := errors.New("gone"), 0
-	c := hook.New(hook.Start{Emit: func(event.Event) error { told++; return gone }})
+	gone, emitted := errors.New("gone"), 0
+	c := hook.New(hook.Start{Emit: func(event.Event) error { emitted++; return gone }})
 	require.NoError(t, c.Events.Err())
 	require.ErrorIs(t, c.Events.Emit(event.TextDelta{Text: "a"}), gone)
 	require.ErrorIs(t, c.Events.Emit(event.TextDelta{Text: "b"}), gone)
 	require.ErrorIs(t, c.Events.Forward(event.Event{Payload: event.TextDelta{Text: "c"}}), gone)
 	c.Turn().Warn("W", "w")
 	require.ErrorIs(t, c.Events.Err(), gone)
-	require.Equal(t, 1, told)
+	require.Equal(t, 1, emitted)
 }
 
 // Req: CO-21

@@ -2,7 +2,7 @@ package hook
 
 import "context"
 
-// on makes a handler.
+// on returns a handler of an event.
 func on[F any](event string, fn F, missing bool, list func(*Set) *[]bound[F]) Handler {
 	return Handler{event: event, missing: missing, add: func(s *Set, n named) {
 		all := list(s)
@@ -18,12 +18,12 @@ func BeforeAgent(fn func(context.Context, *Turn) (string, error)) Handler {
 }
 
 // AfterAgent runs when the agent has answered, unless the turn failed or was ended (AD-11, AD-12, C-12). Text
-// that it returns is said behind the answer, and the handlers after it do not run.
+// that it returns is added after the answer, and the handlers after it do not run.
 func AfterAgent(fn func(context.Context, *Turn) (string, error)) Handler {
 	return on("after_agent", fn, fn == nil, func(s *Set) *[]bound[replyFunc] { return &s.turn.afterAgent })
 }
 
-// AfterUserInput runs once a turn, when the user's message is there (CO-16).
+// AfterUserInput runs once a turn, when the message of the user has arrived (CO-16).
 func AfterUserInput(fn func(context.Context, *Turn) error) Handler {
 	return on("after_user_input", fn, fn == nil, func(s *Set) *[]bound[turnFunc] { return &s.turn.afterUserInput })
 }
@@ -58,19 +58,19 @@ func BeforeTools(fn func(context.Context, *Round) error) Handler {
 	return on("before_tools", fn, fn == nil, func(s *Set) *[]bound[roundFunc] { return &s.tools.beforeRound })
 }
 
-// AfterTools runs once a round, behind its last tool message (CO-34). A round that was stopped has none (CO-63), and
-// one with calls that wait has it when the turn goes on.
+// AfterTools runs once a round, after its last tool message (CO-34). It does not run in a round that was stopped
+// (CO-63). In a round with calls that wait it runs when the turn continues.
 func AfterTools(fn func(context.Context, *Round) error) Handler {
 	return on("after_tools", fn, fn == nil, func(s *Set) *[]bound[roundFunc] { return &s.tools.afterRound })
 }
 
-// BeforeEachTool runs before each tool that there is and may change its arguments, answer in its place, or let it
-// wait for somebody (AD-32). Its error is the tool's (CO-36).
+// BeforeEachTool runs before each existing tool and may change its arguments, answer in its place, or let it
+// wait for external input (AD-32). Its error fails only the tool (CO-36).
 func BeforeEachTool(fn func(context.Context, *Call) error) Handler {
 	return on("before_each_tool", fn, fn == nil, func(s *Set) *[]bound[callFunc] { return &s.tools.beforeEach })
 }
 
-// AfterEachTool runs after each tool, also one that failed, behind OnError (CO-32).
+// AfterEachTool runs after each tool, also one that failed, and then after OnError (CO-32).
 func AfterEachTool(fn func(context.Context, *Call) error) Handler {
 	return on("after_each_tool", fn, fn == nil, func(s *Set) *[]bound[callFunc] { return &s.tools.afterEach })
 }
@@ -80,7 +80,7 @@ func OnError(fn func(context.Context, *Call) error) Handler {
 	return on("on_error", fn, fn == nil, func(s *Set) *[]bound[callFunc] { return &s.tools.onError })
 }
 
-// OnStopSignal runs once when a request to stop is honoured (CO-63).
+// OnStopSignal runs once, when the turn stops on request (CO-63).
 func OnStopSignal(fn func(context.Context, *Turn) error) Handler {
 	return on("on_stop_signal", fn, fn == nil, func(s *Set) *[]bound[turnFunc] { return &s.turn.onStopSignal })
 }

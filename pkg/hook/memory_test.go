@@ -68,28 +68,28 @@ func TestMemory_SeesItsChangesBeforeTheStore(t *testing.T) {
 
 // Req: AD-6, AD-7, AD-18
 func TestMemory_TellsTheChangesOfAChainAsOne(t *testing.T) {
-	var told []event.Message
+	var emitted []event.Message
 	set := func(key, value string) hook.Handler {
 		return hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set(key, value) })
 	}
 	handlers, err := hook.NewSet(nil, []hook.Handler{set("a", "1"), set("b", "2"), set("a", "3")})
 	require.NoError(t, err)
 	c := hook.New(hook.Start{Handlers: handlers, Memory: hook.NewMemory(&store{}, "test"), Emit: func(e event.Event) error {
-		told = append(told, e.Payload.(event.Message))
+		emitted = append(emitted, e.Payload.(event.Message))
 		return nil
 	}})
 	require.NoError(t, c.EmitChanges(""))
-	require.Empty(t, told, "no change, no event")
+	require.Empty(t, emitted, "no change, no event")
 	_, err = c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, c.EmitChanges(""))
 	require.NoError(t, c.EmitChanges(""))
-	require.Equal(t, []event.Message{{State: map[string]json.RawMessage{"a": json.RawMessage(`"3"`), "b": json.RawMessage(`"2"`)}}}, told)
+	require.Equal(t, []event.Message{{State: map[string]json.RawMessage{"a": json.RawMessage(`"3"`), "b": json.RawMessage(`"2"`)}}}, emitted)
 
 	_, err = c.Turn().Memory().SaveArtifact(t.Context(), "report", "text/plain", []byte("four"))
 	require.NoError(t, err)
 	require.NoError(t, c.EmitChanges(""))
-	require.Equal(t, event.Message{Artifacts: map[string]int{"report": 4}}, told[1])
+	require.Equal(t, event.Message{Artifacts: map[string]int{"report": 4}}, emitted[1])
 }
 
 // Req: AD-5a
@@ -170,7 +170,7 @@ func TestMemory_KnowsWhoseWordsTheStateHas(t *testing.T) {
 	require.Equal(t, "tool page", m.Untrusted())
 }
 
-// Agents that work beside each other see what was before them and what they changed
+// Agents that run concurrently see what was before them and what they changed
 // themselves. Of two that changed a key the later one that joins decides.
 func TestMemory_ForksAndJoins(t *testing.T) {
 	s := &store{state: map[string]json.RawMessage{"stored": json.RawMessage(`"s"`)}}
@@ -178,16 +178,16 @@ func TestMemory_ForksAndJoins(t *testing.T) {
 	require.NoError(t, m.Set("before", "b"))
 	require.NoError(t, m.Set("gone", "g"))
 	one, two := m.Fork("one"), m.Fork("two")
-	var beside sync.WaitGroup
+	var running sync.WaitGroup
 	for name, f := range map[string]*hook.Memory{"one": one, "two": two} {
-		beside.Go(func() {
+		running.Go(func() {
 			_, _ = f.Get(t.Context(), "stored")
 			_ = f.Set("both", name)
 			_ = f.Set(name, name)
 			_ = f.Delete("gone")
 		})
 	}
-	beside.Wait()
+	running.Wait()
 	require.Equal(t, []string{"s", "b", "one", "none", "none"},
 		[]string{read(t, one, "stored"), read(t, one, "before"), read(t, one, "both"), read(t, one, "two"), read(t, one, "gone")})
 	require.Equal(t, "none", read(t, m, "both"))

@@ -39,7 +39,7 @@ type LLMFailure struct {
 	Reply *LLMReply // set by Respond
 }
 
-// Respond answers in place of the model; the turn goes on (AD-31).
+// Respond answers in place of the model; the turn continues (AD-31).
 func (f *LLMFailure) Respond(text string) { f.Reply = &LLMReply{Turn: f.Turn, Text: text} }
 
 // Agent describes an agent to OnAgentReady.

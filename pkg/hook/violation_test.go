@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Whatever agent code makes of the error, a write that was refused is told before what comes next.
+// A rejected write is emitted before the next event, whatever the agent does with the error.
 //
 // Req: SO-6
 func TestTurn_TellsEachWriteThatWasRefused(t *testing.T) {
@@ -42,21 +42,21 @@ func TestTurn_TellsEachWriteThatWasRefused(t *testing.T) {
 	}, heard)
 }
 
-// Tools try beside each other, and one that tries in a loop does not flood the trace.
+// Tools write concurrently, and one that writes in a loop does not flood the trace.
 func TestTurn_TellsABoundedNumberOfRefusals(t *testing.T) {
 	heard := 0
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "clerk"}, Emit: func(event.Event) error { heard++; return nil }})
 	ctx, leave := c.EnterTool(t.Context(), "c1", c.Turn().Memory())
 	defer leave()
-	var beside sync.WaitGroup
+	var running sync.WaitGroup
 	for range 8 {
-		beside.Go(func() {
+		running.Go(func() {
 			for range 100 {
 				_ = hook.InTool(ctx).State().Delete("facts")
 			}
 		})
 	}
-	beside.Wait()
+	running.Wait()
 	require.NoError(t, c.Events.Emit(event.Warning{}))
 	require.Equal(t, 17, heard)
 }

@@ -47,12 +47,12 @@ func wait(reason string) hook.Handler {
 
 // Req: AD-32
 func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
-	behind := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
-	call := waiter(t, callWait{allowed: true}, wait("one"), behind, wait("second"))
+	changeArguments := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
+	call := waiter(t, callWait{allowed: true}, wait("one"), changeArguments, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
 	require.Equal(t, "one", call.Text)
 	require.Equal(t, time.Unix(3, 0), call.Until)
-	require.JSONEq(t, `{"a": 1}`, call.Arguments, "the handlers behind it ran")
+	require.JSONEq(t, `{"a": 1}`, call.Arguments, "the handlers after it ran")
 	require.True(t, call.CanWait())
 	_, answered := call.Answered()
 	require.False(t, answered)
@@ -60,7 +60,7 @@ func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
 
 func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
 	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
-	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "behind": {wait("one"), refuse}} {
+	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "after": {wait("one"), refuse}} {
 		call := waiter(t, callWait{allowed: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)
 		require.Equal(t, "never", call.Text, name)
@@ -93,7 +93,7 @@ func TestCall_WaitsOnlyWhereItHasTo(t *testing.T) {
 	}
 }
 
-// A handler lets a call wait for somebody. When the turn goes on it does the same again, and
+// A handler makes a call wait. When the turn continues the handler does the same again, and
 // the call runs.
 func ExampleCall_Wait() {
 	big := hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {

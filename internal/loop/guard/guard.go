@@ -70,8 +70,8 @@ func Check(g tool.Guard, agent string, c *hook.Call) (warning *event.Warning, re
 	}
 }
 
-// newWarning tells a person what became of a call. Others may have chosen the name of the source, such as that of a
-// file, so it may not be valid UTF-8.
+// newWarning tells a person what became of a call. Others may have chosen the name of the source, such as a
+// file name, so it may not be valid UTF-8.
 func newWarning(c *hook.Call, outcome string) *event.Warning {
 	return &event.Warning{Reason: ReasonUntrustedInput, Tool: c.Name, Message: fmt.Sprintf(
 		"the tool %s %s, because the turn has read what neither the user nor the author of the agent wrote: %s",
