@@ -147,16 +147,3 @@ func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
 	require.Equal(t, []string{"", "tool inbox"}, seen)
 }
-
-func TestGuard_Stricter(t *testing.T) {
-	for _, tc := range [][3]tool.Guard{
-		{"", tool.GuardAsk, tool.GuardAsk},
-		{tool.GuardOff, "", tool.GuardOff},
-		{tool.GuardOff, tool.GuardAsk, tool.GuardAsk},
-		{tool.GuardStrict, tool.GuardAsk, tool.GuardStrict},
-		{tool.GuardAsk, tool.GuardStrict, tool.GuardStrict},
-	} {
-		require.Equal(t, tc[2], tc[0].Stricter(tc[1]), "%v", tc)
-	}
-	require.False(t, tool.Guard("on").IsKnown())
-}
