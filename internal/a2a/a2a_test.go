@@ -80,7 +80,7 @@ func TestInput_IsTextAndFilesOrAnswers(t *testing.T) {
 	}
 }
 
-// Files are told by their names, or by where they stand; the bytes go along as they are.
+// Files are described by their names or URLs; their bytes are passed on unchanged.
 func TestInput_NamesFiles(t *testing.T) {
 	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
 	var turn troupev1.OrchestrateRequest

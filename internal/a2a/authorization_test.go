@@ -87,7 +87,7 @@ const (
 	hello    = `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}`
 )
 
-// The mesh knows the caller of the bridge; the bridge knows nobody.
+// The mesh authenticates the caller of the bridge; the bridge authenticates none.
 func TestBridge_PassesTokensOn(t *testing.T) {
 	url, ann, asked := bridged(t, true)
 	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "not today")

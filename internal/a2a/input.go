@@ -54,7 +54,7 @@ func filePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
 }
 
 // referencedParent is the task to which a message refers, as the parent of its turn: the first that may be
-// one of a mesh. Nil: it refers to none.
+// one of a mesh. It is nil if the message refers to none.
 func referencedParent(m *a2a.Message) *troupev1.Parent {
 	for _, id := range m.ReferenceTasks {
 		if taskIDPattern.MatchString(string(id)) {

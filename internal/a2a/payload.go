@@ -130,7 +130,7 @@ func pendingCalls(calls []*troupev1.PendingCall) []fields {
 	return waits
 }
 
-// pendingCall is a call that waits, as clients of A2A are told of it.
+// pendingCall is a pending tool call in the form that A2A clients get.
 func pendingCall(c *troupev1.PendingCall) fields {
 	told := fields{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),

@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// taskIDPattern are those of tasks: the id of the trace of their first turn.
+// taskIDPattern matches task ids: the trace id of the task's first turn.
 var taskIDPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // maxTraces is how many traces are looked through for the turn with which a task went on, if its
@@ -64,7 +64,7 @@ func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) 
 }
 
 // parentTask is the task that asked for a turn: its trace is the one that is named, unless that went
-// on with a task. Empty: it is nobody's child.
+// on with a task. It is empty if the task has no parent.
 func (b *Bridge) parentTask(ctx context.Context, p *troupev1.Parent) string {
 	if p == nil {
 		return ""

@@ -23,7 +23,7 @@ type EventMetadata struct {
 	Events []Item `json:"events"`
 }
 
-// taskStream tells the events of one turn as those of a task.
+// taskStream converts the events of one turn to events of a task.
 type taskStream struct {
 	task        a2a.TaskInfo
 	parent      string         // the task above; empty: none
@@ -82,7 +82,7 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 		}
 		at.index = t.deltaCounts[speakerOf(e)]
 		t.deltaCounts[speakerOf(e)]++
-		if e.GetBranch() == "" && t.concurrent < 2 { // agents beside each other do not write into one text
+		if e.GetBranch() == "" && t.concurrent < 2 { // parallel agents do not write into one text
 			told = append(told, t.answer.delta(e.GetStep(), p.TextDelta.GetText()))
 		}
 	case *troupev1.Event_TurnResult:
@@ -99,7 +99,7 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 }
 
 // countDecision counts the steps that run at once: all of them are decided before the first begins.
-// Those that go on under another owner are decided again, and are still beside each other.
+// Steps that continue under another owner are decided again, and are still parallel.
 func (t *taskStream) countDecision() {
 	if t.stepStarted && len(t.streaming) < 2 {
 		t.concurrent, t.stepStarted = 0, false

@@ -143,7 +143,7 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 			p.say(1, "", "Blue.")
 			p.end(answered("Red."))
 		}, []string{"Blue.", "Red."}, a2a.TaskStateCompleted},
-		"agents speak beside each other": {0, func(p *played) {
+		"parallel agents speak": {0, func(p *played) {
 			p.begin(1)
 			p.say(1, "both.a", "Bl")
 			p.say(1, "both.b", "Re")
@@ -191,7 +191,7 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 			p.finish(3)
 			p.end(answered("Red."))
 		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
-		"nobody listened when steps began that run at once": {4, func(p *played) {
+		"the stream began after parallel steps": {4, func(p *played) {
 			p.decide(2)
 			p.begin(1)
 			p.begin(2)
@@ -203,7 +203,7 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 			p.finish(2)
 			p.end(answered("Red."))
 		}, []string{"Red."}, a2a.TaskStateCompleted},
-		"nobody listened when it began": {1, func(p *played) {
+		"the stream began after the step": {1, func(p *played) {
 			p.begin(1)
 			p.say(1, "", "it is.")
 			p.model(1, 1)

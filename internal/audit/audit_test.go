@@ -54,7 +54,7 @@ func TestLog_StoresEntries(t *testing.T) {
 	sent.Facts["tenant"] = "another" // is the caller's again
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close(), "again")
-	l.Record(sent) // is lost, and harms nobody
+	l.Record(sent) // is lost without an error
 
 	var read []Recorded
 	r, err := Verify([]string{path}, "", func(_ string, _ int, e Recorded) { read = append(read, e) })
@@ -137,7 +137,7 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 	run(t, empty, 0, 1)
 	_, err := Verify([]string{empty}, "", nil)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(empty, []byte("a file of\nsomebody else\n"), 0o600))
+	require.NoError(t, os.WriteFile(empty, []byte("a file of\nanother program\n"), 0o600))
 	_, err = New(Config{Path: empty, Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.ErrorContains(t, err, "does not end as an audit log does")
 }
@@ -180,7 +180,7 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	q := &queue{chain: c, log: zap.New(core), entries: entries, missing: entries, waiting: make(chan recorded, 2), stop: make(chan struct{}), done: make(chan struct{})}
 	denied := recorded{Entry: Entry{Kind: Denied}, at: time.Now()}
 	for range 5 {
-		q.add(denied) // nobody writes, and there is room for 2
+		q.add(denied) // no writer runs, and the queue holds 2
 	}
 	disk, full := c.file, must(t)(os.OpenFile("/dev/full", os.O_WRONLY, 0))
 	c.file = full

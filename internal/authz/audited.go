@@ -5,14 +5,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Audited is the kind of the entry that each call of a method makes in the audit log, with who
-// called and what came of it (S19); false: it makes none. No method of an ordinary turn does.
+// Audited returns the kind of the audit entry that each call of a method makes, with its caller and result
+// (S19). It returns false if the method makes none; no method of an ordinary turn does.
 func Audited(method string) (audit.Kind, bool) {
 	kind, ok := audited[method]
 	return kind, ok
 }
 
-// audited are the methods for which somebody has to answer. They are unary.
+// audited maps unary methods to the kind of their audit entry.
 var audited = map[string]audit.Kind{
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,

@@ -1,6 +1,6 @@
-// Package authz says who may call what: one table with a row for each method of the mesh, and
-// what has no row is nobody's (guarantees 4.2, S2). Which objects a method may touch is for its
-// handler, by the tenant and the turn of the caller.
+// Package authz decides who may call which method, by a table with a row for each method of the mesh. A method
+// without a row may not be called (guarantees 4.2, S2). Handlers check which objects a call may touch, by the
+// tenant and turn of the caller.
 package authz
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Permit reports whether the principal may call the method, /package.Service/Method. Modes:
+// Permit returns an error if the principal may not call the method, /package.Service/Method. Modes:
 // policy_security.
 func Permit(method string, p identity.Principal) error {
 	roles, ok := table[method]
 	if !ok {
-		return failure.Newf(failure.PolicySecurity, "call", "%s is for nobody", method).With("method", method)
+		return failure.Newf(failure.PolicySecurity, "call", "%s may not be called by any client", method).With("method", method)
 	}
 	if p.Role == identity.Anybody || slices.Contains(roles, p.Role) {
 		return nil
@@ -25,13 +25,13 @@ func Permit(method string, p identity.Principal) error {
 	return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for %s", p, method, list(roles)).With("method", method)
 }
 
-// Roles are those that may call a method, and whether it has a row.
+// Roles returns the roles that may call a method, and whether it has a row.
 func Roles(method string) ([]identity.Role, bool) {
 	roles, ok := table[method]
 	return slices.Clone(roles), ok
 }
 
-// Methods are all that have a row, sorted.
+// Methods returns all methods with a row, sorted.
 func Methods() []string { return slices.Sorted(maps.Keys(table)) }
 
 func list(roles []identity.Role) string {

@@ -19,7 +19,7 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 	served := map[string]bool{}
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
 		if own := strings.HasPrefix(string(file.Package()), "troupe."); !own && !strings.HasPrefix(string(file.Package()), "grpc.") {
-			return true // what a library brings along, and nobody serves
+			return true // declared by a library but not served
 		}
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()
@@ -35,7 +35,7 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 		require.True(t, ok, "%s has no row: say in table.go who may call it", method)
 	}
 	for _, method := range Methods() {
-		require.True(t, served[method], "%s has a row, and nobody serves it", method)
+		require.True(t, served[method], "%s has a row but no server has it", method)
 	}
 }
 

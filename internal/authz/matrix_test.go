@@ -130,7 +130,7 @@ func (c caller) call(t *testing.T, method string) string {
 	case failure.SystemNetwork:
 		return unconnected
 	default:
-		require.FailNow(t, "an answer that nobody expects", "%s calls %s: %s %v", c.name, method, mode, err)
+		require.FailNow(t, "unexpected answer", "%s calls %s: %s %v", c.name, method, mode, err)
 		return ""
 	}
 }

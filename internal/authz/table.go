@@ -9,7 +9,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Who calls, as sets.
+// Sets of roles.
 var (
 	everyone      = []identity.Role{identity.Client, identity.Admin, identity.Orchestrator, identity.Memory, identity.Worker}
 	users         = []identity.Role{identity.Client, identity.Admin}
@@ -21,7 +21,7 @@ var (
 	steps         = []identity.Role{identity.Orchestrator, identity.Worker}
 )
 
-// table is who may call what.
+// table maps each method to the roles that may call it.
 var table = map[string][]identity.Role{
 	healthpb.Health_Check_FullMethodName:                                 everyone,
 	healthpb.Health_List_FullMethodName:                                  everyone,
@@ -103,7 +103,7 @@ var table = map[string][]identity.Role{
 	troupev1.MemoryService_GetConfig_FullMethodName: steps,
 	troupev1.MemoryService_PutConfig_FullMethodName: workers,
 
-	// The conformance kit is no part of a mesh.
+	// The conformance kit does not run in a mesh.
 	troupev1.ConformanceService_MakeInstance_FullMethodName: operators,
 	troupev1.ConformanceService_DropInstance_FullMethodName: operators,
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// writes are the methods that write state of a tier, and the key that a rule has for it: who may
-// not call one tried to write what is not his (contract SO-8, SO-12).
+// writes maps methods that write state to a key of the ownership rules. A rejected call of such a method is an
+// attempt to write state of another owner (contract SO-8, SO-12).
 var writes = map[string]string{
 	troupev1.MemoryService_BeginTurn_FullMethodName:      "history",
 	troupev1.MemoryService_ReleaseTurn_FullMethodName:    "history",
@@ -33,7 +33,7 @@ var writes = map[string]string{
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    "routing",
 }
 
-// Writes is the state that a method writes, and whose that is; false when it writes none.
+// Writes returns the key and the owner of the state that a method writes, or false if it writes none.
 func Writes(method string) (key string, owner ownership.Owner, ok bool) {
 	key, ok = writes[method]
 	if !ok {

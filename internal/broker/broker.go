@@ -1,10 +1,9 @@
-// Package broker lets a process be told a secret through others that shall not know it: it
-// makes a key for each, which lives in the RAM of the process alone and for a short time, and
-// whoever has the secret seals it to that key (LP-37). On the way, in every store and in every
-// log, there is only the sealed form.
+// Package broker lets a process receive a secret through others that must not learn it. It makes a key for each
+// secret, which lives for a short time in the RAM of the process only. The sender seals the secret to that key
+// (LP-37). On the way, in every store and in every log, there is only the sealed form.
 //
-// It is HPKE (RFC 9180) in base mode. What is sealed says which key and which session it is
-// for, so that it opens for no other.
+// It uses HPKE (RFC 9180) in base mode. The sealed form is bound to its key and session, and opens for no
+// other.
 package broker
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Lifetime is how long a key lives, if nothing ends it before.
+// Lifetime is how long a key lives unless it is forgotten earlier.
 const Lifetime = 15 * time.Minute
 
 // Limits of a Broker and of what is sealed.
@@ -31,26 +30,26 @@ const (
 	maxKeys   = 1 << 12         // of one Broker at once
 )
 
-// Broker makes keys and opens what is sealed to them. Nothing of it outlives its process, nor
-// can it be copied to another. Safe for concurrent use.
+// Broker makes keys and opens what is sealed to them. Its keys never leave the process. It is safe for
+// concurrent use.
 type Broker struct {
 	instance string
 
 	mu   sync.Mutex
-	keys map[string]*held
+	keys map[string]*pendingKey
 }
 
-// held is a key that lives.
-type held struct {
+// pendingKey is a private key that waits for its secret.
+type pendingKey struct {
 	private hpke.PrivateKey
 	session string
 	name    string
 	end     *time.Timer
 }
 
-// Key is the public half of a key, for who has the secret.
+// Key is the public half of a key, for the holder of the secret.
 type Key struct {
-	ID      string // no other key ever has it
+	ID      string // unique
 	Public  []byte // of X25519
 	Expires time.Time
 }
@@ -58,23 +57,22 @@ type Key struct {
 // maxInstance is the longest id of an instance.
 const maxInstance = 128
 
-// New returns the broker of an instance, whose id becomes a part of that of each key. One with
-// a longer id than an instance may have, or with none, is not named.
+// New returns the broker of an instance, whose id becomes a part of each key's id. An invalid instance id is
+// left out.
 func New(instance string) *Broker {
 	if len(instance) > maxInstance || !utf8.ValidString(instance) {
 		instance = ""
 	}
-	return &Broker{instance: instance, keys: map[string]*held{}}
+	return &Broker{instance: instance, keys: map[string]*pendingKey{}}
 }
 
-// Instance is the id of the instance that has a key; empty when its id does not say.
+// Instance returns the id of the instance that holds a key ("" if the key's id does not name it).
 func Instance(id string) string {
 	_, instance, _ := strings.Cut(id, "@")
 	return instance
 }
 
-// Ask makes a key for the secret of a name, for one session. Modes: resource_quota when too
-// many keys live.
+// Ask makes a key for the secret with the name, for one session. Modes: resource_quota if too many keys live.
 func (b *Broker) Ask(session, name string) (Key, error) {
 	private, err := kem().GenerateKey()
 	if err != nil {
@@ -87,16 +85,15 @@ func (b *Broker) Ask(session, name string) (Key, error) {
 		return Key{}, failure.Newf(failure.ResourceQuota, "broker.Ask",
 			"%d calls wait for a credential here already, as many as may within %s; try again later", maxKeys, Lifetime)
 	}
-	h := &held{private: private, session: session, name: name}
+	h := &pendingKey{private: private, session: session, name: name}
 	h.end = time.AfterFunc(Lifetime, func() { b.Forget(k.ID) })
 	b.keys[k.ID] = h
 	return k, nil
 }
 
-// Open returns a secret that was sealed to the key of an id, and the name that it was asked for.
-// The key lives on, so that an attempt after this one opens it too. Modes: not_found when the key
-// does not live here, because its time is over, it is another process's, or it was forgotten;
-// user_invalid_input when this is not sealed to it, or for another session.
+// Open returns a secret that was sealed to the key with the id, and the name that it was asked for. The key
+// stays, so that a later attempt can open it again. Modes: not_found if the key has expired, was forgotten or
+// belongs to another process; user_invalid_input if the text was sealed to another key or session.
 func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.Value, err error) {
 	const op = "broker.Open"
 	b.mu.Lock()
@@ -122,7 +119,7 @@ func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.
 	return h.name, secret.New(string(text)), nil
 }
 
-// Forget ends the life of a key before its time. One that there is not is no error.
+// Forget deletes a key early. It is no error if the key does not exist.
 func (b *Broker) Forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,8 +129,8 @@ func (b *Broker) Forget(id string) {
 	}
 }
 
-// Seal seals a secret to a key of a session, so that only its broker can open it. Modes:
-// user_invalid_input when the secret is empty, too long or no UTF-8, or there is no such key.
+// Seal seals a secret to a key of a session, so that only its broker can open it. Modes: user_invalid_input if
+// the secret is empty, too long or no UTF-8, or if the key is invalid.
 func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
 	const op = "broker.Seal"
 	text := s.Reveal()

@@ -27,7 +27,7 @@ type Report struct {
 	Address string
 	// Duration is how long the run took.
 	Duration time.Duration
-	// Results are those of the checks that ran, grouped by area.
+	// Results are the results of the checks that ran, grouped by area.
 	Results []Result
 }
 

@@ -4,12 +4,12 @@ import (
 	"net/netip"
 )
 
-// globalUnicast is all of IPv6 that is routed in public. What lies outside of it is refused
-// without being named: v4-compatible and NAT64 forms, unique local, link-local, multicast.
+// globalUnicast is the publicly routed part of IPv6. Everything outside of it is rejected: IPv4-compatible and
+// NAT64 forms, unique local, link-local, multicast.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// blocks are the special networks of the IANA registries, most likely first, and the
-// addresses under which clouds serve credentials that no such network covers.
+// blocks are the special networks of the IANA registries, most likely first, and metadata addresses of clouds
+// outside of them.
 var blocks = []struct {
 	network netip.Prefix
 	name    string
@@ -45,9 +45,9 @@ var blocks = []struct {
 	{netip.MustParsePrefix("3fff::/20"), "for documentation"},
 }
 
-// inner says what kind of inner address a is; it is empty of a public one. An IPv4 address
-// in an IPv6 one is judged as what it is.
-func inner(a netip.Addr) string {
+// innerKind returns the kind of an inner address ("" for a public one). An IPv4 address inside an IPv6 address
+// is judged as IPv4.
+func innerKind(a netip.Addr) string {
 	a = a.Unmap()
 	for _, b := range blocks {
 		if b.network.Contains(a) {

@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// body is that of an answer; reading more than it may have is an error, so that nobody takes
-// a part for the whole.
+// body is the body of a response. Reading beyond its limit is an error, so that a part is never taken for the
+// whole.
 type body struct {
 	io.ReadCloser
 

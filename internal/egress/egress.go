@@ -1,10 +1,10 @@
-// Package egress is the one way out for requests whose target a model, or a server that a
-// model was sent to, has a say in: an HTTP client that reaches the hosts it was made for and
-// nothing inside of the network it runs in (guarantee S13).
+// Package egress is the HTTP client for requests whose target is influenced by a model, or by a server that a
+// model contacted. It reaches only the hosts that it was made for, and nothing inside the network that it runs
+// in (guarantee S13).
 //
-// What a URL says is checked for each request, redirects included. What its host resolves to
-// is checked where the connection is made, so that a name cannot mean one address when it is
-// looked at and another when it is used.
+// The URL of each request is checked, including redirects. The address of its host is checked when the
+// connection is made, so that a name cannot resolve to one address for the check and to another for the
+// connection.
 package egress
 
 import (
@@ -35,25 +35,25 @@ type Config struct {
 	// Hosts that may be asked: a name or an address, *.example.com for all below
 	// example.com, or * for any. Whatever is listed, inner addresses stay out of reach.
 	Hosts []string
-	// PlainHTTP lists those of the Hosts, in the same forms, that may be asked without TLS.
+	// PlainHTTP lists the Hosts, in the same forms, that may be reached without TLS.
 	PlainHTTP []string
-	// Ports that may be asked beside 443, and beside 80 of PlainHTTP.
+	// Ports that may be used, in addition to 443, and to 80 for PlainHTTP.
 	Ports []int
 	// AllowInnerAddresses opens networks that are refused otherwise: loopback, private,
 	// link-local and all others that are no public address. List what is meant and no more,
 	// such as 127.0.0.1/32; whole address spaces are not accepted.
 	AllowInnerAddresses []netip.Prefix
 
-	MaxBody int64         // bytes of an answer; 0: DefaultMaxBody, negative: no limit
-	Timeout time.Duration // of a request with its redirects and body; 0: DefaultTimeout, negative: none
+	MaxBody int64         // bytes of a response (0 means DefaultMaxBody, negative no limit)
+	Timeout time.Duration // of a request with redirects and body (0 means DefaultTimeout, negative none)
 
-	RootCAs  *x509.CertPool // nil: those of the system
-	Resolver *net.Resolver  // nil: that of the system
+	RootCAs  *x509.CertPool // (nil means the system's)
+	Resolver *net.Resolver  // (nil means the system's)
 }
 
 // New returns a client that goes where c says. It knows no proxy, keeps no cookies, follows
 // at most MaxRedirects, and takes no header along to another host but what says which
-// answers are welcome. Settings that cannot be give user_invalid_input.
+// answers are keptHeaders. Settings that cannot be give user_invalid_input.
 //
 // A request that breaks a rule fails with policy_allowlist (host, scheme and port) or
 // policy_security (the rest), an answer that is too long with resource_quota, from Do or while
@@ -81,9 +81,9 @@ func New(c Config) (*http.Client, error) {
 	return client, nil
 }
 
-// welcome are the headers that go along to another host. They are listed, rather than those
-// that do not, because a credential can be in a header of any name.
-var welcome = []string{"Accept", "Accept-Language", "User-Agent"}
+// keptHeaders are the headers that are sent to another host after a redirect. They are listed, because a
+// credential can be in a header of any name.
+var keptHeaders = []string{"Accept", "Accept-Language", "User-Agent"}
 
 // checkRedirect bounds redirects. Where they lead is checked like any request, by the guard.
 func checkRedirect(req *http.Request, via []*http.Request) error {
@@ -101,7 +101,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 			"%s redirects a request with a body to another host; ask %s itself if that is meant", first.Host, req.URL.Host)
 	}
 	for name := range req.Header {
-		if !slices.Contains(welcome, name) {
+		if !slices.Contains(keptHeaders, name) {
 			req.Header.Del(name)
 		}
 	}

@@ -18,7 +18,7 @@ func FuzzAddress(f *testing.F) {
 		_ = hostProblem(text)
 		_ = matches([]string{text, "*." + text}, text)
 		a, err := netip.ParseAddr(text)
-		if err != nil || inner(a) != "" {
+		if err != nil || innerKind(a) != "" {
 			return
 		}
 		a = a.Unmap()

@@ -129,7 +129,7 @@ func (g *guard) checkPort(u *url.URL) error {
 	port, err := strconv.Atoi(u.Port())
 	switch {
 	case u.Port() == "":
-		return nil // that of the scheme
+		return nil // the default of the scheme
 	case err != nil:
 		return refuse(failure.PolicySecurity, "the port %q is no number", u.Port())
 	case port == 443, port == 80 && u.Scheme == "http", slices.Contains(g.ports, port):
@@ -138,7 +138,7 @@ func (g *guard) checkPort(u *url.URL) error {
 	return refuse(failure.PolicyAllowlist, "the port %d is not allowed; leave it out, or list it under ports", port)
 }
 
-// control is called for each connection, with the address that it goes to.
+// control checks the address of each new connection.
 func (g *guard) control(_ context.Context, network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
@@ -148,7 +148,7 @@ func (g *guard) control(_ context.Context, network, address string, _ syscall.Ra
 }
 
 func (g *guard) checkAddress(a netip.Addr) error {
-	why := inner(a)
+	why := innerKind(a)
 	if why == "" {
 		return nil
 	}

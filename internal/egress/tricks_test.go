@@ -189,7 +189,7 @@ func redirect(rw http.ResponseWriter, r *http.Request) {
 	status, target, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	code, err := strconv.Atoi(status)
 	if !ok || err != nil {
-		_, _ = io.WriteString(rw, "welcome")
+		_, _ = io.WriteString(rw, "keptHeaders")
 		return
 	}
 	rw.Header().Set("Location", target)
@@ -225,10 +225,10 @@ func TestClient_IsNotTrickedInside(t *testing.T) {
 
 	body, err := get(t, client, fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err, "the same client reaches what it may")
-	require.Equal(t, "welcome", body)
+	require.Equal(t, "keptHeaders", body)
 	body, err = get(t, client, fmt.Sprintf("http://allowed.test:%d/302/http://allowed.test:%d/", w.port, w.port))
 	require.NoError(t, err, "and follows a redirect there")
-	require.Equal(t, "welcome", body)
+	require.Equal(t, "keptHeaders", body)
 }
 
 // get is the body of a page.

@@ -73,7 +73,7 @@ var foreignMessages = map[failure.Mode]string{
 	failure.KeyReused:        "it exists already",
 	failure.UserPermission:   "the caller may not do this",
 
-	failure.UserUnauthenticated: "nobody knows who the caller is; it has to show a token, or a certificate",
+	failure.UserUnauthenticated: "the caller is not authenticated; it must send a token or present a certificate",
 
 	failure.ResourceQuota: "the message is larger than may be, or a limit is reached",
 	failure.AgentState:    "the service cannot do this in its present state",

@@ -29,8 +29,7 @@ func cut(text string, bytes int) string {
 	return strings.ToValidUTF8(text[:min(bytes, len(text))], "")
 }
 
-// cutFacts returns the facts that fit: those of the run first, then the others by key. Values are cut.
-// A key that is too long is dropped, because a cut key would mean something else.
+// cutFacts returns the facts that fit: the facts of the run first, then the others by key. Values are cut.
 func cutFacts(facts map[string]string) map[string]string {
 	fit, all := len(facts) <= maxFacts, 0
 	for key, value := range facts {

@@ -28,7 +28,7 @@ const (
 const (
 	KindAgent    = "Agent"
 	KindWorkflow = "Workflow"
-	KindTest     = "Test" // of an agent: what it shall do; nothing that a mesh runs
+	KindTest     = "Test" // expected behaviour of an agent; a mesh does not run it
 )
 
 var kinds = []string{KindAgent, KindWorkflow, KindTest}
@@ -38,7 +38,7 @@ type Document struct {
 	File string // name in the folder
 	Line int    // where the document begins, from 1
 	Kind string
-	Name string // a DNS label, unique in the folder among those of its kind
+	Name string // a DNS label, unique for its kind in the folder
 
 	spec *yaml.Node // a mapping, or nil
 }

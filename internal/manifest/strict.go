@@ -28,7 +28,7 @@ func decode(file string, node *yaml.Node, v any) []error {
 	return nil
 }
 
-// checker walks a node and the type that it shall fit.
+// checker compares a node with the type that it must fit.
 type checker struct {
 	file  string
 	wrong []error

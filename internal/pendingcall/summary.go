@@ -42,6 +42,6 @@ func Summary(calls []execution.Pending) string {
 // TooManyError returns the error of a turn in which more calls wait than one turn may leave.
 func TooManyError(calls int) error {
 	return failure.Newf(failure.ResourceQuota, "loop.Run",
-		"%d tool calls would wait at once, and a turn may leave %d; let fewer agents work beside each other, or guard fewer tools",
+		"%d tool calls would wait at once, and a turn may leave %d; let fewer agents work in parallel, or guard fewer tools",
 		calls, execution.MaxPending)
 }

@@ -25,8 +25,7 @@ const (
 // until SIGINT, SIGTERM or SIGHUP, and returns the exit code. A second SIGINT or SIGTERM ends the process
 // at once.
 //
-// The struct tags of cfg are those of kong. Its Validate method is called if it has one. tel points into
-// cfg.
+// The struct tags of cfg are kong's. Its Validate method is called if it has one. tel points into cfg.
 func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
 	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
 		return code
@@ -64,7 +63,7 @@ func Serve(ctx context.Context, name string, tel telemetry.Config, stderr io.Wri
 // started to ignore it, as nohup does.
 func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	hangups := make(chan os.Signal, 1) // nobody reads it: what is caught does not end the process
+	hangups := make(chan os.Signal, 1) // never read; catching the signal keeps the process alive
 	if !signal.Ignored(syscall.SIGHUP) {
 		ending = append(ending, syscall.SIGHUP)
 		signal.Notify(hangups, syscall.SIGHUP)

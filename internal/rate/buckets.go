@@ -7,41 +7,40 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets is how many are kept, about 1.5 MB of them. Whoever comes when there are as many, all
-// in use, shares one with others who do: a caller cannot get rid of his own by many names.
+// maxBuckets limits the memory to about 1.5 MB. When all buckets are in use, further callers share one. So a
+// caller cannot escape its limit by using many names.
 const maxBuckets = 10_000
 
-// buckets are those of everybody who called lately.
+// buckets holds a token bucket for each recent caller.
 type buckets[K comparable] struct {
-	mu     sync.Mutex
-	of     map[K]*rate.Limiter
-	shared map[Limit]*rate.Limiter
-	sweep  int // at how many of them the idle ones are dropped
-	swept  time.Time
+	mu        sync.Mutex
+	limiters  map[K]*rate.Limiter
+	shared    map[Limit]*rate.Limiter
+	sweepSize int // number of buckets at which idle ones are dropped
+	lastSweep time.Time
 }
 
 const (
-	firstSweep = 64
-	sweepPause = time.Second // so that many names do not make all calls slow
+	minSweepSize  = 64
+	sweepInterval = time.Second // so that many names do not slow down all calls
 )
 
 func newBuckets[K comparable]() *buckets[K] {
-	return &buckets[K]{of: map[K]*rate.Limiter{}, shared: map[Limit]*rate.Limiter{}, sweep: firstSweep}
+	return &buckets[K]{limiters: map[K]*rate.Limiter{}, shared: map[Limit]*rate.Limiter{}, sweepSize: minSweepSize}
 }
 
-// take takes a token out of a bucket. When there is none, it says how long one takes to come.
+// take takes a token from a bucket. If there is none, it returns the time until the next one.
 func (b *buckets[K]) take(key K, limit Limit) time.Duration {
 	_, wait := b.reserve(key, limit, time.Now())
 	return wait
 }
 
-// reserve is take, of a token that can be given back with CancelAt, by the same time. A limit
-// without a rate is none.
+// reserve takes a token that can be returned with CancelAt at the same time. A rate of 0 means no limit.
 func (b *buckets[K]) reserve(key K, limit Limit, now time.Time) (*rate.Reservation, time.Duration) {
 	if limit.Rate == 0 {
 		return &rate.Reservation{}, 0
 	}
-	token := b.at(key, limit).ReserveN(now, 1)
+	token := b.limiter(key, limit).ReserveN(now, 1)
 	wait := token.DelayFrom(now)
 	if wait > 0 {
 		token.CancelAt(now)
@@ -49,35 +48,35 @@ func (b *buckets[K]) reserve(key K, limit Limit, now time.Time) (*rate.Reservati
 	return token, wait
 }
 
-// at is the bucket of a key, which is made full.
-func (b *buckets[K]) at(key K, limit Limit) *rate.Limiter {
+// limiter returns the bucket of a key, which starts full.
+func (b *buckets[K]) limiter(key K, limit Limit) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if found, ok := b.of[key]; ok {
+	if found, ok := b.limiters[key]; ok {
 		return found
 	}
-	if len(b.of) >= b.sweep && time.Since(b.swept) >= sweepPause {
-		b.drop()
+	if len(b.limiters) >= b.sweepSize && time.Since(b.lastSweep) >= sweepInterval {
+		b.dropIdle()
 	}
-	if len(b.of) >= maxBuckets {
+	if len(b.limiters) >= maxBuckets {
 		if b.shared[limit] == nil {
 			b.shared[limit] = limit.bucket()
 		}
 		return b.shared[limit]
 	}
 	made := limit.bucket()
-	b.of[key] = made
+	b.limiters[key] = made
 	return made
 }
 
-// drop forgets the buckets that are full, which are as good as new ones. The next time comes when
-// there are twice as many as are left.
-func (b *buckets[K]) drop() {
-	for key, bucket := range b.of {
+// dropIdle removes full buckets, which are as good as new ones. The next sweep is due at twice the remaining
+// number.
+func (b *buckets[K]) dropIdle() {
+	for key, bucket := range b.limiters {
 		if bucket.Tokens() >= float64(bucket.Burst()) {
-			delete(b.of, key)
+			delete(b.limiters, key)
 		}
 	}
-	b.swept = time.Now()
-	b.sweep = min(max(firstSweep, 2*len(b.of)), maxBuckets)
+	b.lastSweep = time.Now()
+	b.sweepSize = min(max(minSweepSize, 2*len(b.limiters)), maxBuckets)
 }

@@ -5,18 +5,17 @@ import (
 	"net/netip"
 )
 
-// address is a peer; of IPv6 its /64, since one machine has all of that.
+// address is the address of a peer. For IPv6 it is the /64, because one machine usually owns all of it.
 type address netip.Prefix
 
-// Tried reports whether somebody at the address may try to prove who it is. It counts nothing:
-// Failed does. Who has failed too often is refused before anybody looks at what it shows, with
-// the mode policy_rate_limit.
+// Tried returns an error if the address has failed to authenticate too often, before its credentials are
+// checked. It counts nothing; Failed does. Modes: policy_rate_limit.
 func (l *Limiter) Tried(from net.Addr) error {
-	limit, at, ok := l.at(Failures, from)
+	limit, at, ok := l.limitFor(Failures, from)
 	if !ok {
 		return nil
 	}
-	bucket := l.failed.at(at, limit)
+	bucket := l.failed.limiter(at, limit)
 	if bucket.Tokens() >= 1 {
 		return nil
 	}
@@ -26,17 +25,17 @@ func (l *Limiter) Tried(from net.Addr) error {
 	return limit.refusal(Failures, netip.Prefix(at).String(), wait)
 }
 
-// Failed counts that somebody at the address did not prove who it is.
+// Failed counts a failed authentication of the address.
 func (l *Limiter) Failed(from net.Addr) {
-	if limit, at, ok := l.at(Failures, from); ok {
+	if limit, at, ok := l.limitFor(Failures, from); ok {
 		l.failed.take(at, limit)
 	}
 }
 
-// Opened counts that somebody at the address began a call, also one that he takes back at once.
-// It is asked before anything is done for the call. Modes: policy_rate_limit.
+// Opened counts a call of the address, even if it is cancelled at once. It runs before any work for the call.
+// Modes: policy_rate_limit.
 func (l *Limiter) Opened(from net.Addr) error {
-	limit, at, ok := l.at(Streams, from)
+	limit, at, ok := l.limitFor(Streams, from)
 	if !ok {
 		return nil
 	}
@@ -46,14 +45,14 @@ func (l *Limiter) Opened(from net.Addr) error {
 	return nil
 }
 
-// Reset counts that somebody at the address took back a stream, and reports whether it may.
+// Reset counts a stream that the address has reset, and reports whether that is within the limit.
 func (l *Limiter) Reset(from net.Addr) bool {
-	limit, at, ok := l.at(Resets, from)
+	limit, at, ok := l.limitFor(Resets, from)
 	return !ok || l.reset.take(at, limit) == 0
 }
 
-// at is the limit of an address. Peers that have no IP have none.
-func (l *Limiter) at(class Class, from net.Addr) (Limit, address, bool) {
+// limitFor returns the limit of an address. Peers without an IP address have none.
+func (l *Limiter) limitFor(class Class, from net.Addr) (Limit, address, bool) {
 	limit, ok := l.table[class]
 	if !ok || limit.Rate == 0 {
 		return Limit{}, address{}, false
@@ -62,8 +61,8 @@ func (l *Limiter) at(class Class, from net.Addr) (Limit, address, bool) {
 	return limit, address(at), ok
 }
 
-// Peer is the address as one peer: an IPv4 address, or the /64 of an IPv6 one. It is false for
-// what is no address of TCP.
+// Peer returns the address as one peer: an IPv4 address, or the /64 of an IPv6 address. It returns false for
+// other kinds of address.
 func Peer(at net.Addr) (netip.Prefix, bool) {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok {

@@ -1,7 +1,6 @@
-// Package rate says how often a caller may call: one table with a class for each method of the
-// mesh, and a token bucket for each caller and class, and for each tenant and class (guarantees
-// S10). It bounds what one caller and one tenant can ask for; how much the mesh takes on in all is
-// for admission.
+// Package rate limits how often a caller may call. A table gives each method a class. There is a token bucket
+// for each caller and class, and for each tenant and class (guarantees S10). The package bounds one caller and
+// one tenant; admission bounds the load of the mesh as a whole.
 package rate
 
 import (
@@ -16,14 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limit is how often something may happen: Rate times a second in the long run, and up to Burst
-// times at once.
+// Limit allows Rate events a second in the long run, and up to Burst at once.
 type Limit struct {
-	Rate  float64 `yaml:"rate"` // 0: as often as anybody likes
+	Rate  float64 `yaml:"rate"` // (0 means no limit)
 	Burst int     `yaml:"burst"`
 }
 
-// Limiter counts the calls of everybody. Safe for concurrent use.
+// Limiter counts calls and enforces the limits. It is safe for concurrent use.
 type Limiter struct {
 	table   Table
 	callers *buckets[caller]
@@ -33,35 +31,34 @@ type Limiter struct {
 	reset   *buckets[address]
 }
 
-// caller is whose calls are counted together.
+// caller is the key of a bucket for one caller.
 type caller struct {
 	class     Class
 	principal identity.Principal
 }
 
-// tenant is whose callers are counted together, too: one who may make names for himself has no
-// more for them.
+// tenant is the key of a bucket for all callers of a tenant. A tenant that creates many callers gets no more
+// from it.
 type tenant struct {
 	class Class
 	name  string
 }
 
-// New returns a limiter with the table; classes that it lacks have no limit.
+// New returns a limiter with the table. Classes that are not in it have no limit.
 func New(table Table) *Limiter {
 	return &Limiter{table, newBuckets[caller](), newBuckets[tenant](), newBuckets[address](), newBuckets[address](), newBuckets[address]()}
 }
 
-// Admit takes one call of the principal, from what it has itself and from what its tenant has.
-// Modes: policy_rate_limit, which says when to call again and which of the two it was; what is not
-// admitted does not count.
+// Admit takes one call of the principal from its own limit and from its tenant's. A rejected call does not
+// count. Modes: policy_rate_limit, with the time to retry after and which of the two limits it was.
 func (l *Limiter) Admit(method string, p identity.Principal) error {
-	class, now := classOf(method), time.Now()
+	class, now := classForMethod(method), time.Now()
 	if class == Mesh {
 		switch _, inside := l.table[Mesh]; {
-		case !inside: // nobody may call it at this port, and who tries is counted
+		case !inside: // not served at this port; attempts count as operations
 			class = Operations
 		case p.Role != identity.Worker:
-			return nil // orchestrators call for everybody
+			return nil // orchestrators call on behalf of all callers
 		}
 	}
 	in := cmp.Or(p.Tenant, identity.DefaultTenant)
@@ -69,7 +66,7 @@ func (l *Limiter) Admit(method string, p identity.Principal) error {
 	if wait > 0 {
 		return l.table[class].refusal(class, p.String()+" of tenant "+in, wait)
 	}
-	all := ofTenant(class)
+	all := tenantClass(class)
 	if _, wait = l.tenants.reserve(tenant{class, in}, l.table[all], now); wait > 0 {
 		own.CancelAt(now)
 		return l.table[all].refusal(all, "all callers of tenant "+in+" together", wait)
@@ -85,7 +82,7 @@ func (l Limit) refusal(class Class, who string, wait time.Duration) error {
 
 func (l Limit) bucket() *rate.Limiter { return rate.NewLimiter(rate.Limit(l.Rate), l.Burst) }
 
-// check says what is wrong with a limit.
+// check returns an error for an invalid limit.
 func (l Limit) check() error {
 	if !(l.Rate >= 0) || math.IsInf(l.Rate, 0) || l.Burst < 0 || l.Rate > 0 && l.Burst == 0 {
 		return fmt.Errorf("rate %g with burst %d: a burst is at least 1, and a rate is above 0, or 0 for no limit", l.Rate, l.Burst)

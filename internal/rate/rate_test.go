@@ -34,17 +34,17 @@ func TestTable_HasAClassForEveryMethod(t *testing.T) {
 				method := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(j).Name())
 				served[method] = true
 				_, listed := classes[method]
-				require.NotEqual(t, listed, slices.Contains(inner, string(service.FullName())), "%s: say in table.go of which class it is", method)
+				require.NotEqual(t, listed, slices.Contains(internalServices, string(service.FullName())), "%s: say in table.go of which class it is", method)
 			}
 		}
 		return true
 	})
 	for method, class := range classes {
-		require.True(t, served[method], "%s is in a class, and nobody serves it", method)
+		require.True(t, served[method], "%s is in a class but no server has it", method)
 		require.Contains(t, Defaults(), class)
 	}
-	require.Equal(t, Operations, classOf("/troupe.v1.OrchestratorService/New"), "nothing is without a limit")
-	l := New(Table{Operations: {Rate: 0.001, Burst: 1}}) // of a port for clients, where nobody may call what is of the mesh
+	require.Equal(t, Operations, classForMethod("/troupe.v1.OrchestratorService/New"), "nothing is without a limit")
+	l := New(Table{Operations: {Rate: 0.001, Burst: 1}}) // of a client port, which serves no internal methods
 	require.NoError(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
 	require.Error(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
 }
@@ -76,7 +76,7 @@ func TestLimiter_RefusesAndSaysWhenToCallAgain(t *testing.T) {
 // costs neither him nor the tenant anything.
 func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Table{Turns: {Rate: 1, Burst: 2}, ofTenant(Turns): {Rate: 2, Burst: 4}})
+		l := New(Table{Turns: {Rate: 1, Burst: 2}, tenantClass(Turns): {Rate: 2, Burst: 4}})
 		admitted := 0
 		for range 3 { // the third is refused, for himself
 			if l.Admit(orchestrate, client("a", "loud")) == nil {
@@ -97,7 +97,7 @@ func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
 		require.NoError(t, l.Admit(orchestrate, client("a", "3")), "the tenant's refusal did not cost him his own")
 		require.Error(t, l.Admit(orchestrate, client("a", "4")))
 	})
-	l := New(Table{ofTenant(Turns): {Rate: 0.001, Burst: 1}})
+	l := New(Table{tenantClass(Turns): {Rate: 0.001, Burst: 1}})
 	require.NoError(t, l.Admit(orchestrate, identity.Principal{Role: identity.Anybody, Name: "192.0.2.1", Tenant: identity.DefaultTenant}))
 	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}), "no tenant is the default one, and callers may have no limit")
 }
@@ -153,7 +153,7 @@ func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
 	})
 }
 
-// Whoever comes under ever new names neither fills the memory nor gets rid of the limit.
+// A caller with ever new names neither fills the memory nor escapes the limit.
 func TestBuckets_AreBoundedAndIdleOnesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 1, Burst: 1}})
@@ -163,11 +163,11 @@ func TestBuckets_AreBoundedAndIdleOnesAreForgotten(t *testing.T) {
 				admitted++
 			}
 		}
-		require.Len(t, l.callers.of, maxBuckets)
+		require.Len(t, l.callers.limiters, maxBuckets)
 		require.Equal(t, maxBuckets+1, admitted, "all that come too late share one bucket")
 		time.Sleep(time.Second)
 		require.NoError(t, l.Admit(orchestrate, client("a", "late")))
-		require.Len(t, l.callers.of, 1)
+		require.Len(t, l.callers.limiters, 1)
 	})
 }
 

@@ -18,31 +18,31 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Class is a kind of call; calls of one class are counted together.
+// Class is a kind of call. Calls of one class share a bucket.
 type Class string
 
 // The classes.
 const (
-	Turns      Class = "turns"      // that begin a turn, or replay one
-	Watches    Class = "watches"    // that follow a trace
-	Reads      Class = "reads"      // that show something
-	Writes     Class = "writes"     // that change a session or a trace
-	Operations Class = "operations" // of operators
+	Turns      Class = "turns"      // start or replay a turn
+	Watches    Class = "watches"    // follow a trace
+	Reads      Class = "reads"      // read something
+	Writes     Class = "writes"     // change a session or a trace
+	Operations Class = "operations" // calls of operators
 	Probes     Class = "probes"     // health and reflection
-	Failures   Class = "failures"   // calls of one address whose sender is not proven; no method's class
-	Streams    Class = "streams"    // calls of one address, of all classes and before who calls is known; no method's class
-	Resets     Class = "resets"     // streams that one address takes back; no method's class
-	Mesh       Class = "mesh"       // of workers, at the memory service
+	Failures   Class = "failures"   // failed authentications of one address; not the class of a method
+	Streams    Class = "streams"    // all calls of one address, before authentication; not the class of a method
+	Resets     Class = "resets"     // streams that one address resets; not the class of a method
+	Mesh       Class = "mesh"       // calls of workers to the memory service
 )
 
-// ofTenant is the row of the table for all callers of a tenant together.
-func ofTenant(class Class) Class { return "tenant-" + class }
+// tenantClass returns the class for all callers of a tenant together.
+func tenantClass(class Class) Class { return "tenant-" + class }
 
-// Table has the limit of each class; without a limit, there is none.
+// Table maps each class to its limit. A missing class has no limit.
 type Table map[Class]Limit
 
-// Defaults is the table that holds where a file says nothing. It is for one caller on one
-// replica, far above what two cores can do: it stops a loop that went mad, and no work.
+// Defaults returns the limits of one caller at one replica, used unless a file sets others. They are far above
+// what two cores can serve: they stop a runaway loop but no regular work.
 func Defaults() Table {
 	return Table{
 		Turns:      {1000, 2000},
@@ -55,24 +55,24 @@ func Defaults() Table {
 		Streams:    {3000, 6000},
 		Resets:     {1000, 2000},
 
-		ofTenant(Turns):      {4000, 8000},
-		ofTenant(Watches):    {4000, 8000},
-		ofTenant(Reads):      {8000, 16000},
-		ofTenant(Writes):     {4000, 8000},
-		ofTenant(Operations): {400, 800},
+		tenantClass(Turns):      {4000, 8000},
+		tenantClass(Watches):    {4000, 8000},
+		tenantClass(Reads):      {8000, 16000},
+		tenantClass(Writes):     {4000, 8000},
+		tenantClass(Operations): {400, 800},
 	}
 }
 
-// Inner is the table of the memory service where a file says nothing: for the workers of an agent
-// together, since they have one name, and each tenant. On two cores 16 callers that do nothing
-// else make as many calls: one worker of 16 steps at once is not held up, and one that was taken
-// over leaves room for others. What is short of a proof is not counted as at a port for clients:
-// workers may share an address, and one of them would shut out all.
+// Inner returns the limits of the memory service, used unless a file sets others. They hold for all workers of
+// an agent together, because these share one name, and for each tenant. 16 callers without a pause reach them
+// on two cores. So a worker with 16 concurrent steps is not slowed down, and a compromised one leaves room for
+// others. There is no limit of failed authentications: workers may share an address, and one of them could lock
+// out the others.
 func Inner() Table { return Table{Mesh: {10_000, 20_000}} }
 
-// Load reads a table from a YAML file, such as `turns: {rate: 20, burst: 40}`. Classes that it
-// does not name are as in the defaults, and it names none that they lack; no file is the defaults.
-// An error names file and class.
+// Load reads a table from a YAML file, such as `turns: {rate: 20, burst: 40}`. Classes that it does not name
+// keep their default, and it may only name classes of the defaults. Without a file it returns the defaults. An
+// error names file and class.
 func Load(file string, defaults Table) (Table, error) {
 	if file == "" {
 		return defaults, nil
@@ -89,26 +89,26 @@ func Load(file string, defaults Table) (Table, error) {
 }
 
 func parse(text []byte, defaults Table) (Table, error) {
-	var told Table
+	var limits Table
 	in := yaml.NewDecoder(bytes.NewReader(text))
 	in.KnownFields(true)
-	if err := in.Decode(&told); err != nil && !errors.Is(err, io.EOF) {
+	if err := in.Decode(&limits); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	table := maps.Clone(defaults)
-	for _, class := range slices.Sorted(maps.Keys(told)) {
+	for _, class := range slices.Sorted(maps.Keys(limits)) {
 		if _, ok := table[class]; !ok {
-			return nil, fmt.Errorf("%q is no class; there are %s", class, strings.Join(names(table), ", "))
+			return nil, fmt.Errorf("%q is no class; there are %s", class, strings.Join(classNames(table), ", "))
 		}
-		if err := told[class].check(); err != nil {
+		if err := limits[class].check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", class, err)
 		}
-		table[class] = told[class]
+		table[class] = limits[class]
 	}
 	return table, nil
 }
 
-func names(t Table) (all []string) {
+func classNames(t Table) (all []string) {
 	for class := range t {
 		all = append(all, string(class))
 	}
@@ -116,21 +116,21 @@ func names(t Table) (all []string) {
 	return all
 }
 
-// classOf is the class of a method. Services that only processes of the mesh call are of one; a
-// method that nobody put into a class is counted with those that are rarest.
-func classOf(method string) Class {
+// classForMethod returns the class of a method. All services inside the mesh share one class. A method without
+// a class counts as an operation, the class with the lowest limit.
+func classForMethod(method string) Class {
 	if class, ok := classes[method]; ok {
 		return class
 	}
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	if slices.Contains(inner, service) {
+	if slices.Contains(internalServices, service) {
 		return Mesh
 	}
 	return Operations
 }
 
-// inner are the services that are not for clients.
-var inner = []string{
+// internalServices are the services that clients never call.
+var internalServices = []string{
 	troupev1.MemoryService_ServiceDesc.ServiceName,
 	troupev1.LifecycleService_ServiceDesc.ServiceName,
 	troupev1.AgentService_ServiceDesc.ServiceName,

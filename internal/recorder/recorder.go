@@ -94,7 +94,7 @@ func (j *Recorder) Record(e execution.Entry) {
 	}
 }
 
-// begin begins to write what is due, if nobody writes. Callers hold the lock.
+// begin starts to write what is due, unless a write is running. Callers hold the lock.
 func (j *Recorder) begin() {
 	if !j.writing && j.due > 0 && j.err == nil && !j.closed {
 		j.writing = true

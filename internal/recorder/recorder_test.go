@@ -46,7 +46,7 @@ func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 		e.Late = true
 		j.Record(e)
 	}
-	j.Wait() // nobody writes
+	j.Wait() // no write is running
 	require.Empty(t, stored())
 	left, err := j.Unwritten(t.Context())
 	require.NoError(t, err)

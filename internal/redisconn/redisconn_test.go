@@ -218,7 +218,7 @@ func TestConn_GoesOnWhileTheCAIsReplaced(t *testing.T) {
 	require.ErrorContains(t, anew(), "certificate signed by unknown authority")
 }
 
-// Of a connection that was not made, nobody has to think that it wrote something.
+// A failed connection attempt is never reported as a possible write.
 func TestConn_WroteNothingWithoutAConnection(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
@@ -231,7 +231,7 @@ func TestConn_WroteNothingWithoutAConnection(t *testing.T) {
 	gone.PasswordFile = filepath.Join(t.TempDir(), "gone")
 	url := overTLS(t, a)
 	for name, cfg := range map[string]Config{
-		"nobody there":   {URL: "redis://" + loopback.Address(t)},
+		"no server":      {URL: "redis://" + loopback.Address(t)},
 		"other CA":       {URL: url, Security: Security{PasswordFile: secret}},
 		"no certificate": {URL: url, Security: uncertified},
 		"no password":    {URL: url, Security: gone},

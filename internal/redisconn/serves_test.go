@@ -81,7 +81,7 @@ func TestConn_ServesWritesNothing(t *testing.T) {
 	require.Equal(t, before, changes())
 }
 
-func TestConn_ServesNobodyWhereNothingCanBeWritten(t *testing.T) {
+func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
 	master := redistest.New(t, "--repl-diskless-sync-delay", "0")
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)

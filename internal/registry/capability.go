@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// MaxCapabilities is how many capabilities an instance has, or a step needs, at most.
+// MaxCapabilities is the largest number of capabilities of an instance, and of those that a step needs.
 const MaxCapabilities = 16
 
 var capability = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// IsCapability reports whether a word may name a capability: 1 to 63 of a-z, 0-9, dot and
-// hyphen, with a letter or digit at both ends.
+// IsCapability reports whether a word is a valid capability: 1 to 63 of a-z, 0-9, dot and hyphen, with a letter
+// or digit at both ends.
 func IsCapability(word string) bool { return capability.MatchString(word) }
 
-// Capabilities puts lists of capabilities together, sorted and each once. The error names
-// what is wrong in one sentence.
+// Capabilities merges lists of capabilities, sorted and without duplicates. Its error names the first fault in
+// one sentence.
 func Capabilities(lists ...[]string) ([]string, error) {
 	all := slices.Concat(lists...)
 	slices.Sort(all)

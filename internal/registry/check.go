@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a registration. A worker writes its own, and the registry does not look into it: so each
-// reader does (guarantees S9), and what is beyond a limit is as good as not registered.
+// Limits of a registration. A worker writes its own registration and the registry does not check it. So each
+// reader does (guarantees S9), and ignores a registration beyond a limit.
 const (
 	MaxCapacity = 10_000 // steps at once
 	MaxText     = 1024   // bytes of an address, a version, a description
@@ -21,12 +21,11 @@ var (
 	instanceID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 )
 
-// IsAgent reports whether a word may name an agent: 1 to 63 of a-z, 0-9 and hyphens, with none of
-// these at the ends.
+// IsAgent reports whether a word is a valid agent name: 1 to 63 of a-z, 0-9 and hyphens, without a hyphen at
+// the ends.
 func IsAgent(word string) bool { return agentName.MatchString(word) }
 
-// CheckID names what keeps a word from being the id of an instance, which is a part of keys and of what
-// people type.
+// CheckID returns an error for an invalid instance id. Ids become parts of keys and are typed by people.
 func CheckID(id string) error {
 	if !instanceID.MatchString(id) {
 		return fmt.Errorf("%q is no id of an instance; want 1 to 128 of A-Z a-z 0-9 _ . -, and a letter or digit at both ends", id)
@@ -34,7 +33,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Check names what keeps an instance from being registered, in one sentence.
+// Check returns an error for the first fault of a registration, in one sentence.
 func (in Instance) Check() error {
 	switch {
 	case !IsAgent(in.Agent):
@@ -68,7 +67,7 @@ func (in Instance) Check() error {
 	return nil
 }
 
-// IsAddress reports whether a text is the host:port of one server, with the port as a number.
+// IsAddress reports whether a text is host:port with a numeric port.
 func IsAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, wrong := strconv.ParseUint(port, 10, 16)

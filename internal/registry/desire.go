@@ -7,37 +7,36 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Desire is what operators want of an instance, kept apart from its registration: the
-// worker writes one, operators the other (guarantees 2.6). One whose key has no id is of the
-// agent as a whole, of instances that are still to come too; only Quarantine is, and it is
-// forgotten whoever is registered.
+// Desire is the desired state of an instance. Operators write it and the worker writes the registration, so the
+// two are stored separately (guarantees 2.6). A key without an id means the agent as a whole, including future
+// instances. Only Quarantine is used that way, and it can be removed while instances are registered.
 type Desire struct {
 	Key    Key
 	Want   Want
-	Reason string    // as the operator gave it
-	Since  time.Time // when it was asked for
+	Reason string    // given by the operator
+	Since  time.Time // time of the request
 }
 
-// Want is a desired state, as it is stored.
+// Want is the name of a desired state, as it is stored.
 type Want string
 
-// The desired states. An instance of which nothing is recorded shall run.
+// The desired states. The default of an instance is Run.
 const (
 	Run   Want = "RUN"
 	Pause Want = "PAUSE"
 	Drain Want = "DRAIN"
-	// Quarantine is of an agent as a whole: it is shut out (S18).
+	// Quarantine excludes an agent as a whole (S18).
 	Quarantine Want = "QUARANTINE"
 )
 
-// Whole is the key of what is wanted of an agent as a whole.
+// Whole returns the key of an agent as a whole.
 func Whole(agent string) Key { return Key{Agent: agent} }
 
-// Whole reports whether it is the key of an agent, and of none of its instances.
+// Whole reports whether the key means an agent rather than one of its instances.
 func (k Key) Whole() bool { return k.ID == "" }
 
-// Quarantined are the desires that shut an agent out, by agent. What this version does not know
-// of an agent as a whole counts as such.
+// Quarantined returns the desired states that exclude an agent, by agent. An unknown state of an agent as a
+// whole counts as quarantine.
 func Quarantined(desires map[Key]Desire) map[string]Desire {
 	out := map[string]Desire{}
 	for key, d := range desires {
@@ -48,30 +47,27 @@ func Quarantined(desires map[Key]Desire) map[string]Desire {
 	return out
 }
 
-// Routable reports whether an instance of which this is wanted may get steps. A state that
-// this version does not know keeps steps away.
+// Routable reports whether an instance with this desired state may get steps. An unknown state means no.
 func (w Want) Routable() bool { return w == "" || w == Run }
 
-// Refusal is why a call is refused, or a step ended, of an agent that the desire shuts out.
+// Refusal returns the error for a call or step of a quarantined agent.
 func (d Desire) Refusal(op string) error {
 	return failure.Newf(failure.PolicySecurity, op, "agent %s is quarantined since %s; an operator can release it",
 		d.Key.Agent, d.Since.UTC().Format(time.RFC3339)).
 		With("quarantined", d.Key.Agent)
 }
 
-// Desires keeps what operators want of instances. A record outlives the process that wrote
-// it, and the instance until it is forgotten.
+// Desires stores desired states. A record outlives its writer and the instance, until it is forgotten.
 type Desires interface {
-	// Want records the desires, in one transaction for up to 100 of them: each replaces
-	// what was recorded of its instance. Modes: system_network, system_timeout when the
-	// registry is away; then nothing was recorded, or it is not known.
+	// Want stores desired states and replaces the previous one of each instance, up to 100 in one transaction.
+	// Modes: system_network, system_timeout if the registry is unreachable; then none may be stored, or the
+	// outcome is unknown.
 	Want(ctx context.Context, desires ...Desire) error
-	// Forget removes the record of an instance, unless the instance is registered, or that of an
-	// agent as a whole. It may be repeated. Modes as Want.
+	// Forget removes the desired state of an agent as a whole, or of an instance that is not registered. It is
+	// idempotent. Modes as Want.
 	Forget(ctx context.Context, key Key) error
-	// WatchDesires calls apply with all that is recorded, and again after each change,
-	// until ctx ends; then it returns nil. Changes close together may be told as one. When
-	// the registry goes away, what was told stays valid, and WatchDesires keeps trying.
-	// Calls of apply do not overlap; the map is the callee's.
+	// WatchDesires calls apply with all desired states, and again after each change, until ctx ends; then it
+	// returns nil. Changes in quick succession may come as one. While the registry is unreachable the last
+	// states stay valid and WatchDesires retries. Calls of apply do not overlap; apply may keep the map.
 	WatchDesires(ctx context.Context, apply func(map[Key]Desire)) error
 }

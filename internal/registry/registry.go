@@ -1,8 +1,8 @@
-// Package registry is the contract of discovery: who is alive, under a lease. It is
-// implemented over etcd (etcdregistry) and in RAM (inmem); registrytest is the suite.
+// Package registry is the contract of discovery: which instances are alive, each under a lease. It is
+// implemented over etcd (etcdregistry) and in RAM (inmem); registrytest is the test suite.
 //
-// Nothing but registrations is kept there: no load figures, no conversation, nothing per
-// turn (guarantees 2.6).
+// The registry holds nothing but registrations, desired states and the records of stores: no load figures, no
+// conversation, nothing per turn (guarantees 2.6).
 package registry
 
 import (
@@ -17,27 +17,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Instance is one running worker's registration.
+// Instance is the registration of one running worker.
 type Instance struct {
 	ID          string
 	Agent       string
 	Address     string // host:port of its gRPC server
 	Version     string // of the agent
-	Description string // one line, as the worker says; for people, and for no model (S14). Those of a Watcher are as Line has it
+	Description string // from the worker; shown to people, never to a model (S14); a Watcher returns it as one Line
 	State       lifecycle.State
 	Capacity    int
-	Incarnation int64 // given by the registry; grows with every registration
+	Incarnation int64 // assigned by the registry; grows with every registration
 	Started     time.Time
-	// Capabilities are what it can do beyond other instances, sorted; steps may need some.
+	// Capabilities are special abilities of the instance, sorted. A step may require some.
 	Capabilities []string
-	// Tools are those of the agent, in order.
+	// Tools are the tools of the agent, in order.
 	Tools []Tool
 	// Config is the protocol of the agent's configuration; empty: it owns none (C-25).
 	Config ownership.Protocol
 }
 
-// Line is a text that a worker registered on one line of at most MaxText bytes, with nothing that
-// nobody sees or that commands a terminal.
+// Line converts a text that a worker registered to one line of at most MaxText bytes, without invisible or
+// control characters.
 func Line(text string) string {
 	shown := strings.Map(func(r rune) rune {
 		switch {
@@ -65,58 +65,56 @@ func (t Tool) Equal(other Tool) bool {
 
 // Registrar registers instances.
 type Registrar interface {
-	// Register creates the registration under a lease that is kept alive until Close.
-	// It blocks until the registry has it or ctx ends. An instance with the same agent
-	// and id that is not this one is an error of mode agent_state. The state is
-	// registered as given: routing looks at READY only (contract C-34).
+	// Register creates the registration under a lease that is renewed until Close. It blocks until the
+	// registration is stored or ctx ends. Another instance with the same agent and id is an error of mode
+	// agent_state. The state is registered as given: only READY instances get steps (contract C-34).
 	Register(ctx context.Context, in Instance) (Registration, error)
 }
 
-// Registration is one instance's place in the registry.
+// Registration is the registration of this process.
 type Registration interface {
-	// SetState changes the registered state in one transaction that holds only while the
-	// registration is still this one. Modes: agent_state when it is not.
+	// SetState changes the registered state in one transaction. Modes: agent_state if the registration was
+	// lost.
 	SetState(ctx context.Context, s lifecycle.State) error
-	// Lease is what is known of the lease, and a channel that is closed when that changes.
-	// While the registry does not answer it is UNKNOWN, and EXPIRED from when the registry
-	// says that the registration is gone until it stands anew (guarantees F9, F11).
+	// Lease returns what is known about the lease, and a channel that is closed when that changes. It is
+	// UNKNOWN while the registry is unreachable. It is EXPIRED from the loss of the registration until it
+	// exists again (guarantees F9, F11).
 	Lease() (lifecycle.Lease, <-chan struct{})
-	// Close removes the registration and its lease. It may be called more than once. When
-	// the registry cannot be reached the lease runs out by itself.
+	// Close removes the registration and its lease. It may be called more than once. If the registry is
+	// unreachable, the lease expires by itself.
 	Close(ctx context.Context) error
 }
 
-// Watcher tells who is registered.
+// Watcher reports which instances are registered.
 type Watcher interface {
-	// Watch calls apply with everything that is registered, then with every change, in
-	// order, until ctx ends; then it returns nil. When the registry goes away, apply gets
-	// an Update that says so, Watch keeps trying, and after it is back the next Update is
-	// a whole list again: nothing is missed. Calls of apply do not overlap.
+	// Watch calls apply with all instances, then with every change in order, until ctx ends; then it returns
+	// nil. If the registry becomes unreachable, apply gets an Update with Away and Watch retries. After that
+	// the next Update is a whole list, so nothing is missed. Calls of apply do not overlap.
 	Watch(ctx context.Context, apply func(Update)) error
 }
 
-// Registry is all sides.
+// Registry combines all interfaces of the registry.
 type Registry interface {
 	Registrar
 	Watcher
 	Desires
 }
 
-// Update is one step of a watch; exactly one of its fields is set.
+// Update is one step of a watch. Exactly one of its fields is set.
 type Update struct {
-	List   *[]Instance // everything that is registered; replaces what was known
-	Put    *Instance   // is registered, or changed
-	Delete *Key        // is gone
-	Away   error       // the registry cannot be reached; what was known stays valid
+	List   *[]Instance // all instances; replaces what was known
+	Put    *Instance   // a new or changed instance
+	Delete *Key        // a removed instance
+	Away   error       // the registry is unreachable; what was known stays valid
 }
 
 // Key identifies a registration.
 type Key struct{ Agent, ID string }
 
-// Key of the instance.
+// Key returns the key of the instance.
 func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
 
-// Equal reports whether two registrations say the same.
+// Equal reports whether two registrations are the same in every field.
 func (in Instance) Equal(other Instance) bool {
 	return in.Key() == other.Key() && in.Address == other.Address && in.Version == other.Version && in.Description == other.Description &&
 		in.State == other.State && in.Capacity == other.Capacity && in.Incarnation == other.Incarnation && in.Started.Equal(other.Started) &&

@@ -2,20 +2,20 @@ package registry
 
 import "context"
 
-// StoreRecord is what is known of the data of a store, outside of the store: enough to see
-// that they went back in time (guarantees F7).
+// StoreRecord describes the data of a store, kept outside of the store. It shows whether the data went back in
+// time (guarantees F7).
 type StoreRecord struct {
 	Generation int64  // grows whenever the data may have lost writes
-	Beat       int64  // that the store had counted to, at least
-	Identity   string // of the data that have the generation
+	Beat       int64  // lower bound of the store's counter
+	Identity   string // identity of the data with this generation
 }
 
-// StoreRecords keeps them, by the name of the store. Safe for concurrent use.
+// StoreRecords holds a StoreRecord for each store, by name. It is safe for concurrent use.
 type StoreRecords interface {
-	// Load returns the record and its revision; 0 when there is none. Modes: system_network,
-	// system_timeout when the registry is away.
+	// Load returns the record and its revision (0 if there is none). Modes: system_network, system_timeout if
+	// the registry is unreachable.
 	Load(ctx context.Context, name string) (StoreRecord, int64, error)
-	// Swap writes the record if its revision is still the given one; 0: if there is none. It
-	// returns whether it did. Modes as Load; then it is not known.
+	// Swap writes the record if its revision is still the given one (0 if there must be none). It returns
+	// whether it did. Modes as Load; then the outcome is unknown.
 	Swap(ctx context.Context, name string, r StoreRecord, revision int64) (bool, error)
 }

@@ -12,7 +12,7 @@ import (
 // Kind is in what a replay differs.
 type Kind string
 
-// The kinds, as those of the wire.
+// The kinds of differences, named as on the wire.
 const (
 	ExtraCall      Kind = "extra_call"
 	MissingCall    Kind = "missing_call"

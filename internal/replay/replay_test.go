@@ -55,7 +55,7 @@ func TestJournal_KeepsTheFirstStray(t *testing.T) {
 	require.Equal(t, &Difference{Kind: OtherCall, Number: 2, Recorded: `send {"to":"bob"}`, Now: "a model call"}, d)
 }
 
-// A call that was running when its worker was lost ended in an outcome that nobody knows.
+// A call that was running when its worker was lost has an unknown outcome.
 func TestJournal_TakesAnUnknownOutcomeAsItWas(t *testing.T) {
 	was := execution.Result{Text: "Done."}
 	j := New(sent()[:2], was).again(1)

@@ -37,7 +37,7 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 	call(troupev1.SessionService_DeleteSession_FullMethodName, &troupev1.DeleteSessionRequest{SessionId: "s1"},
 		func() error { return failure.New(failure.NotFound, "test", "no such session") })
 	call(troupev1.LifecycleService_Pause_FullMethodName, &troupev1.PauseRequest{Reason: "a closer look"}, func() error { panic("oh") })
-	call(troupev1.OrchestratorService_ListAgents_FullMethodName, &troupev1.ListAgentsRequest{}, fine) // nobody has to answer for that
+	call(troupev1.OrchestratorService_ListAgents_FullMethodName, &troupev1.ListAgentsRequest{}, fine) // not an audited method
 	require.Equal(t, []audit.Entry{
 		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/DrainInstance", Object: "r-1", Result: "ok", Facts: map[string]string{"tenant": "acme", "agent": "research", "reason": "an update"}},
 		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.SessionService/DeleteSession", Object: "s1", Result: "not_found", Facts: map[string]string{"tenant": "acme"}},

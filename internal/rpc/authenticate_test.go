@@ -97,7 +97,7 @@ func TestEdge_NamesTheClient(t *testing.T) {
 		require.Equal(t, "client shop", said["caller"], n)
 		require.Equal(t, "t", said["tenant"], n)
 	}
-	require.NotContains(t, logs.FilterMessage("call refused").All()[1].ContextMap(), "caller", "nobody is proven")
+	require.NotContains(t, logs.FilterMessage("call refused").All()[1].ContextMap(), "caller", "the caller is unknown")
 }
 
 // Who stays connected proves itself again and again, and no call suffers from it.
@@ -135,8 +135,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// What is served by nobody, or is in no row, is refused like what is for others (S2).
-func TestKnown_WhatHasNoRowIsNobodys(t *testing.T) {
+// A method that no server has, or without a row in the table, is rejected like one for other callers (S2).
+func TestKnown_MethodsWithoutARowAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
 	require.NoError(t, err)

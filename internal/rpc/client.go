@@ -30,7 +30,7 @@ func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.Cl
 	return DialWith(insecure.NewCredentials(), target, t, repeatable...)
 }
 
-// DialWith returns a connection to the target, host:port or a gRPC target URI, by which each
+// DialWith returns a connection to the target, host:port or a gRPC target URI, that shows the credentials with each
 // side proves what the credentials ask for. It connects when first used and reconnects by
 // itself; the caller closes it. Calls go round-robin over all addresses that the target's name
 // has.

@@ -60,7 +60,7 @@ func TestPermitted_RefusalsAreCountedAsCalls(t *testing.T) {
 }
 
 // Who is shut out is refused what he could else call: that is no attempt at what is another's.
-func TestPermitted_WhoIsBarredViolatesNobodysRight(t *testing.T) {
+func TestPermitted_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := kept(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))

@@ -44,7 +44,7 @@ func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 	}
 }
 
-// rateInterceptor limits how often a caller calls. Callers without an identity are told apart by their addresses. Calls
+// rateInterceptor limits how often a caller calls. Callers without an identity are distinguished by their addresses. Calls
 // that the caller may not make count as well.
 func rateInterceptor(rates *rate.Limiter) interceptor {
 	return wrapCalls("paced", func(ctx context.Context, method string, call func(context.Context) error) error {

@@ -64,7 +64,7 @@ func as(t *testing.T, name string) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "name", name)
 }
 
-func TestServer_RefusesWhoCallsTooOftenAndNobodyElse(t *testing.T) {
+func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	called := 0
 	client, _ := served(t, Config{Authenticate: introduced, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
 		&sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {

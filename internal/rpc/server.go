@@ -234,7 +234,7 @@ func (s *Server) checkMethods() error {
 	for service, info := range s.GetServiceInfo() {
 		for _, m := range info.Methods {
 			if _, ok := authz.Roles("/" + service + "/" + m.Name); !ok {
-				return fmt.Errorf("rpc: %s/%s has no row in internal/authz/table.go, so nobody may call it", service, m.Name)
+				return fmt.Errorf("rpc: %s/%s has no row in internal/authz/table.go, so no caller may call it; add one", service, m.Name)
 			}
 		}
 	}

@@ -98,7 +98,7 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 			[]*troupev1.Event{planned(budget.Default(), used), at(1, 1, "", asked(10))},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 10, Cost: 1}),
 		},
-		"nobody uses less than nothing": {
+		"negative usage counts as zero": {
 			[]*troupev1.Event{at(1, 1, "", asked(-10)), at(1, 1, "", result(&troupev1.StepResult{Used: &troupev1.BudgetUse{Tokens: -5, ToolCalls: 1}}))},
 			budget.Amounts{ToolCalls: 1},
 		},

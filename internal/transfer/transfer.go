@@ -20,11 +20,11 @@ const maxAttempts = 3
 // and Download look for it.
 type Streamer interface {
 	// SendArtifact stores what is missing of a content and makes it the next version of the artifact,
-	// whose digest and size are set. Modes: those of AppendArtifact and PutArtifact, and
+	// whose digest and size are set. Modes: the modes of AppendArtifact and PutArtifact, and
 	// user_invalid_input when the content cannot be read.
 	SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error)
 	// ReceiveArtifact writes the content of a version (0 means the latest) and returns its description.
-	// The caller checks the digest. Modes: those of GetArtifact and ReadArtifact; an error of the writer
+	// The caller checks the digest. Modes: the modes of GetArtifact and ReadArtifact; an error of the writer
 	// is returned unchanged.
 	ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error)
 }
@@ -63,7 +63,7 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 }
 
 // Download writes the content of a version of an artifact (0 means the latest) and returns its
-// description. Modes: those of ReadArtifact, and system_disk when the bytes do not have the digest or
+// description. Modes: the modes of ReadArtifact, and system_disk when the bytes do not have the digest or
 // cannot be written.
 func Download(ctx context.Context, store memory.Artifacts, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"

@@ -33,7 +33,7 @@ func BlobToProto(a conversation.Attachment) *troupev1.Blob {
 	return b
 }
 
-// BlobFromProto is the inverse of BlobToProto. The size is that of the bytes, when there are any.
+// BlobFromProto is the inverse of BlobToProto. The size is the length of the bytes, if there are any.
 func BlobFromProto(b *troupev1.Blob) conversation.Attachment {
 	a := conversation.Attachment{
 		Name: b.GetName(), MediaType: b.GetMediaType(), Size: b.GetSize(), Version: int(b.GetArtifact().GetVersion()), Data: b.GetData(),

@@ -24,7 +24,7 @@ func TestExecuteStep_KeepsToItsAllotment(t *testing.T) {
 
 	_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
-	require.Nil(t, result.GetUsed(), "nobody asked what it used")
+	require.Nil(t, result.GetUsed(), "the usage was not requested")
 
 	req := s.begin(t, "a", "s2")
 	req.Budget = wire.LimitsToProto(budget.Default())

@@ -70,6 +70,6 @@ func (c *Config) advertised(flag string, at net.Addr) error {
 	if tcp, ok := at.(*net.TCPAddr); c.AdvertiseAddr != "" || !ok || !tcp.IP.IsUnspecified() {
 		return nil
 	}
-	return fmt.Errorf("%s: nobody is reached at %s, which is all addresses; "+
+	return fmt.Errorf("%s: %s is the address of all interfaces and cannot be dialed;  "+
 		"give --advertise-addr, the host:port under which the orchestrator reaches this worker, or serve on that alone", flag, at)
 }

@@ -82,7 +82,7 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 // An agent that cannot know its configuration does not work.
 func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
 	s := surround(t)
-	s.memoryAddr = freeAddress(t) // nobody is there
+	s.memoryAddr = freeAddress(t) // no server listens there
 	c := configured(ownership.Merge, "kind")
 	c.StartTimeout = 300 * time.Millisecond
 	err := s.launch(t, c).end(t)

@@ -83,7 +83,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	}
 	capabilities, err := registry.Capabilities(a.Capabilities(), cfg.Capabilities)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--capabilities: with those of agent %s: %w", a.Name(), err), w.Close())
+		return nil, errors.Join(fmt.Errorf("--capabilities: together with the capabilities of agent %s: %w", a.Name(), err), w.Close())
 	}
 	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
@@ -197,7 +197,7 @@ func (w *Worker) instancePart() process.Part {
 		refused := make(chan error, 1)
 		go func() {
 			err := w.enrolment.run(enrol, ready)
-			if err != nil { // nobody would ever find it
+			if err != nil { // no orchestrator would ever find it
 				w.end(ctx, "the registration was refused")
 			}
 			refused <- err

@@ -347,7 +347,7 @@ func TestWorker_StartsEmptyAndLeavesNothing(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	resource.open <- nil
-	s.memoryAddr = freeAddress(t) // nobody is there
+	s.memoryAddr = freeAddress(t) // no server listens there
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	await(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY

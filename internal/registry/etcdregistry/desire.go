@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// desire is how a registry.Desire is stored.
+// desire is the stored form of a registry.Desire.
 type desire struct {
 	Want   registry.Want `json:"want"`
 	Reason string        `json:"reason,omitempty"`
 	Since  time.Time     `json:"since"`
 }
 
-// maxOps is how many changes go into one transaction; etcd takes 128.
+// maxOps limits the changes of one transaction; etcd accepts 128.
 const maxOps = 100
 
 // Want implements registry.Desires.

@@ -14,15 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Dial returns a client of the etcd at the given addresses, host:port, all members of one
-// cluster. It does not wait for any: calls do, each within its own context. The client
-// goes around a member that does not answer pings; gRPC sends one every 10 s at most.
-// Close it after all that use it. Modes: user_invalid_input.
+// Dial returns a client of the etcd cluster with the given member addresses, host:port. It does not wait for a
+// connection: calls do, each within its own context. The client avoids a member that does not answer pings;
+// gRPC sends one every 10 s at most. Close the client after everything that uses it. Modes: user_invalid_input.
 func Dial(endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
 	return DialWith(insecure.NewCredentials(), endpoints, log)
 }
 
-// DialWith is Dial with TLS, as the credentials ask for; see Security.
+// DialWith is Dial with the given TLS credentials; see Security.
 func DialWith(creds credentials.TransportCredentials, endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
 	if len(endpoints) == 0 {
 		return nil, failure.New(failure.UserInvalidInput, "registry.Dial",

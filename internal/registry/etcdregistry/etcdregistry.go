@@ -6,9 +6,8 @@
 //	<desired>/<agent>/                QUARANTINE, of the agent as a whole, likewise
 //	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (Stores)
 //
-// Nothing here trusts a lease for more than taking records of the dead away: a live
-// instance can lose its lease, and a dead one keeps it for the TTL and longer when etcd
-// changes its leader (guarantees 2.6).
+// A lease is trusted only to remove the records of dead instances. A live instance can lose its lease, and a
+// dead one keeps it for the TTL, or longer when etcd changes its leader (guarantees 2.6).
 package etcdregistry
 
 import (
@@ -35,18 +34,18 @@ const (
 	DefaultTTL     = 15 * time.Second
 )
 
-// callTimeout bounds each call to etcd, so that a member that hangs is noticed.
+// callTimeout bounds each call to etcd, so that an unresponsive member is noticed.
 const callTimeout = 3 * time.Second
 
-// Config is where and for how long instances are registered. Zero fields get defaults.
+// Config configures where and for how long instances are registered. Zero fields get defaults.
 type Config struct {
-	Prefix  string // of the instances' keys, without a slash at its end
-	Desired string // of the keys for what is wanted of them, likewise
-	// TTL is how long a registration outlives its process. etcd counts whole seconds and
-	// takes no less than about 2 s; it may keep one for longer, never for less.
+	Prefix  string // prefix of instance keys, without a trailing slash
+	Desired string // prefix of desired states, without a trailing slash
+	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about
+	// 2 s, and may keep a lease longer but never shorter.
 	TTL time.Duration
-	// Refused, if set, is called when etcd does not let this process register; without an error
-	// it is tried again at once. It is for development, where a process may let itself in.
+	// Refused, if set, is called when etcd denies this process to register. If it returns nil, registration is
+	// retried at once. It is for development, where a process may provision itself.
 	Refused func(context.Context) error
 }
 
@@ -54,14 +53,14 @@ type Config struct {
 type Registry struct {
 	client  *clientv3.Client
 	log     *zap.Logger
-	prefix  string // with a slash at its end
-	desired string // likewise
+	prefix  string // with a trailing slash
+	desired string // with a trailing slash
 	ttl     int64  // seconds
 	refused func(context.Context) error
 }
 
-// New returns the registry that the client reaches. The client stays the caller's: close
-// it after all registrations and watches have ended.
+// New returns a registry that uses the client. The caller closes the client after all registrations and watches
+// have ended.
 func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
@@ -92,8 +91,8 @@ func keyUnder(prefix string, path []byte) registry.Key {
 	return registry.Key{Agent: agent, ID: id}
 }
 
-// instance reads a stored key. One that no worker of ours would write is logged and left out: whoever
-// has a worker's certificate can write any.
+// instance decodes a stored key. An invalid one is logged and skipped, because any holder of a worker's
+// certificate can write one.
 func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
 	in, err := stored(kv, keyUnder(r.prefix, kv.Key))
 	if err != nil {
@@ -102,7 +101,7 @@ func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
 	return in, err == nil
 }
 
-// maxStored is how many bytes a registration has at most.
+// maxStored limits the size of a stored registration in bytes.
 const maxStored = 64 << 10
 
 func stored(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
@@ -125,8 +124,7 @@ func (r *Registry) away(ctx context.Context, op string, err error) error {
 	return away(ctx, r.client, op, err)
 }
 
-// away is the error of a call that etcd did not answer, or refused. A caller who gave up gets his own
-// reason.
+// away returns the error of a call that etcd rejected or did not answer. A canceled caller gets its own cause.
 func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
@@ -142,8 +140,8 @@ func away(ctx context.Context, client *clientv3.Client, op string, err error) er
 	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(client.Endpoints(), ", ")).Because(err)
 }
 
-// pace is how calls are repeated while etcd is away: at once, then ever more slowly, with
-// jitter so that a fleet does not come back as one.
+// pace returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones, with jitter
+// so that a fleet does not reconnect at once.
 func pace() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = 100*time.Millisecond, 3*time.Second, 2

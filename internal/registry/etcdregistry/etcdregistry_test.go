@@ -55,8 +55,8 @@ func TestRegistry_KeyIsReadableAndUnderALease(t *testing.T) {
 	require.EqualValues(t, etcdregistry.DefaultTTL/time.Second, lease.GrantedTTL)
 }
 
-// Whoever has a worker's certificate writes into its keys what he likes. Nobody reads an instance
-// there that could not have been registered, and one that becomes such is gone.
+// Any holder of a worker's certificate can write anything into the keys of that agent. Readers ignore an
+// instance that is invalid.
 // Req: S9
 func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
 }
 
-// A description is no more than one line, whoever wrote the key.
+// A description is always one line, even if the key was written by hand.
 func TestWatch_ShowsALineOfADescription(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()

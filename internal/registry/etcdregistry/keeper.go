@@ -16,10 +16,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// expiryLag is by how much etcd may be late to end a lease.
+// expiryLag is how late etcd may expire a lease.
 const expiryLag = 2 * time.Second
 
-// keep is the keeper. It ends with ctx.
+// keep renews the registration until ctx ends.
 func (g *registration) keep(ctx context.Context) {
 	for {
 		g.keepAlive(ctx)
@@ -29,18 +29,18 @@ func (g *registration) keep(ctx context.Context) {
 	}
 }
 
-// keepAlive returns when the lease is not kept any more, when the key is gone, when there
-// is doubt, or with ctx. It needs no turn: only the keeper changes what it reads.
+// keepAlive renews the lease. It returns when the lease is no longer renewed, when the key is deleted, when the
+// registration is in doubt, or when ctx ends. It needs no lock, because only the keeper changes what it reads.
 func (g *registration) keepAlive(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers, err := g.registry.client.KeepAlive(ctx, g.lease)
 	if err != nil {
-		g.log.Warn("the lease is not kept alive", zap.Error(err))
+		g.log.Warn("the lease cannot be renewed; trying to register again", zap.Error(err))
 		return
 	}
-	// Watch returns only when etcd has confirmed the watch: an etcd that is gone by now would
-	// hide here that the lease has ended.
+	// Watch returns only after etcd has confirmed the watch: an unreachable etcd would otherwise hide here that
+	// the lease has expired.
 	watching := make(chan clientv3.WatchChan, 1)
 	go func() {
 		watching <- g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.enrolled+1))
@@ -68,13 +68,13 @@ func (g *registration) askKeeper() {
 	}
 }
 
-// persist calls enrol until the registration stands. The first time, another instance with
-// the same name is an error once it has outlived a TTL: until then it may be the one that
-// crashed before this one was started in its place. Later it is waited out.
+// persist calls enrol until the registration exists. On the first registration, another instance with the same
+// name is an error only after it has outlived a TTL: before that it may be the crashed predecessor of this one.
+// Later registrations wait until the name is free.
 func (g *registration) persist(ctx context.Context, op string) error {
 	first := g.created == 0
 	tries := 0
-	var free time.Time // when the place of a crashed one is free
+	var free time.Time // when the lease of a crashed predecessor has expired
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		last = g.enrol(ctx, op)
@@ -102,13 +102,13 @@ func (g *registration) persist(ctx context.Context, op string) error {
 		}
 	}))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return last // says more than that the time is up
+		return last // more informative than the deadline
 	}
 	return err
 }
 
-// enrol makes sure that the lease lives and that the key is there under it with the latest
-// state. It may be repeated after any error.
+// enrol makes sure that the lease exists and that the key is stored under it with the latest state. It may be
+// repeated after any error.
 func (g *registration) enrol(ctx context.Context, op string) error {
 	if err := g.turn.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
@@ -151,7 +151,7 @@ func (g *registration) enrol(ctx context.Context, op string) error {
 	return nil
 }
 
-// ensureLease takes a new lease unless etcd still has ours.
+// ensureLease grants a new lease unless the current one still exists.
 func (g *registration) ensureLease(ctx context.Context) error {
 	if g.lease != clientv3.NoLease {
 		left, err := g.registry.client.TimeToLive(ctx, g.lease)
@@ -161,9 +161,9 @@ func (g *registration) ensureLease(ctx context.Context) error {
 		case err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return err
 		}
-		if g.created != 0 { // else it only ran out while we waited for a place
+		if g.created != 0 { // else it expired while waiting for the name
 			g.set(lifecycle.LeaseExpired)
-			g.log.Warn("the lease is gone; registering anew")
+			g.log.Warn("the lease has expired; registering again")
 		}
 		g.lease = clientv3.NoLease
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// leaseFact is what is known of a lease. Safe for concurrent use.
+// leaseFact is what is known about a lease. It is safe for concurrent use.
 type leaseFact struct {
 	mu      sync.Mutex
 	lease   lifecycle.Lease
@@ -31,15 +31,15 @@ func (f *leaseFact) set(l lifecycle.Lease) {
 	}
 }
 
-// learn draws from the outcome of a try to enrol. An etcd that does not answer proves
-// nothing: a lease that was gone stays gone, and one that was kept may still be.
+// learn updates the fact from the outcome of enrol. An unreachable etcd proves nothing: an expired lease stays
+// expired, and a valid one becomes unknown.
 func (f *leaseFact) learn(err error) {
 	known, _ := f.Lease()
 	switch {
 	case err == nil:
 		f.set(lifecycle.LeaseOK)
 	case failure.Is(err, failure.AgentState):
-		f.set(lifecycle.LeaseExpired) // somebody else has the place
+		f.set(lifecycle.LeaseExpired) // another instance has the name
 	case known == lifecycle.LeaseOK && failure.Is(err, failure.SystemNetwork, failure.SystemTimeout):
 		f.set(lifecycle.LeaseUnknown)
 	}

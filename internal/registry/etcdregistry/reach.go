@@ -13,10 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Reach returns once the etcd at one of the addresses takes calls. It asks again while nobody answers, until
-// ctx ends; certificates that are refused, its own or those shown to it, end that at once. The error says
-// which flag to look at: the client of etcd itself tells no more than that the time is up. Modes:
-// system_network, policy_security.
+// Reach returns once the etcd at one of the addresses accepts calls. It retries until ctx ends. A certificate
+// that either side rejects ends it at once. The error names the flag to check; the etcd client itself would
+// only report a timeout. Modes: system_network, policy_security.
 func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoints []string) error {
 	var last error
 	for pace := retry.NewBackoff(); ; {
@@ -25,7 +24,7 @@ func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoint
 			if err == nil || failure.Is(err, failure.PolicySecurity) {
 				return err
 			}
-			if last == nil || ctx.Err() == nil { // once the time is up that is all that is said
+			if last == nil || ctx.Err() == nil { // after the deadline the last useful error stays
 				last = err
 			}
 		}
@@ -45,7 +44,7 @@ func knock(ctx context.Context, creds credentials.TransportCredentials, at strin
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "registry.Reach", "--etcd: %q is no address; want https://host:port", at).Because(err)
 	}
-	defer func() { _ = conn.Close() }() // all that was asked for was answered
+	defer func() { _ = conn.Close() }() // the call has returned
 	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	fail := func(mode failure.Mode, format string, args ...any) error {
 		return failure.Newf(mode, "registry.Reach", format, args...).Because(err)
@@ -57,10 +56,10 @@ func knock(ctx context.Context, creds credentials.TransportCredentials, at strin
 		return fail(failure.PolicySecurity, "--etcd-cert: the etcd at %s does not take it: %s", at, why)
 	case missed == grpcfailure.DialUnreachable:
 		return fail(failure.SystemNetwork, "--etcd: cannot reach an etcd at %s: %s", at, why)
-	case failure.Is(grpcfailure.FromStatus("registry.Reach", err), failure.SystemNetwork): // also when the alert of TLS was lost
+	case failure.Is(grpcfailure.FromStatus("registry.Reach", err), failure.SystemNetwork): // also if the TLS alert was lost
 		return fail(failure.SystemNetwork, "--etcd: who is at %s ends the connection; an etcd that wants TLS is named with https://", at)
 	case err != nil && ctx.Err() != nil:
-		return fail(failure.SystemNetwork, "--etcd: nobody answered at %s in time", at)
+		return fail(failure.SystemNetwork, "--etcd: no answer from %s in time", at)
 	}
-	return nil // an answer, be it a refusal
+	return nil // any answer will do, even a rejection
 }

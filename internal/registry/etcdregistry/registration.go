@@ -16,12 +16,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Register implements registry.Registrar. While etcd is away, or lets everybody with a
-// certificate write, it waits, and logs so at a growing interval. It also waits for the place of an instance that crashed, for as long
-// as a lease outlives its process; a place that is not free then is taken. When a
-// registration is lost later, because the lease ran out or the key was deleted, it is made
-// anew, with a higher incarnation and the state asked for last;
-// while etcd does not answer it counts as registered (guarantees F9, F11).
+// Register implements registry.Registrar. While etcd is unreachable, or has authentication disabled, it waits
+// and logs that at growing intervals. It also waits for the name of a crashed instance, for as long as a lease
+// outlives its process; after that the name counts as taken. If a registration is lost later, because its lease
+// expired or its key was deleted, it is created again with a higher incarnation and the latest state. While
+// etcd is unreachable the instance counts as registered (guarantees F9, F11).
 func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry.Registration, error) {
 	const op = "registry.Register"
 	if err := in.Check(); err != nil {
@@ -50,26 +49,26 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 	return g, nil
 }
 
-// registration implements registry.Registration. Its keeper is the goroutine that keeps
-// the lease alive and makes the registration anew once it is lost.
+// registration implements registry.Registration. Its keeper is the goroutine that renews the lease and
+// registers again after a loss.
 type registration struct {
 	leaseFact
 	registry *Registry
 	log      *zap.Logger
 	path     string
-	stop     func()        // ends the keeper and waits for it
-	doubt    chan struct{} // asks the keeper to look whether the registration stands
+	stop     func()        // stops the keeper and waits for it
+	doubt    chan struct{} // asks the keeper to check the registration
 
-	turn     *semaphore.Weighted // of 1: who holds it may use what follows, and write the key
-	instance registry.Instance   // with the state asked for last
-	lease    clientv3.LeaseID    // NoLease when there is none
+	turn     *semaphore.Weighted // weight 1; guards the fields below and writes of the key
+	instance registry.Instance   // with the latest requested state
+	lease    clientv3.LeaseID    // (NoLease if there is none)
 	created  int64               // create revision of the key
-	enrolled int64               // revision at which the key was there
+	enrolled int64               // revision at which the key existed
 	closed   bool
 }
 
-// SetState implements registry.Registration. After an error the state is written as soon
-// as the registration can be, unless another one is asked for in the meantime.
+// SetState implements registry.Registration. After an error the state is written as soon as the registration
+// works again, unless another state is requested first.
 func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
 	const op = "registry.SetState"
 	if err := g.turn.Acquire(ctx, 1); err != nil {
@@ -118,8 +117,7 @@ func (g *registration) Close(ctx context.Context) error {
 	return nil
 }
 
-// revoke gives the lease back, and with it the key. Without an answer of etcd the lease
-// runs out by itself.
+// revoke revokes the lease and so deletes the key. If etcd does not answer, the lease expires by itself.
 func (g *registration) revoke(ctx context.Context) error {
 	if g.lease == clientv3.NoLease {
 		return nil

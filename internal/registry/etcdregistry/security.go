@@ -15,18 +15,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Security is what a process shows to etcd, and asks of it: paths of files, each of which may be
-// empty. They are read for each connection, so that they can be replaced while the process runs.
-// The tags are the flags and environment variables of every program.
+// Security names the certificates of a connection to etcd. Each path may be empty. The files are read for each
+// connection, so they can be replaced while the process runs. The tags are the flags and environment variables
+// of every program.
 type Security struct {
 	CA   string `name:"ca" help:"PEM file with the CAs of etcd (empty means --tls-ca)." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
 	Cert string `name:"cert" help:"PEM file with the etcd certificate (empty means --tls-cert)." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Credentials are those for etcd at the addresses: TLS 1.3 in which both sides show a
-// certificate when they begin with https://, and else plain text. What the files do not name is
-// that of the process and of its mesh.
+// Credentials returns the credentials for etcd at the addresses: mutual TLS 1.3 if they begin with https://,
+// plain text otherwise. Files that are not named default to the certificate of the process and the CAs of its
+// mesh.
 func (s Security) Credentials(endpoints []string, self *identity.Source, log *zap.Logger) (credentials.TransportCredentials, error) {
 	secure := 0
 	for _, e := range endpoints {
@@ -45,14 +45,14 @@ func (s Security) Credentials(endpoints []string, self *identity.Source, log *za
 	return identity.ExternalCredentials("etcd", identity.Files(s), self, log)
 }
 
-// refused reports whether etcd answered, and does not let the process do what it asked for.
+// refused reports whether etcd denied the request.
 func refused(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrUserNotFound)
 }
 
-// guarded is an error while etcd asks for certificates and not yet who they are of: then everybody
-// who has one may write every key. Without TLS nothing else was asked for. Etcd tells nobody but
-// root how it is, once it asks.
+// guarded returns an error while etcd requires certificates but has authentication disabled, because then any
+// holder of a certificate may write every key. Without TLS there is nothing to check. Once authentication is
+// enabled, etcd reports its status to root only.
 func (r *Registry) guarded(ctx context.Context, op string) error {
 	if !strings.HasPrefix(r.client.Endpoints()[0], "https://") {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// DefaultStores is where the records of stores are kept.
+// DefaultStores is the prefix of the records of stores.
 const DefaultStores = "/troupe/v1/store"
 
 // Stores implements registry.StoreRecords: a key for each store, without a lease. It is safe
@@ -29,7 +29,7 @@ func NewStores(client *clientv3.Client, prefix string) *Stores {
 	return &Stores{client, prefix + "/"}
 }
 
-// storeRecord is how a registry.StoreRecord is stored.
+// storeRecord is the stored form of a registry.StoreRecord.
 type storeRecord struct {
 	Generation int64  `json:"generation"`
 	Beat       int64  `json:"beat"`

@@ -16,23 +16,22 @@ import (
 )
 
 const (
-	// beat is how often a watcher asks etcd for a sign of life. A watch itself says nothing
-	// when etcd is gone: the client tries for ever.
+	// beat is the interval of liveness calls to etcd. A watch alone does not notice that etcd is gone: the
+	// client retries forever.
 	beat = 2 * time.Second
-	// relist is how often everything is listed again, in case that events were lost
-	// (guarantees 5.2.5).
+	// relist is the interval of listing everything again, in case events were lost (guarantees 5.2.5).
 	relist = time.Minute
 )
 
-// errRelist is why a watch that works starts over.
+// errRelist restarts a working watch.
 var errRelist = errors.New("list again")
 
-// feed is what a watch is told of the keys under a prefix.
+// feed receives what happens to the keys under a prefix.
 type feed struct {
 	prefix string
-	list   func([]*mvccpb.KeyValue) // all of them; replaces what was known
-	change func([]*clientv3.Event)  // in order
-	away   func(error)              // once per outage; what was known stays valid
+	list   func([]*mvccpb.KeyValue) // all keys; replaces what was known
+	change func([]*clientv3.Event)  // changes in order
+	away   func(error)              // called once per outage; what was known stays valid
 }
 
 // Watch implements registry.Watcher. The Away update comes within about 5 s of the
@@ -62,14 +61,14 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	})
 }
 
-// watch feeds until ctx ends.
+// watch calls f until ctx ends.
 func (r *Registry) watch(ctx context.Context, f feed) error {
 	away := false
 	pauses := pace()
 	for ctx.Err() == nil {
 		err := r.follow(ctx, f, func() {
 			if away {
-				r.log.Info("the registry is back")
+				r.log.Info("the registry answers again")
 			}
 			away = false
 			pauses.Reset()
@@ -79,7 +78,7 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 		}
 		if !away {
 			away = true
-			r.log.Warn("the registry does not answer; what is known stays valid", zap.Error(err))
+			r.log.Warn("the registry does not answer; the known instances stay valid", zap.Error(err))
 			f.away(err)
 		}
 		pause := time.NewTimer(pauses.NextBackOff())
@@ -92,8 +91,8 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 	return nil
 }
 
-// follow lists what is there and then tells every change, until something ends it. It
-// calls heard before each.
+// follow lists all keys and then passes on every change, until an error or a relist. It calls heard before
+// each.
 func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	var beating sync.WaitGroup
@@ -127,8 +126,8 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	}
 }
 
-// pulse returns once etcd gives no sign of life, or ctx ends. It asks for the keys that are
-// watched, as the process may be allowed no others.
+// pulse returns once etcd does not answer or ctx ends. It reads the watched keys, because the process may have
+// no right to others.
 func (r *Registry) pulse(ctx context.Context, prefix string) error {
 	ticks := time.NewTicker(beat)
 	defer ticks.Stop()
@@ -147,8 +146,8 @@ func (r *Registry) pulse(ctx context.Context, prefix string) error {
 	}
 }
 
-// update is what a change in etcd means, and keeps book of who is known. An instance whose key can no
-// longer be read is gone.
+// update returns the update for an event, and keeps track of the known instances. An instance whose key becomes
+// invalid counts as deleted.
 func (r *Registry) update(e *clientv3.Event, known map[registry.Key]bool) (registry.Update, bool) {
 	if e.Type != clientv3.EventTypeDelete {
 		if in, ok := r.instance(e.Kv); ok {

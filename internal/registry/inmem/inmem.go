@@ -1,5 +1,5 @@
-// Package inmem is the registry in RAM: the reference implementation of package registry.
-// It never goes away, and what is registered lives until it is closed.
+// Package inmem is the registry in RAM, the reference implementation of package registry. It is always
+// reachable, and a registration lives until it is closed.
 package inmem
 
 import (
@@ -24,7 +24,7 @@ type Registry struct {
 	desired   chan struct{} // closed and replaced when desires change
 }
 
-// New returns a registry with nobody in it.
+// New returns an empty registry.
 func New() *Registry {
 	return &Registry{
 		instances: map[registry.Key]registry.Instance{},
@@ -89,26 +89,26 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	}
 }
 
-// watcher holds the updates that its Watch has not applied yet: a slow watcher holds up
-// nobody. The registry's mutex guards it.
+// watcher queues the updates that its Watch has not applied yet, so a slow watcher delays no other. The
+// registry's mutex guards it.
 type watcher struct {
 	pending []registry.Update
 	news    chan struct{}
 }
 
-func (r *Registry) tell(u registry.Update) {
+func (r *Registry) notify(u registry.Update) {
 	for w := range r.watchers {
 		w.pending = append(w.pending, u)
 		select {
 		case w.news <- struct{}{}:
-		default: // told already
+		default: // already notified
 		}
 	}
 }
 
 func (r *Registry) put(in registry.Instance) {
 	r.instances[in.Key()] = in
-	r.tell(registry.Update{Put: &in})
+	r.notify(registry.Update{Put: &in})
 }
 
 type registration struct {
@@ -144,9 +144,9 @@ func (g *registration) Close(context.Context) error {
 		return nil
 	}
 	delete(r.instances, g.key)
-	r.tell(registry.Update{Delete: &g.key})
+	r.notify(registry.Update{Delete: &g.key})
 	return nil
 }
 
-// Lease implements registry.Registration: it is always kept.
+// Lease implements registry.Registration. The lease never expires.
 func (*registration) Lease() (lifecycle.Lease, <-chan struct{}) { return lifecycle.LeaseOK, nil }

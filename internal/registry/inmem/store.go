@@ -18,7 +18,7 @@ type storeRecord struct {
 	revision int64
 }
 
-// NewStores returns records of no store.
+// NewStores returns an empty set of records.
 func NewStores() *Stores { return &Stores{records: map[string]storeRecord{}} }
 
 // Load implements registry.StoreRecords.

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// Desire returns what is wanted of an instance, with every field set.
+// Desire returns a desired state with every field set.
 func Desire(agent, id string, want registry.Want) registry.Desire {
 	return registry.Desire{
 		Key: registry.Key{Agent: agent, ID: id}, Want: want, Reason: "a closer look",
@@ -21,10 +21,10 @@ func Desire(agent, id string, want registry.Want) registry.Desire {
 	}
 }
 
-// desires follows what is wanted, for one test.
+// desires watches the desired states for one test.
 type desires struct {
-	t    *testing.T
-	told chan map[registry.Key]registry.Desire
+	t       *testing.T
+	updates chan map[registry.Key]registry.Desire
 }
 
 func observeDesires(t *testing.T, d registry.Desires) *desires {
@@ -35,7 +35,7 @@ func observeDesires(t *testing.T, d registry.Desires) *desires {
 	go func() {
 		ended <- d.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
 			select {
-			case o.told <- all:
+			case o.updates <- all:
 			case <-ctx.Done():
 			}
 		})
@@ -44,7 +44,7 @@ func observeDesires(t *testing.T, d registry.Desires) *desires {
 	return o
 }
 
-// until reads what is told until it is exactly this.
+// until reads updates until the desired states are exactly the given ones.
 func (o *desires) until(want ...registry.Desire) {
 	o.t.Helper()
 	all := map[registry.Key]registry.Desire{}
@@ -53,13 +53,13 @@ func (o *desires) until(want ...registry.Desire) {
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	diff := "nothing was told"
+	diff := "no update came"
 	for diff != "" {
 		select {
-		case got := <-o.told:
+		case got := <-o.updates:
 			diff = cmp.Diff(all, got)
 		case <-timer.C:
-			require.FailNow(o.t, "waited in vain", diff)
+			require.FailNow(o.t, "the desired states did not arrive", diff)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func testDesires(t *testing.T, r registry.Registry) {
 	require.NoError(t, r.Want(t.Context(), a))
 	early.until(a, b)
 	require.NoError(t, r.Want(t.Context(), a), "repeated")
-	observeDesires(t, r).until(a, b) // who comes late is told all
+	observeDesires(t, r).until(a, b) // a late watcher gets all states
 }
 
 func testManyDesires(t *testing.T, r registry.Registry) {
@@ -114,7 +114,7 @@ func testConcurrentDesires(t *testing.T, r registry.Registry) {
 	}
 }
 
-// A desire outlives its instance until it is forgotten, and is not forgotten before.
+// A desired state outlives its instance until it is forgotten, and cannot be forgotten before.
 func testForget(t *testing.T, r registry.Registry) {
 	o := observeDesires(t, r)
 	reg := Register(t, r, Instance("research", "a"))
@@ -130,8 +130,8 @@ func testForget(t *testing.T, r registry.Registry) {
 	require.NoError(t, r.Forget(t.Context(), d.Key), "repeated")
 }
 
-// What is wanted of an agent as a whole stands beside what is wanted of its instances, and is
-// forgotten although they are registered.
+// The desired state of an agent as a whole is independent of its instances' and can be forgotten while they are
+// registered.
 func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
 	o := observeDesires(t, r)
 	Register(t, r, Instance("research", "a"))
@@ -144,7 +144,7 @@ func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
 	observeDesires(t, r).until(one, other)
 }
 
-// Desires are no registrations, and change none.
+// Desired states are no registrations and change none.
 func testDesiresApart(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
 	require.Empty(t, o.List())

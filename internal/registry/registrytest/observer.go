@@ -10,18 +10,18 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// patience bounds every wait for an update. It is far above what any should take.
+// patience bounds every wait for an update, far above the time that one takes.
 const patience = 30 * time.Second
 
-// Observer follows a watch. Its methods fail the test when the update does not come, and
-// are for the test's own goroutine.
+// Observer follows a watch. Its methods fail the test if the expected update does not come. Only the goroutine
+// of the test may call them.
 type Observer struct {
-	// Known is what the updates seen so far add up to.
+	// Known is the sum of all updates so far.
 	Known map[registry.Key]registry.Instance
 
 	t       *testing.T
 	updates chan registry.Update
-	grown   map[registry.Key]int64 // the highest incarnation seen of each
+	grown   map[registry.Key]int64 // the highest incarnation of each instance
 }
 
 // Observe starts a watch that ends with the test.
@@ -63,7 +63,7 @@ func (o *Observer) Next() registry.Update {
 	}
 }
 
-// Until reads updates until what is known satisfies the condition.
+// Until reads updates until the condition holds.
 func (o *Observer) Until(satisfied func() bool) {
 	o.t.Helper()
 	for !satisfied() {
@@ -95,7 +95,7 @@ func (o *Observer) Delete() registry.Key {
 	return *u.Delete
 }
 
-// learn applies an update, and checks what holds for every one.
+// learn applies an update and checks invariants of every update.
 func (o *Observer) learn(u registry.Update) {
 	o.t.Helper()
 	set := 0

@@ -1,5 +1,5 @@
-// Package registrytest is the suite that every implementation of package registry passes,
-// and an Observer that follows a watch for tests.
+// Package registrytest is the suite that every implementation of package registry passes, with an Observer that
+// follows a watch.
 package registrytest
 
 import (
@@ -18,34 +18,34 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Run tests a registry. open returns one with nobody in it.
+// Run tests a registry. open returns an empty one.
 func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 	for name, test := range map[string]func(*testing.T, registry.Registry){
-		"ListTellsWhoIsRegistered":       testList,
-		"WatchTellsChangesInOrder":       testChanges,
-		"WatchMissesNothing":             testConcurrentChanges,
-		"WatchEndsWithItsContext":        testWatchEnds,
-		"RegisterRefusesADuplicate":      testDuplicate,
-		"RegisterRefusesWhatNobodyReads": testUnfit,
-		"RegisterEndsWithItsContext":     testRegisterEnds,
-		"IncarnationGrows":               testIncarnation,
-		"CloseMayBeRepeated":             testClose,
-		"SetStateRefusesAfterClose":      testSetStateAfterClose,
-		"CloseLeavesASuccessorInPlace":   testCloseAfterSuccessor,
-		"InstancesOfOtherAgentsAreKept":  testAgents,
-		"WatchTellsWhatIsWanted":         testDesires,
-		"ManyAreWantedAtOnce":            testManyDesires,
-		"WhatIsWantedLastCounts":         testConcurrentDesires,
-		"ForgetsOnlyTheDead":             testForget,
-		"WantsOfAnAgentAsAWhole":         testDesireOfAnAgent,
-		"DesiresAreNoRegistrations":      testDesiresApart,
-		"WatchDesiresEndsWithItsContext": testDesiresEnd,
+		"WatchListsInstances":             testList,
+		"WatchReportsChangesInOrder":      testChanges,
+		"WatchMissesNothing":              testConcurrentChanges,
+		"WatchEndsWithItsContext":         testWatchEnds,
+		"RegisterRejectsADuplicate":       testDuplicate,
+		"RegisterRejectsInvalidInstances": testUnfit,
+		"RegisterEndsWithItsContext":      testRegisterEnds,
+		"IncarnationGrows":                testIncarnation,
+		"CloseMayBeRepeated":              testClose,
+		"SetStateFailsAfterClose":         testSetStateAfterClose,
+		"CloseLeavesASuccessorInPlace":    testCloseAfterSuccessor,
+		"OtherAgentsAreUnaffected":        testAgents,
+		"WatchReportsDesiredStates":       testDesires,
+		"WantTakesManyStates":             testManyDesires,
+		"TheLastDesiredStateWins":         testConcurrentDesires,
+		"ForgetKeepsRegisteredInstances":  testForget,
+		"DesiredStateOfAWholeAgent":       testDesireOfAnAgent,
+		"DesiresAreNoRegistrations":       testDesiresApart,
+		"WatchDesiresEndsWithItsContext":  testDesiresEnd,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
 }
 
-// Instance returns one with every field set but the incarnation.
+// Instance returns an instance with every field set except the incarnation.
 func Instance(agent, id string) registry.Instance {
 	return registry.Instance{
 		ID: id, Agent: agent, Address: "127.0.0.1:7402", Version: "1.2.0", Description: "Finds facts.",
@@ -61,7 +61,7 @@ func Register(t *testing.T, r registry.Registrar, in registry.Instance) registry
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
 		defer cancel()
-		_ = reg.Close(ctx) // the registry may be gone already, as some tests want it
+		_ = reg.Close(ctx) // some tests stop the registry first
 	})
 	return reg
 }
@@ -96,8 +96,8 @@ func testChanges(t *testing.T, r registry.Registry) {
 	require.Equal(t, in.Key(), o.Delete())
 }
 
-// testConcurrentChanges starts watches while others register, change and leave. Whoever
-// sees the instance that is registered last must know exactly those that are left.
+// testConcurrentChanges starts watches while others register, change and leave. Once a watch has seen the last
+// registered instance, it must know exactly the remaining instances.
 func testConcurrentChanges(t *testing.T, r registry.Registry) {
 	const writers, rounds, observers = 8, 4, 4
 	var writing sync.WaitGroup
@@ -163,7 +163,7 @@ func testWatchEnds(t *testing.T, r registry.Registry) {
 	require.Equal(t, 1, calls)
 }
 
-// testUnfit: what every reader would leave out is an error for who registers it.
+// testUnfit checks that Register rejects what readers would ignore.
 func testUnfit(t *testing.T, r registry.Registry) {
 	for want, change := range map[string]func(*registry.Instance){
 		`"" names no agent`:         func(in *registry.Instance) { in.Agent = "" },

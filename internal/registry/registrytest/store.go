@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// RunStores runs the suite of registry.StoreRecords over a store of records that is empty.
+// RunStores runs the suite of registry.StoreRecords on an empty store of records.
 func RunStores(t *testing.T, records registry.StoreRecords) {
 	t.Run("Load_OfNoRecord", func(t *testing.T) {
 		r, revision, err := records.Load(t.Context(), "unknown")
@@ -24,16 +24,16 @@ func RunStores(t *testing.T, records registry.StoreRecords) {
 			require.NoError(t, err)
 			return done
 		}
-		require.False(t, swap(first, 1<<40), "there is none")
+		require.False(t, swap(first, 1<<40), "no record exists")
 		require.True(t, swap(first, 0))
-		require.False(t, swap(first, 0), "there is one")
+		require.False(t, swap(first, 0), "a record exists")
 		got, revision, err := records.Load(t.Context(), "redis")
 		require.NoError(t, err)
 		require.Equal(t, first, got)
 
 		next := registry.StoreRecord{Generation: 2, Beat: 8, Identity: "b"}
 		require.True(t, swap(next, revision))
-		require.False(t, swap(first, revision), "it is over")
+		require.False(t, swap(first, revision), "the revision is old")
 		got, _, err = records.Load(t.Context(), "redis")
 		require.NoError(t, err)
 		require.Equal(t, next, got)

@@ -30,7 +30,7 @@ import (
 const maxGiven = 1 << 20
 
 // Given is what the recording of a step has of its request: messages that the session has, and
-// results that the turn has, are only named. Nothing secret is in it. Nil: it is too much.
+// results that the turn has, are only named. Nothing secret is in it. It is nil if it is too large.
 func Given(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil

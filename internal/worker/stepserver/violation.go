@@ -44,7 +44,7 @@ func (t *violations) failed(ctx context.Context, err error) {
 		return
 	}
 	v, theirs := event.ViolationOf(err)
-	if !theirs { // nobody was asked: it was found on the way to the memory service
+	if !theirs { // rejected before the memory service was called
 		v, ok = event.ViolationOf(refused.With(failure.FactActor, t.req.GetAgent()))
 		if !ok {
 			return

@@ -82,7 +82,7 @@ func TestGate_ActionsAreForAdmins(t *testing.T) {
 	}
 }
 
-func TestGate_ActionsRefuseNamesThatMeanNobody(t *testing.T) {
+func TestGate_ActionsRejectInvalidNames(t *testing.T) {
 	g := gate(t, trust.GateConfig{})
 	for _, name := range []string{"", "a b", "a\n", "ED25519:ab", "ed25519:ab", "é"} {
 		_, err := g.Block(t.Context(), client(root), name)

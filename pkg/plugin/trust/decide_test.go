@@ -154,7 +154,7 @@ func TestGate_BelievesNoClaims(t *testing.T) {
 	require.Equal(t, client(key(3)), decision.Client)
 }
 
-func TestGate_RefusesABlockedTransportWhoeverSigns(t *testing.T) {
+func TestGate_RejectsABlockedTransportWithAnySignature(t *testing.T) {
 	g := gate(t, trust.GateConfig{Level: trust.Open, Store: knowing(t, "gateway", trust.Blocked)})
 	visit := signed(root)
 	visit.Client = "gateway"
@@ -205,7 +205,7 @@ func TestGate_InviteDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestGate_InviteOfSomebodyWithoutANameCountsOnce(t *testing.T) {
+func TestGate_InviteOfAnUnnamedClientCountsOnce(t *testing.T) {
 	g := gate(t, trust.GateConfig{Invites: []string{invite}})
 	_, err := g.Decide(t.Context(), trust.Visit{Text: question, Invite: invite})
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestGate_TellsTheJudgeTheFacts(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, j.asked))
 }
 
-func TestGate_RefusesAClientWhomNobodyCouldBlock(t *testing.T) {
+func TestGate_RejectsInvalidClientNames(t *testing.T) {
 	_, err := gate(t, trust.GateConfig{Level: trust.Open}).Decide(t.Context(), trust.Visit{Text: question, Client: "Jane Doe"})
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }

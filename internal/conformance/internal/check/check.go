@@ -92,7 +92,7 @@ func (t *T) NoError(what string, err error) {
 }
 
 // Rejected demands that a call failed with one of the modes, with the gRPC code of the mode
-// and with the details by which a caller knows it.
+// and with the details that a caller identifies it by.
 func (t *T) Rejected(what string, err error, modes ...failure.Mode) {
 	_ = t.Rejection(what, err, modes...)
 }

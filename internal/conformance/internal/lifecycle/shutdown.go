@@ -188,7 +188,7 @@ func shutdownUnused(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Shutdown: check.HookFails})
 	r, err := in.Shutdown(t.Ctx, 0, "")
 	t.NoError("Shutdown", err)
-	t.True(len(r.GetErrors()) == 0, "errors, by which the hook would be seen to run", "none", fmt.Sprintf("%q", r.GetErrors()))
+	t.True(len(r.GetErrors()) == 0, "errors, which would show that the hook ran", "none", fmt.Sprintf("%q", r.GetErrors()))
 	check.Equal(t, "startup_time of an instance that was not started", 0, in.Metrics().GetStartupTime().AsDuration())
 }
 

@@ -19,7 +19,7 @@ func watchChecks() []check.Check {
 		},
 		{
 			ID: "watch/tells-every-transition", Requirement: "LC-6", Run: watchTellsAll,
-			Title: "Every transition is told once, in order and without a gap, and each begins where the one before ended.",
+			Title: "Every transition is reported once, in order and without a gap, and each begins where the one before ended.",
 		},
 		{
 			ID: "watch/transitions-are-legal", Requirement: "LC-2", Run: watchLegal,
@@ -27,7 +27,7 @@ func watchChecks() []check.Check {
 		},
 		{
 			ID: "watch/is-live", Requirement: "LifecycleService.WatchState", Run: watchLive,
-			Title: "Transitions are told as they happen, to every watcher alike.",
+			Title: "Transitions are reported as they happen, to every watcher alike.",
 		},
 		{
 			ID: "watch/resumes-after-a-version", Requirement: "WatchStateRequest.after_version", Run: watchResumes,

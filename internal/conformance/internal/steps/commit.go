@@ -35,7 +35,7 @@ func commitChecks() []check.Check {
 		},
 		{
 			ID: "commit/last-step-closes-the-turn", Requirement: "ExecuteStepRequest.last", Run: commitCloses,
-			Title: "The commit of the last step closes the turn with COMPLETED; that of another leaves it open.",
+			Title: "The commit of the last step closes the turn with COMPLETED; the commit of another step leaves it open.",
 		},
 		{
 			ID: "commit/tried-again-when-memory-is-away", Requirement: "MemoryService", Run: commitRetried,

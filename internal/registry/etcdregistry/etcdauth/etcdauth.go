@@ -1,11 +1,12 @@
-// Package etcdauth says who may do what in the etcd of a mesh, and tells etcd so: a user for
-// each identity, known by the common name of its certificate, and a role for each user
-// (guarantees 2.6, S16, S21). There are no passwords, and so no tokens that run out.
+// Package etcdauth provisions users and roles in the etcd of a mesh: a user for each identity, named by the
+// common name of its certificate, and a role for each user (guarantees 2.6, S16, S21). There are no passwords,
+// and so no tokens that expire.
 //
-//	orchestrator     reads instances; reads and writes what is wanted of them
-//	memory           reads and writes the records of stores; reads what is wanted of instances
-//	worker/<agent>   reads and writes the instances of its own agent; reads what is wanted
-//	root             everything; makes the others
+// orchestrator     reads instances; reads and writes desired states
+//
+//	memory           reads and writes the records of stores; reads desired states
+//	worker/<agent>   reads and writes the instances of its own agent; reads desired states
+//	root             everything; creates the others
 package etcdauth
 
 import (
@@ -28,22 +29,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Root is the user that may do everything; etcd wants it by that name.
+// Root is the user with all rights; etcd requires this name.
 const Root = "root"
 
-// Right is what a user may do with all keys that begin with a prefix.
+// Right is the access of a user to all keys with a prefix.
 type Right struct {
-	Prefix string // ends with a slash, so that agent "a" has no part of "ab"
-	Write  bool   // and read
+	Prefix string // ends with a slash, so that "a" does not match agent "ab"
+	Write  bool   // write and read (false means read only)
 }
 
-// User is one of etcd, and all that it may do.
+// User is an etcd user with all its rights.
 type User struct {
 	Name   string // the common name of its certificate
 	Rights []Right
 }
 
-// Users are those of a mesh with the agents, without root.
+// Users returns the users of a mesh with the agents, without root.
 func Users(agents []string) []User {
 	const desired = etcdregistry.DefaultDesired + "/"
 	users := []User{
@@ -59,25 +60,25 @@ func Users(agents []string) []User {
 	return users
 }
 
-// Admit provisions the etcd at the addresses, as the user that the credentials prove, and
-// returns what Provision does. It says why when etcd cannot be reached.
+// Admit connects to etcd with the credentials and calls Provision. If etcd cannot be reached, the error says
+// why.
 func Admit(ctx context.Context, creds credentials.TransportCredentials, endpoints, agents []string) ([]string, error) {
 	client, err := etcdregistry.DialWith(creds, endpoints, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
 	if err := etcdregistry.Reach(ctx, creds, endpoints); err != nil {
-		_ = client.Close() // it did nothing
+		_ = client.Close() // the client made no call
 		return nil, err
 	}
-	defer func() { _ = client.Close() }() // all that it did was answered
+	defer func() { _ = client.Close() }() // all calls have returned
 	return Provision(ctx, client, agents)
 }
 
-// Provision makes the users and roles of a mesh with the agents, and has etcd ask for them from
-// then on. What is so already is left alone, so it may be repeated, also by several at once;
-// rights that a user has beyond its own are taken away. The client must be root's, or
-// etcd not yet ask who comes. It returns the workers' users of other agents, which stay.
+// Provision creates the users and roles of a mesh with the agents, and enables authentication. It is
+// idempotent, also when several processes run it at once. It revokes rights that a user should not have. The
+// client must be root, unless authentication is still disabled. It returns the worker users of other agents,
+// which it leaves unchanged.
 func Provision(ctx context.Context, client *clientv3.Client, agents []string) (others []string, err error) {
 	for _, agent := range agents {
 		if agent == "" || strings.Contains(agent, "/") {
@@ -107,9 +108,9 @@ func Provision(ctx context.Context, client *clientv3.Client, agents []string) (o
 
 const (
 	op     = "etcd.Provision"
-	atOnce = 8 // users that are made
+	atOnce = 8 // users that are provisioned at once
 
-	patience = 10 * time.Second // of LetIn
+	patience = 10 * time.Second // time limit of LetIn
 )
 
 func failed(client *clientv3.Client, err error) error {
@@ -119,7 +120,7 @@ func failed(client *clientv3.Client, err error) error {
 	return fmt.Errorf("etcd at %s: %w", strings.Join(client.Endpoints(), ", "), err)
 }
 
-// provide makes a user with a role of the same name that has these rights and no others.
+// provide creates a user and a role of the same name with exactly the given rights.
 func provide(ctx context.Context, client *clientv3.Client, u User) error {
 	role, err := client.RoleGet(ctx, u.Name)
 	if errors.Is(err, rpctypes.ErrRoleNotFound) {
@@ -161,7 +162,7 @@ func same(r Right, p *authpb.Permission) bool {
 		clientv3.PermissionType(p.GetPermType()) == r.kind()
 }
 
-// user makes a user without a password, who has the role of the same name and no other.
+// user creates a user without a password and with the role of the same name only.
 func user(ctx context.Context, client *clientv3.Client, name string) error {
 	known, err := client.UserGet(ctx, name)
 	if errors.Is(err, rpctypes.ErrUserNotFound) {
@@ -188,7 +189,7 @@ func user(ctx context.Context, client *clientv3.Client, name string) error {
 	return nil
 }
 
-// enable makes root, and has etcd ask who comes.
+// enable creates root and enables authentication.
 func enable(ctx context.Context, client *clientv3.Client) error {
 	status, err := client.AuthStatus(ctx)
 	if err != nil || status.Enabled {
@@ -204,8 +205,8 @@ func enable(ctx context.Context, client *clientv3.Client) error {
 	return err
 }
 
-// LetIn makes the user of one agent's workers with the CA for development in a folder. Whoever
-// has that folder can be anybody, and so root.
+// LetIn provisions the users for the workers of one agent, with the development CA in a folder. Anyone who can
+// read that folder can act as root.
 func LetIn(ctx context.Context, devCA string, endpoints []string, agent string) error {
 	ca, err := identity.OpenCA(devCA)
 	if err != nil {

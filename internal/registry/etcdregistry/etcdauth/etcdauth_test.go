@@ -40,7 +40,7 @@ func TestProvision_EachMayDoItsOwnAndNothingElse(t *testing.T) {
 		"orchestrator": {read, read, read, read, write, write, none, none, none, none},
 		"memory":       {none, none, none, none, read, read, write, none, none, none},
 		"root":         {write, write, write, write, write, write, write, write, write, write},
-		"worker/b":     {none, none, none, none, none, none, none, none, none, none}, // nobody declared it
+		"worker/b":     {none, none, none, none, none, none, none, none, none, none}, // not provisioned
 		"worker":       {none, none, none, none, none, none, none, none, none, none},
 		"a":            {none, none, none, none, none, none, none, none, none, none},
 		"":             {none, none, none, none, none, none, none, none, none, none},
@@ -55,8 +55,9 @@ func TestProvision_EachMayDoItsOwnAndNothingElse(t *testing.T) {
 	}
 }
 
-// Nobody but root looks beyond its keys: all of them, the history, users, roles, other leases.
-func TestProvision_NobodyAdministers(t *testing.T) {
+// Only root can read or change anything outside its own keys: all keys, the history, users, roles, other
+// leases.
+func TestProvision_OnlyRootAdministers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "b")
 	granted, err := etcd.As("worker/b").Grant(t.Context(), 60)

@@ -109,7 +109,7 @@ func TestSecurity_TakesUpNewFiles(t *testing.T) {
 	require.False(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"))
 }
 
-// A lease still ends when nobody keeps it: etcd may do that itself.
+// A lease that is not renewed still expires: etcd itself may do that.
 func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
