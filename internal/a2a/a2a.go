@@ -108,7 +108,7 @@ func (b *Bridge) clientError(method string, err error) error {
 }
 
 var (
-	errPush     = a2a.NewError(a2a.ErrPushNotificationNotSupported, "push notifications are not supported; follow the task with SubscribeToTask, or ask with GetTask")
+	errPush     = a2a.NewError(a2a.ErrPushNotificationNotSupported, "push notifications are not supported; follow it with SubscribeToTask, or ask with GetTask")
 	errList     = a2a.NewError(a2a.ErrUnsupportedOperation, "tasks are not listed; ask for one by its id")
 	errExtended = a2a.NewError(a2a.ErrUnsupportedOperation, "there is no card but the public one")
 )
