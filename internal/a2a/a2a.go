@@ -1,7 +1,6 @@
-// Package a2a lets clients of the A2A protocol talk with a mesh. A session of the mesh is a
-// context there, and a turn is a task (C-17). The bridge is a client of the mesh like others and
-// keeps nothing: what it says of a task it reads from the task's trace, so any number of bridges
-// may serve one mesh, and one that is restarted has forgotten nothing.
+// Package a2a lets clients of the A2A protocol talk with a mesh. A session of the mesh is an A2A context, and a
+// turn is a task (C-17). The bridge is an ordinary client of the mesh and stores nothing: it reads the state of
+// a task from the task's trace. So any number of bridges may serve one mesh, and a restart loses nothing.
 package a2a
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config is what a bridge needs to know.
+// Config configures a bridge.
 type Config struct {
 	// Client reaches the mesh.
 	Client *client.Client
@@ -38,8 +37,8 @@ type Config struct {
 	Bearer bool
 }
 
-// Bridge serves A2A. Safe for concurrent use. It is an a2asrv.RequestHandler, for transports
-// that Handler does not serve.
+// Bridge serves A2A. It is safe for concurrent use. It implements a2asrv.RequestHandler, for transports that
+// Handler does not serve.
 type Bridge struct {
 	client *client.Client
 	log    *zap.Logger
@@ -63,15 +62,14 @@ func New(cfg Config) *Bridge {
 	return b
 }
 
-// keepAlive is how often a stream on which nothing happens says that it is there.
+// keepAlive is the interval of keep-alive messages on an idle stream.
 const keepAlive = 15 * time.Second
 
-// maxBody is how much a request may hold: a text of 256 KiB as JSON may write it, and 3 MiB of
-// files as base64.
+// maxBody limits a request: a text of 256 KiB in JSON, and 3 MiB of files as base64.
 const maxBody = 6 << 20
 
-// Handler serves the agent card, JSON-RPC at /, and the same as REST, in versions 1.0 and 0.3 of
-// the protocol. A request that says no version is one of 0.3, as the protocol wants it.
+// Handler serves the agent card, JSON-RPC at /, and REST, in versions 1.0 and 0.3 of the protocol. A request
+// without a version counts as 0.3, as the protocol requires.
 func (b *Bridge) Handler() http.Handler {
 	quiet := &a2asrv.InterceptedHandler{Handler: b, Logger: slog.New(slog.DiscardHandler)}
 	options := []a2asrv.TransportOption{a2asrv.WithTransportKeepAlive(keepAlive), a2asrv.WithTransportPanicHandler(b.reportPanic)}
@@ -100,7 +98,7 @@ func (b *Bridge) reportPanic(p any) error {
 // clientError returns the error for a client. Details that clients do not get are logged.
 func (b *Bridge) clientError(method string, err error) error {
 	told := toA2A(err)
-	left := failure.ModeOf(err) == failure.UserCancelled // the client went away
+	left := failure.ModeOf(err) == failure.UserCancelled // the client disconnected
 	if !left && (errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError)) {
 		b.log.Warn("A2A call failed", zap.String("method", method), zap.String("mode", string(failure.ModeOf(err))), zap.Error(err))
 	}

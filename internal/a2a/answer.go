@@ -8,21 +8,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerID is the one artifact of a task: what its agents say, and at the end its answer.
+// answerID is the id of the only artifact of a task: the streamed text of its agents, and finally its answer.
 const answerID a2a.ArtifactID = "answer"
 
-// answerStream streams what is said as chunks of one artifact. Each step, each round behind a tool
-// call, and each attempt begins the artifact anew, so that whatever was said before is no part
-// of it; the last chunk leaves the answer of the turn.
+// answerStream streams text as chunks of one artifact. Each step, each round after a tool call, and each
+// attempt restarts the artifact, which discards the text before. The last chunk leaves the answer of the turn.
 type answerStream struct {
 	task       a2a.TaskInfo
-	sent       strings.Builder // what a client has that kept to the chunks
-	step       int32           // whose text it is
+	sent       strings.Builder // the text that the chunks so far add up to
+	step       int32           // step of the current text
 	started    bool            // a chunk was sent
-	restarting bool            // the next chunk begins anew
+	restarting bool            // the next chunk restarts the artifact
 }
 
-// delta is the chunk for a piece of text.
+// delta returns the chunk for a piece of text.
 func (a *answerStream) delta(step int32, text string) *a2a.TaskArtifactUpdateEvent {
 	if step != a.step || a.restarting {
 		a.sent.Reset()
@@ -33,7 +32,7 @@ func (a *answerStream) delta(step int32, text string) *a2a.TaskArtifactUpdateEve
 	return a.chunk(text, goesOn)
 }
 
-// retract is the chunk that takes back what a step said; nil when it said nothing.
+// retract returns the chunk that discards the text of a step (nil if it has none).
 func (a *answerStream) retract(step int32) *a2a.TaskArtifactUpdateEvent {
 	if step != a.step || a.sent.Len() == 0 {
 		return nil
@@ -42,10 +41,10 @@ func (a *answerStream) retract(step int32) *a2a.TaskArtifactUpdateEvent {
 	return a.chunk("", false)
 }
 
-// restart has the next chunk begin anew, if it is of the step.
+// restart makes the next chunk restart the artifact, if the current text belongs to the step.
 func (a *answerStream) restart(step int32) { a.restarting = a.restarting || step == a.step }
 
-// final is the chunk behind which there is none; nil when nothing was said, and there is no answer.
+// final returns the last chunk (nil if there was no text and there is no answer).
 func (a *answerStream) final(r *troupev1.TurnResult) *a2a.TaskArtifactUpdateEvent {
 	complete := stateOf(r) == a2a.TaskStateCompleted
 	if !a.started && (!complete || r.GetText() == "") {

@@ -9,8 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 )
 
-// forwardToken has the calls of a request show the mesh what the request shows. The bridge looks at
-// none of it, and keeps none.
+// forwardToken sends the token of a request with each call to the mesh. The bridge neither reads nor stores it.
 func (b *Bridge) forwardToken(next http.Handler) http.Handler {
 	if !b.bearer {
 		return next
@@ -23,7 +22,7 @@ func (b *Bridge) forwardToken(next http.Handler) http.Handler {
 	})
 }
 
-// requireToken says in a card that a token is needed.
+// requireToken declares in a card that a token is required.
 func requireToken(card *a2a.AgentCard) {
 	const scheme = "bearer"
 	card.SecuritySchemes = a2a.NamedSecuritySchemes{scheme: a2a.HTTPAuthSecurityScheme{Scheme: "Bearer", Description: "A token of the mesh."}}

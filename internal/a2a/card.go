@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// card describes the mesh to clients of A2A: one agent, whose skills are the workflows and the
-// agents that are there now. A message that names a skill as its target goes there.
+// card describes the mesh to A2A clients: one agent, whose skills are the workflows and the registered agents.
+// A message that names a skill goes to that target.
 func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	resp, err := b.client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
 	if b.bearer && failure.Is(grpcfailure.FromStatus("card", err), failure.UserUnauthenticated) {
@@ -49,7 +49,7 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	return card, nil
 }
 
-// skills are the workflows, and then the agents.
+// skills returns the workflows and then the agents.
 func skills(agents []*troupev1.Agent) []a2a.AgentSkill {
 	members := map[string][]string{}
 	all := []a2a.AgentSkill{}

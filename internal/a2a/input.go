@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// addInput is what a message says: its texts and files, or answers in a data part.
+// addInput adds the content of a message: its texts and files, or answers in a data part.
 func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	var texts []string
 	var answers *troupev1.Answers
@@ -36,7 +36,7 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 		}
 	}
 	switch text := strings.Join(texts, "\n"); {
-	case answers == nil && text == "" && len(turn.GetParts()) > 0: // the files say it all
+	case answers == nil && text == "" && len(turn.GetParts()) > 0: // files without text are enough
 	case answers == nil:
 		turn.Input = &troupev1.OrchestrateRequest_Text{Text: text}
 	case strings.TrimSpace(text) == "" && len(turn.GetParts()) == 0:
@@ -47,14 +47,14 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	return nil
 }
 
-// filePart is one of a message, by its number there if it has no name.
+// filePart returns a file of a message. A file without a name gets its number in the message.
 func filePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
 	name := cmp.Or(p.Filename, "file-"+strconv.Itoa(number))
 	return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: name, MediaType: p.MediaType, Data: data}}}
 }
 
-// referencedParent is the task to which a message refers, as the parent of its turn: the first that may be
-// one of a mesh. It is nil if the message refers to none.
+// referencedParent returns the task that a message refers to, as the parent of its turn: the first reference
+// with a valid id of a mesh. It is nil if there is none.
 func referencedParent(m *a2a.Message) *troupev1.Parent {
 	for _, id := range m.ReferenceTasks {
 		if taskIDPattern.MatchString(string(id)) {
@@ -64,7 +64,7 @@ func referencedParent(m *a2a.Message) *troupev1.Parent {
 	return nil
 }
 
-// withoutSecrets is a message as its task shows it: without what it brings sealed (LP-37).
+// withoutSecrets returns a message as its task shows it: without sealed credentials (LP-37).
 func withoutSecrets(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Message {
 	if turn.GetAnswers() == nil {
 		return m
@@ -78,12 +78,12 @@ func withoutSecrets(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Mess
 	return &own
 }
 
-// callAnswer is an answer to a call that waits, as clients write it.
+// callAnswer is an answer to a pending call, as clients write it.
 type callAnswer struct {
 	ID      string `json:"id"`
 	Verdict string `json:"verdict"`
 	Text    string `json:"text"`
-	Sealed  []byte `json:"sealed"` // the credential of a call that lacks one; base64
+	Sealed  []byte `json:"sealed"` // the sealed credential for a call that needs one, in base64
 }
 
 const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, "+

@@ -33,14 +33,14 @@ func turnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, fie
 	add("task-status", fields{"state": "working", "stage": "initialize"})
 }
 
-// attachmentItems are the files of the user: artifacts like others from here on.
+// attachmentItems returns items for the files of the user, which become artifacts of the task.
 func attachmentItems(p *troupev1.TurnStarted, add func(string, fields)) {
 	for _, f := range p.GetAttachments() {
 		add(writeKind(f.GetName()), fields{"name": f.GetName(), "version": f.GetArtifact().GetVersion()})
 	}
 }
 
-// verdict is what becomes of a call that was answered.
+// verdict returns the outcome of an answered call.
 func verdict(a *troupev1.CallAnswer) string {
 	if a.GetLate() {
 		return "deny"
@@ -48,8 +48,8 @@ func verdict(a *troupev1.CallAnswer) string {
 	return lower(a.GetVerdict().String(), "CALL_VERDICT_")
 }
 
-// finishReason says why the model stopped: stop, length, tool_calls or content_filter. Of one that did
-// not say, the calls that it left tell.
+// finishReason returns why the model stopped: stop, length, tool_calls or content_filter. If the model gave no
+// reason, it is derived from its tool calls.
 func finishReason(m *troupev1.ModelCall) string {
 	if said := m.GetFinish(); said != troupev1.FinishReason_FINISH_REASON_UNSPECIFIED {
 		return lower(said.String(), "FINISH_REASON_")
@@ -60,7 +60,7 @@ func finishReason(m *troupev1.ModelCall) string {
 	return "stop"
 }
 
-// toolProgressItem is how far a tool is.
+// toolProgressItem returns the item for the progress of a tool.
 func toolProgressItem(p *troupev1.ToolProgress, add func(string, fields)) {
 	told := fields{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
 	if p.Fraction != nil {
@@ -69,8 +69,8 @@ func toolProgressItem(p *troupev1.ToolProgress, add func(string, fields)) {
 	add("tool-progress", told)
 }
 
-// subtaskItems is a turn that works for this one: a task of its own, below this one. The agent waits
-// for it, though others beside it may work; so the state of A2A stays working.
+// subtaskItems returns the items for a child turn, which is a task of its own with this task as its parent. The
+// agent waits for it, but parallel agents may work, so the A2A state stays working.
 func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
 	child := fields{"taskId": s.GetTraceId(), "contextId": s.GetSessionId(), "turnId": s.GetTurnId(), "requestId": s.GetRequestId(), "target": s.GetTarget()}
 	waits := fields{"state": "waiting-subtask", "stage": "execute", "taskId": s.GetTraceId()}
@@ -81,8 +81,8 @@ func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
 	add("task-status", waits)
 }
 
-// agentMessageItems is what an agent says or changes beside the words of its model. The values and the
-// bytes are with the session.
+// agentMessageItems returns items for what an agent writes or changes, except text of its model. Values and
+// bytes stay in the session.
 func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
 	if m.GetText() != "" {
 		add("message", fields{"text": m.GetText()})
@@ -95,10 +95,10 @@ func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
 	}
 }
 
-// datasetExtensions are the ends of names of artifacts that are rows, one like the other.
+// datasetExtensions are the file extensions of artifacts that consist of rows.
 var datasetExtensions = []string{".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"}
 
-// writeKind is the kind of what wrote an artifact of that name.
+// writeKind returns the kind of a written artifact, by its name.
 func writeKind(name string) string {
 	if slices.Contains(datasetExtensions, strings.ToLower(path.Ext(name))) {
 		return "dataset-write"
@@ -106,7 +106,7 @@ func writeKind(name string) string {
 	return "file-write"
 }
 
-// turnResultItems is the last event of a turn.
+// turnResultItems returns the items for the last event of a turn.
 func turnResultItems(r *troupev1.TurnResult, add func(string, fields)) {
 	state := stateOf(r)
 	status := fields{"state": stateNames[state]}

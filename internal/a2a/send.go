@@ -59,7 +59,7 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 				t.parent = b.parentTask(ctx, e.GetTurnStarted().GetParent())
 			}
 			if failure.Is(err, failure.NotFound) && t == nil {
-				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // it is the target that is not there
+				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // the target does not exist
 			}
 			if err != nil {
 				yield(nil, b.clientError("SendMessage", err))
@@ -74,8 +74,7 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 	}
 }
 
-// turnRequest is the request that a message stands for, and the task with which it goes on; none if
-// it begins one.
+// turnRequest returns the request for a message, and the task that it continues (empty if it begins one).
 func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
 	m := req.Message
 	if m == nil || m.ID == "" {
@@ -104,7 +103,7 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 		return nil, "", err
 	case m.ContextID != "" && m.ContextID != trace.GetSessionId():
 		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
-	case trace.GetRequestId() == turn.GetRequestId(): // the message came before; its turn is found again
+	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message finds its turn again
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is at work and takes no message; wait for its end, or cancel it")
 	case askKinds[stateOf(trace.GetResult())] == "":
@@ -112,7 +111,7 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 			"the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
-	if above := trace.GetParent(); above != nil { // a task that goes on stays where it is
+	if above := trace.GetParent(); above != nil { // a continued task keeps its target
 		turn.Parent = above
 		turn.Parent.RootTraceId = cmp.Or(above.GetRootTraceId(), trace.GetRootTraceId())
 	}
@@ -123,20 +122,20 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 	return turn, m.TaskID, nil
 }
 
-// target is the workflow or agent that a client names in metadata.
+// target returns the workflow or agent that a client names in metadata.
 func target(metadata map[string]any) string {
 	name, _ := metadata["target"].(string)
 	return name
 }
 
-// requestID makes a message repeatable: the same one in the same context is the same turn. It
-// says with which task the turn goes on; nothing else of the mesh does.
+// requestID makes a message idempotent: the same message in the same context is the same turn. It also names
+// the task that the turn continues; nothing else in the mesh does.
 func requestID(task a2a.TaskID, message string) string {
 	sum := sha256.Sum256([]byte(message))
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
 }
 
-// taskOf is the task with which a turn goes on, by its request id; empty: none.
+// taskOf returns the task that a turn continues, by its request id ("" if it continues none).
 func taskOf(requestID string) string {
 	rest, ours := strings.CutPrefix(requestID, "a2a:")
 	task, _, _ := strings.Cut(rest, ":")
@@ -146,5 +145,5 @@ func taskOf(requestID string) string {
 	return task
 }
 
-// continuesTask reports whether a turn with the request id is one with which a task goes on.
+// continuesTask reports whether a turn with the request id continues a task.
 func continuesTask(requestID string, task a2a.TaskID) bool { return taskOf(requestID) == string(task) }

@@ -37,14 +37,14 @@ var stateNames = map[a2a.TaskState]string{
 	a2a.TaskStateCanceled:      "canceled",
 }
 
-// askKinds are the kinds of LP-29 with which a task asks for something.
+// askKinds are the LP-29 names of what a task asks for.
 var askKinds = map[a2a.TaskState]string{
 	a2a.TaskStateInputRequired: "input-required",
 	a2a.TaskStateAuthRequired:  "auth-required",
 }
 
-// status is the state of a task with what there is to say of it: a question, and the calls
-// that wait as a data part; or why there is no answer. An answer is the task's artifact.
+// status returns the state of a task with its details: a question and the pending calls as a data part, or why
+// there is no answer. The answer itself is an artifact of the task.
 func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
 	s := a2a.TaskStatus{State: stateOf(r), Timestamp: &at}
 	var parts []*a2a.Part

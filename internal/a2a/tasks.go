@@ -19,11 +19,10 @@ import (
 // taskIDPattern matches task ids: the trace id of the task's first turn.
 var taskIDPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// maxTraces is how many traces are looked through for the turn with which a task went on, if its
-// session has gone on with others since.
+// maxTraces limits the traces that are searched for the latest turn of a task.
 const maxTraces = 200
 
-// findTrace is the trace of a task: of its turn, or of the last one with which it went on.
+// findTrace returns the trace of a task: of its first turn, or of the last turn that continued it.
 func (b *Bridge) findTrace(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, error) {
 	if !taskIDPattern.MatchString(string(id)) {
 		return nil, notFound(id)
@@ -37,7 +36,7 @@ func (b *Bridge) findTrace(ctx context.Context, id a2a.TaskID) (*troupev1.Trace,
 	}
 	s, err := b.client.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: first.GetSessionId()})
 	if failure.Is(grpcfailure.FromStatus("a2a", err), failure.NotFound) {
-		return first, nil // it was deleted; what the turn led to is still told
+		return first, nil // the session was deleted; the result of the turn is still available
 	}
 	if err != nil {
 		return nil, err
@@ -63,8 +62,8 @@ func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) 
 	return resp.GetTrace(), grpcfailure.FromStatus("a2a", err)
 }
 
-// parentTask is the task that asked for a turn: its trace is the one that is named, unless that went
-// on with a task. It is empty if the task has no parent.
+// parentTask returns the parent of a task: the trace that the turn names, or the task that this trace
+// continued. It is empty if the task has no parent.
 func (b *Bridge) parentTask(ctx context.Context, p *troupev1.Parent) string {
 	if p == nil {
 		return ""
@@ -73,8 +72,8 @@ func (b *Bridge) parentTask(ctx context.Context, p *troupev1.Parent) string {
 	return cmp.Or(taskOf(trace.GetRequestId()), p.GetTraceId())
 }
 
-// joinRun adds to which run a turn belongs that refers to another. One that is not kept any more, or is
-// of another system, says none: then the run began there.
+// joinRun sets the run of a turn that refers to another turn. If the other is not stored any more, or belongs
+// to another system, the run begins here.
 func (b *Bridge) joinRun(ctx context.Context, p *troupev1.Parent) {
 	if p == nil || p.GetRootTraceId() != "" {
 		return
@@ -83,7 +82,7 @@ func (b *Bridge) joinRun(ctx context.Context, p *troupev1.Parent) {
 	p.RootTraceId = trace.GetRootTraceId()
 }
 
-// snapshot is a task as its trace stands.
+// snapshot returns a task in the current state of its trace.
 func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
 	t := newTaskStream(a2a.TaskInfo{TaskID: id, ContextID: trace.GetSessionId()}, nil)
 	at := trace.GetStarted().AsTime()
@@ -108,7 +107,7 @@ func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Tas
 	return task, nil
 }
 
-// cancelTime is what a turn may take to end for a client that cancels it.
+// cancelTime is how long a cancel request waits for the turn to end.
 const cancelTime = 5 * time.Second
 
 // CancelTask implements a2asrv.RequestHandler. A client that goes away leaves a turn that is
@@ -136,8 +135,8 @@ func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 	return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "the task has ended")
 }
 
-// AfterParam is the service parameter, a header over HTTP, with which a client that was cut off
-// says what it has: the highest sequence of the Tellings that came. It gets those behind it.
+// AfterParam is the service parameter (a header over HTTP) of a client that reconnects: the highest sequence
+// that it has received. The stream continues after it.
 const AfterParam = "Troupe-After-Sequence"
 
 // SubscribeToTask implements a2asrv.RequestHandler: the task as it stands, and every event behind
@@ -182,7 +181,7 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 	}
 }
 
-// resumePoint is where a client goes on that was cut off.
+// resumePoint returns the sequence after which a reconnecting client continues.
 func resumePoint(ctx context.Context) (sequence uint64, resumes bool, err error) {
 	call, ok := a2asrv.CallContextFrom(ctx)
 	if !ok {

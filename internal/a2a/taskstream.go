@@ -9,34 +9,33 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Extension is the key of metadata under which every event of a task says what happened in
-// the mesh, as a Telling.
+// Extension is the metadata key of the EventMetadata of a task's event.
 const Extension = "https://troupe.dev/a2a/events/v1"
 
-// EventMetadata is what happened in the mesh, in the words of LP-29.
+// EventMetadata describes an event of the mesh in the terms of LP-29.
 type EventMetadata struct {
 	// Sequence is the sequence of the event in the mesh, from 1 without gaps (0 for an event that is not stored).
 	Sequence uint64 `json:"sequence"`
 	// TraceID is the trace of the turn.
 	TraceID string `json:"traceId"`
-	// Events are those that the mesh's event stands for.
+	// Events are the items that the event of the mesh is converted to.
 	Events []Item `json:"events"`
 }
 
 // taskStream converts the events of one turn to events of a task.
 type taskStream struct {
 	task        a2a.TaskInfo
-	parent      string         // the task above; empty: none
-	userMessage *a2a.Message   // what the user said; nil: as the trace has it
+	parent      string         // the parent task (empty for none)
+	userMessage *a2a.Message   // input of the user (nil means the input in the trace)
 	knownUpTo   uint64         // events up to this sequence happened before the client subscribed
-	streaming   map[int32]bool // steps that run, and whose text is heard from its beginning
-	concurrent  int            // how many steps run at once, as far as it is known
-	stepStarted bool           // they have begun: the next that is decided is not one of them
+	streaming   map[int32]bool // running steps whose text the client gets from its beginning
+	concurrent  int            // known number of concurrent steps
+	stepStarted bool           // the concurrent steps have started, so the next decision begins a new group
 	answer      answerStream
-	deltaCounts map[speaker]int // how many there were of each text
+	deltaCounts map[speaker]int // number of deltas of each text
 }
 
-// speaker is an agent that speaks in a step; one agent may have several steps that run at once.
+// speaker identifies the text of a step. One agent may have several concurrent steps.
 type speaker struct {
 	step int32
 	path string
@@ -98,8 +97,8 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	return told
 }
 
-// countDecision counts the steps that run at once: all of them are decided before the first begins.
-// Steps that continue under another owner are decided again, and are still parallel.
+// countDecision counts concurrent steps. All of them are decided before the first starts. Steps that continue
+// under another owner are decided again and still count as concurrent.
 func (t *taskStream) countDecision() {
 	if t.stepStarted && len(t.streaming) < 2 {
 		t.concurrent, t.stepStarted = 0, false
@@ -107,8 +106,8 @@ func (t *taskStream) countDecision() {
 	t.concurrent++
 }
 
-// trackStep notes that what a step says from here on is heard. Who came too late for what was
-// decided learns from it how many steps run at once.
+// trackStep records that the client gets the text of a step from its beginning. A client that missed the
+// decisions counts concurrent steps here.
 func (t *taskStream) trackStep(e *troupev1.Event) {
 	if e.GetSequence() > t.knownUpTo {
 		t.streaming[e.GetStep()] = true
@@ -116,12 +115,12 @@ func (t *taskStream) trackStep(e *troupev1.Event) {
 	}
 }
 
-// status is the task with an event: as it is created, at work, or as it ended.
+// status returns the task with an event: created, working, or ended.
 func (t *taskStream) status(e *troupev1.Event) a2a.Event {
 	at := e.GetTime().AsTime()
 	if started := e.GetTurnStarted(); started != nil {
 		state := a2a.TaskStateSubmitted
-		if e.GetTraceId() != string(t.task.TaskID) { // it goes on
+		if e.GetTraceId() != string(t.task.TaskID) { // still working
 			state = a2a.TaskStateWorking
 		}
 		return t.taskIn(a2a.TaskStatus{State: state, Timestamp: &at}, started.GetText())
@@ -134,7 +133,7 @@ func (t *taskStream) status(e *troupev1.Event) a2a.Event {
 	return u
 }
 
-// taskIn is the task in a state. Said is what the user said, where that is all that is known of it.
+// taskIn returns the task in a state. said is the user's input, if nothing else is known of it.
 func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
 	asked := a2a.NewMessageForTask(a2a.MessageRoleUser, t.task, a2a.NewTextPart(said))
 	if t.userMessage != nil {
@@ -145,7 +144,7 @@ func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
 	return &a2a.Task{ID: t.task.TaskID, ContextID: t.task.ContextID, Status: s, History: []*a2a.Message{asked}}
 }
 
-// finalTask is the task as its turn left it.
+// finalTask returns the task in its final state.
 func (t *taskStream) finalTask(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
 	task := t.taskIn(status(t.task, r, at), said)
 	if task.Status.State == a2a.TaskStateCompleted {

@@ -8,36 +8,37 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Item is one event of a task in the words of LP-29. One event of the mesh is one item or more.
+// Item is an event of a task in the terms of LP-29. One event of the mesh becomes one or more items.
 type Item struct {
-	// Kind is what happened: task-created, task-status, content-delta, and so on; docs/a2a.md has all.
+	// Kind is the kind of the event: task-created, task-status, content-delta, and so on; docs/a2a.md lists
+	// all.
 	Kind string `json:"kind"`
-	// ContextID is the session.
+	// ContextID is the session id.
 	ContextID string `json:"contextId"`
-	// TaskID is the task.
+	// TaskID is the id of the task.
 	TaskID string `json:"taskId"`
 	// ParentTaskID is the parent of this task (absent for none).
 	ParentTaskID string `json:"parentTaskId,omitempty"`
-	// Path is the agent, with those above it in a flow and dots between them; empty outside of steps.
+	// Path is the agent with its ancestors in a flow, joined by dots (empty outside of steps).
 	Path string `json:"path"`
-	// Timestamp is when it happened.
+	// Timestamp is the time of the event.
 	Timestamp time.Time `json:"timestamp"`
-	// Data is what there is to say of it.
+	// Data holds the details of the event.
 	Data map[string]any `json:"data,omitempty"`
 }
 
-// position is where in its stream an event stands, as far as it does not say so itself.
+// position is the position of an event in its stream, where the event itself does not hold it.
 type position struct {
 	task   string // the task of its turn; if it is not the trace of the turn, the turn continues that task
 	parent string // the parent task (empty for none)
-	index  int    // of a text delta in what is being said, from 0
+	index  int    // index of a text delta in its text, from 0
 }
 
 // fields are the data of an item.
 type fields = map[string]any
 
-// translate says an event of the mesh in the words of LP-29. What has no word there, such as
-// a routing decision, is a task-status that says at which stage the task works.
+// translate returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
+// routing decision, becomes a task-status with the stage of the task.
 func translate(e *troupev1.Event, at position) []Item {
 	var items []Item
 	add := func(kind string, data fields) {
@@ -105,12 +106,12 @@ func translate(e *troupev1.Event, at position) []Item {
 	case *troupev1.Event_TurnResult:
 		turnResultItems(p.TurnResult, add)
 	default:
-		working(fields{}) // one that is newer than the bridge
+		working(fields{}) // an event of a newer mesh
 	}
 	return items
 }
 
-// pathOf is the agent of an event with those above it in a flow.
+// pathOf returns the agent of an event with its ancestors in a flow.
 func pathOf(e *troupev1.Event) string { return cmp.Or(e.GetBranch(), e.GetAgent()) }
 
 func usage(u *troupev1.Usage, data fields) fields {
@@ -119,5 +120,5 @@ func usage(u *troupev1.Usage, data fields) fields {
 	return data
 }
 
-// lower is the word of an enum's value.
+// lower returns the name of an enum's value in lower case.
 func lower(value, prefix string) string { return strings.ToLower(strings.TrimPrefix(value, prefix)) }

@@ -17,31 +17,30 @@ import (
 // Limits of one write to a journal, beside MaxWindowBytes.
 const (
 	maxEntries = 256
-	entryBytes = 256 // about what an entry has beside its texts
+	entryBytes = 256 // estimated size of an entry without its texts
 )
 
-// Recorder is the execution.Journal of one running step over a Journal. Writes follow each
-// other; what is recorded meanwhile goes with the next. So a step whose tools only read
-// waits for no write at all.
+// Recorder is the execution.Journal of one running step, over a Journal. It has one write under way at a time,
+// and entries recorded meanwhile go into the next one. So a step whose tools only read waits for no write.
 type Recorder struct {
-	put   func([]execution.Entry) error               // repeats itself until the step ends
-	known map[int]map[execution.Phase]execution.Entry // of the attempts before this one
+	put   func([]execution.Entry) error               // retries until the step ends
+	known map[int]map[execution.Phase]execution.Entry // entries of earlier attempts
 
 	end    context.CancelCauseFunc
 	writer sync.WaitGroup
 
 	mu      sync.Mutex
 	pending []execution.Entry
-	due     int // of pending, from the first, are to be written; those behind are late
+	due     int // number of pending entries to write now; the others are late
 	writing bool
 	closed  bool
 	err     error
-	changed chan struct{} // closed and replaced whenever a write ends
+	changed chan struct{} // closed and replaced when a write ends
 }
 
-// New returns the journal of a step. One that was tried before is read first. A write
-// that is refused ends the step: end is called with the reason. Writes are repeated until ctx
-// ends, which is the step's. Close it, end ctx, and then Wait.
+// New returns the journal of a step, and first reads the entries of earlier attempts. A rejected write ends the
+// step: end is called with the reason. Writes are retried until ctx, the context of the step, ends. Close the
+// recorder, end ctx, and then Wait.
 func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Lease, step int, triedBefore bool) (*Recorder, error) {
 	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
 	j.put = func(entries []execution.Entry) (err error) {
@@ -102,7 +101,7 @@ func (j *Recorder) begin() {
 	}
 }
 
-// write stores what is due, and what comes meanwhile, until nothing is left.
+// write stores due entries until none are left.
 func (j *Recorder) write() {
 	for {
 		j.mu.Lock()
@@ -127,7 +126,7 @@ func (j *Recorder) write() {
 	}
 }
 
-// batch is what goes into one write. Callers hold the lock.
+// batch returns the entries of one write. Callers hold the lock.
 func (j *Recorder) batch() []execution.Entry {
 	size := 0
 	for i, e := range j.pending[:j.due] {
@@ -143,8 +142,8 @@ func sizeOf(e execution.Entry) int {
 	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given) + entryBytes
 }
 
-// Unwritten are the entries that are not known to be stored, for the commit of a step that is
-// recorded. More than that may bring are written first.
+// Unwritten returns the entries that may not be stored yet, for the commit of a recorded step. If they exceed
+// the limit of a commit, it writes the first of them.
 func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	for {
 		j.mu.Lock()
@@ -162,8 +161,8 @@ func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	}
 }
 
-// DropLate forgets the late entries behind all others, but for what the step was given: a step
-// that failed has not said what was to be its last reply, and an attempt behind it asks for one anew.
+// DropLate drops the late entries at the end, except the input of the step. A failed step has not delivered its
+// last reply, and the next attempt asks the model again.
 func (j *Recorder) DropLate() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -176,7 +175,7 @@ func (j *Recorder) notify() {
 	j.changed = make(chan struct{})
 }
 
-// errRecorderClosed is for code of an agent that goes on behind the end of its step.
+// errRecorderClosed is returned to code of an agent that still runs after the end of its step.
 var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
 
 // Sync implements execution.Journal.
@@ -201,8 +200,8 @@ func (j *Recorder) Sync(ctx context.Context) error {
 	}
 }
 
-// Close ends the journal before the commit of its step: the commit stands for all that is
-// not written yet. A write under way ends with the step's context; Wait waits for it.
+// Close closes the journal before the commit of its step, which covers all unwritten entries. A write under way
+// ends with the step's context; Wait waits for it.
 func (j *Recorder) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -100,7 +100,7 @@ func streamerOf(store memory.Artifacts) Streamer {
 	return pieceStreamer{store}
 }
 
-// pieceStreamer is the Streamer of a store that is none: it makes a call for each piece.
+// pieceStreamer adapts a store without streaming: it makes a call for each piece.
 type pieceStreamer struct{ store memory.Artifacts }
 
 // SendArtifact implements Streamer.

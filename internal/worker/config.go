@@ -35,7 +35,7 @@ type Config struct {
 	registrationTTL time.Duration
 }
 
-// Validate names the first setting that cannot be.
+// Validate returns an error for the first invalid setting.
 func (c *Config) Validate() error {
 	if c.Drain < 0 {
 		return fmt.Errorf("--drain: %s is below zero", c.Drain)
@@ -64,8 +64,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// advertised says why a port cannot be registered at its own address, and the way out: one on
-// all addresses would lead the orchestrator to itself.
+// advertised returns an error if the port cannot be registered at its own address: an address of all interfaces
+// would lead the orchestrator to itself. The error names the way out.
 func (c *Config) advertised(flag string, at net.Addr) error {
 	if tcp, ok := at.(*net.TCPAddr); c.AdvertiseAddr != "" || !ok || !tcp.IP.IsUnspecified() {
 		return nil

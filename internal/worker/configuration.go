@@ -31,8 +31,8 @@ func (c *configuration) Save(ctx context.Context, base int64, changes map[string
 	return stored.Version, stored.Values, err
 }
 
-// start takes the agent's resources, and then its configuration if it has one: one that did not
-// know how it is configured must not work.
+// start opens the agent's resources and then loads its configuration, if it has one. Without it the agent must
+// not work.
 func (w *Worker) start(ctx context.Context) error {
 	if err := w.agent.Start(ctx); err != nil || w.agent.Config().Protocol() == "" {
 		return err
@@ -40,8 +40,8 @@ func (w *Worker) start(ctx context.Context) error {
 	return w.agent.Config().Reload(ctx)
 }
 
-// stop stores what the agent changed of its configuration, before it forgets (LC-18). What cannot be
-// stored is lost, and the error says so.
+// stop stores the agent's changes of its configuration, before its state is dropped (LC-18). An error says that
+// they are lost.
 func (w *Worker) stop(ctx context.Context) error {
 	err := w.agent.Config().Save(ctx)
 	if err != nil {

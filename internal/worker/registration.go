@@ -13,14 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// enrolment keeps the registry and the readiness in step with the lifecycle: it registers
-// the instance once the registry can be reached, flips it to READY in one transaction
-// (contract C-34), and takes it out before a drain (F18). The instance works whether or
-// not the registry is there; it is found only while it is.
+// enrolment keeps the registration and the readiness in step with the lifecycle. It registers the instance once
+// the registry is reachable, sets it to READY in one transaction (contract C-34), and removes it before a drain
+// (F18). The instance works without the registry too, but it is found only through it.
 //
-// READY is registered once the memory service was there: a step before that would ask models, and
-// nothing could keep what they said. When that goes away later the registration stays: what works
-// repeats its writes, all other workers are no better off, and turns would have no instance left.
+// READY is registered once the memory service has answered: a step before that would call models without being
+// able to journal their answers. If the memory service becomes unreachable later, the registration stays:
+// running steps retry their writes, other workers are no better off, and turns would have no instance left.
 type enrolment struct {
 	log       *zap.Logger
 	registrar registry.Registrar
@@ -28,11 +27,11 @@ type enrolment struct {
 	board     *probe.Board
 	record    registry.Instance
 
-	remembers  chan struct{} // closed once the memory service was there
-	remembered func()        // closes it
+	remembers  chan struct{} // closed once the memory service has answered
+	remembered func()        // closes remembers
 
 	mu           sync.Mutex
-	registration registry.Registration // nil until registered and after leave
+	registration registry.Registration // (nil before registration and after leave)
 	left         bool
 }
 
@@ -44,8 +43,8 @@ func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, 
 	}
 }
 
-// run keeps in step until ctx ends; it calls ready once READY is registered. It fails when
-// the registry refuses the instance.
+// run keeps the registration in step until ctx ends. It calls ready once READY is registered. It fails if the
+// registry rejects the instance.
 func (e *enrolment) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
 	showing, hide := context.WithCancel(ctx)
@@ -57,7 +56,7 @@ func (e *enrolment) run(ctx context.Context, ready func()) error {
 	registration, err := e.registrar.Register(ctx, record)
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return nil // it has ended before the registry was there
+		return nil // ended before the registry answered
 	case err != nil:
 		e.log.Error("not registered; the instance is not found", zap.Error(err))
 		e.board.Set(conditionRegistry, errors.New("the registration was refused; the log says why"))
@@ -74,8 +73,8 @@ func (e *enrolment) run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// followLease tells the instance what becomes of its lease. One that is EXPIRED makes the
-// worker unready until it is registered anew (F11); one that is UNKNOWN does not (F9).
+// followLease passes the state of the lease to the instance. EXPIRED makes the worker unready until it is
+// registered again (F11); UNKNOWN does not (F9).
 func (e *enrolment) followLease(ctx context.Context, registration registry.Registration) {
 	for {
 		lease, changed := registration.Lease()
@@ -101,7 +100,7 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 	for ctx.Err() == nil {
 		status, changed := e.instance.Watch()
 		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
-			return // leave takes the registration out
+			return // leave removes the registration
 		}
 		if want := e.registeredState(status.State); want != registered {
 			_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
@@ -131,7 +130,7 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 	}
 }
 
-// ShowReadiness keeps the board's lifecycle condition, until ctx ends.
+// ShowReadiness updates the board's lifecycle condition until ctx ends.
 func ShowReadiness(ctx context.Context, instance *lifecycle.Instance, board *probe.Board) {
 	for {
 		status, changed := instance.Watch()
@@ -175,7 +174,7 @@ func (e *enrolment) keep(r registry.Registration) bool {
 	return true
 }
 
-// leave takes the instance out of the registry, for good.
+// leave removes the registration for good.
 func (e *enrolment) leave(ctx context.Context) error {
 	e.mu.Lock()
 	registration := e.registration
@@ -187,8 +186,8 @@ func (e *enrolment) leave(ctx context.Context) error {
 	return registration.Close(ctx)
 }
 
-// registeredState is what routing needs to know: BUSY takes steps like READY, and changes
-// too often for the registry.
+// registeredState returns the state for routing. BUSY is registered as READY: it takes steps as well, and
+// changes too often for the registry.
 func (e *enrolment) registeredState(s lifecycle.State) lifecycle.State {
 	if s != lifecycle.Busy && s != lifecycle.Ready {
 		return s

@@ -1,6 +1,5 @@
-// Package worker is a process that hosts one agent: its ports, its registration in etcd, the start
-// and the end of its instance. The steps are in stepserver and steprun. Package pkg/worker is the
-// door for authors.
+// Package worker is a process that hosts one agent: its ports, its registration in etcd, and the lifecycle of
+// its instance. Packages stepserver and steprun run its steps. Authors use package pkg/worker.
 package worker
 
 import (
@@ -32,7 +31,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Worker is one process-to-be that hosts one agent.
+// Worker is a process that hosts one agent.
 type Worker struct {
 	cfg       Config
 	telemetry *telemetry.Telemetry
@@ -55,8 +54,8 @@ const (
 	conditionMemory    = "memory"
 )
 
-// New opens the ports of a worker and connects nothing yet: a setting that cannot be is an
-// error here, and so is a port that is taken. Run must follow; it closes what New opened.
+// New opens the ports of a worker but makes no connection: invalid settings and ports in use are errors. Run
+// must follow; it closes what New opened.
 func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
@@ -151,8 +150,8 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-// letItselfIn makes the user of an agent that was not declared to etcd. Only a CA for development
-// can do that, because its owner can issue any identity.
+// letItselfIn provisions the etcd user of an agent that was not provisioned. This needs the development CA,
+// whose owner can issue any identity.
 func (w *Worker) letItselfIn() func(context.Context) error {
 	if w.cfg.Identity.DevCA == "" {
 		return nil
@@ -162,10 +161,10 @@ func (w *Worker) letItselfIn() func(context.Context) error {
 	}
 }
 
-// Close closes what New opened, for a Worker that does not Run. It may be called again.
+// Close closes what New opened, for a Worker that does not Run. It may be called more than once.
 func (w *Worker) Close() error { return w.closers.Close() }
 
-// address is where the orchestrator reaches this worker.
+// address returns the address for the orchestrator.
 func (w *Worker) address() string {
 	if w.cfg.AdvertiseAddr != "" {
 		return w.cfg.AdvertiseAddr
@@ -173,9 +172,8 @@ func (w *Worker) address() string {
 	return w.grpcLis.Addr().String()
 }
 
-// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
-// ready once the instance is READY and registered. A failed start is an error, and so is a
-// registration that is refused (LC-16).
+// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls ready once the
+// instance is READY and registered. A failed start and a rejected registration are errors (LC-16).
 func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
 	w.grpc.Follow(w.board)
@@ -189,7 +187,7 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 	)
 }
 
-// instancePart is the life of the instance: register, start, serve, drain.
+// instancePart is the lifecycle of the instance: register, start, serve, drain.
 func (w *Worker) instancePart() process.Part {
 	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
 		ctx = lifecycleserver.WithTrace(ctx)
@@ -208,33 +206,32 @@ func (w *Worker) instancePart() process.Part {
 	}}
 }
 
-// live takes the instance from its start to its end, which comes with ctx, or with a Shutdown
-// from elsewhere. It returns why the start failed.
+// live runs the instance until ctx ends or a Shutdown over RPC arrives. It returns why the start failed.
 func (w *Worker) live(ctx context.Context) error {
 	err := w.instance.Startup(ctx)
 	w.record("startup", err)
 	if err != nil {
-		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
+		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // removes the registration
 		if ctx.Err() == nil {
 			return err
 		}
-		return nil // it was asked to stop while it started
+		return nil // stopped during the start
 	}
 	w.enrolment.awaitTerminated(ctx)
 	w.end(ctx, "the process was asked to stop")
 	return nil
 }
 
-// end returns once the instance has ended. What goes wrong meanwhile is in the log.
+// end returns once the instance has ended. Errors are logged.
 func (w *Worker) end(ctx context.Context, reason string) {
-	ended := w.instance.Status().State == lifecycle.Terminated // by who called, which is recorded
+	ended := w.instance.Status().State == lifecycle.Terminated // shut down by a caller, which the audit log has
 	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
 	if !ended {
 		w.record("shutdown", err)
 	}
 }
 
-// record says in the audit log what the worker did with its instance by itself (S19).
+// record writes to the audit log what the worker did with its instance without a caller (S19).
 func (w *Worker) record(action string, err error) {
 	result := "ok"
 	if err != nil {
@@ -243,5 +240,5 @@ func (w *Worker) record(action string, err error) {
 	w.telemetry.Audit.Record(audit.Entry{Kind: audit.Lifecycle, Actor: "worker " + w.agent.Name(), Action: action, Object: w.cfg.InstanceID, Result: result})
 }
 
-// stopTime is what a shutdown may take beyond its drain: two hooks and the forced end.
+// stopTime bounds a shutdown beyond its drain: two hooks and the forced end.
 const stopTime = 15 * time.Second

@@ -24,8 +24,7 @@ func newTestAgent(capacity int) (*agent.Agent, error) {
 	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: obedient{}, Capacity: capacity})
 }
 
-// obedient is the model of the test agent: it does what the user's last message says, as
-// conformance.proto describes.
+// obedient is the model of the test agent: it follows the user's last message, as conformance.proto describes.
 type obedient struct{}
 
 // Name implements llm.Model.
@@ -63,7 +62,7 @@ func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// count streams the numbers up to n; the answer is n, with those before it as its deltas.
+// count streams the numbers up to n. The answer is n; the numbers before it are its deltas.
 func count(n string, yield func(llm.Delta, error) bool) {
 	last, err := strconv.Atoi(n)
 	if err != nil {

@@ -66,10 +66,10 @@ func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 	return h, nil
 }
 
-// Addr is where the host serves.
+// Addr returns the address of the host.
 func (h *Host) Addr() string { return h.lis.Addr().String() }
 
-// Run serves until ctx ends, and drops every instance that is left.
+// Run serves until ctx ends, and drops every remaining instance.
 func (h *Host) Run(ctx context.Context, ready func()) error {
 	h.telemetry.Log.Info("serving the conformance kit; this worker takes no turns", zap.String("grpc", h.Addr()))
 	h.grpc.SetServing(true)
@@ -117,7 +117,7 @@ func (h *Host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// hosted is an instance of the test agent that is served.
+// hosted is a running instance of the test agent.
 type hosted struct {
 	address  string
 	instance *lifecycle.Instance
@@ -146,7 +146,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 		RetryOnFailure: req.GetMaxRetries() > 0, MaxRetries: int(req.GetMaxRetries()), KeepFailed: req.GetKeepFailed(),
 		Start: in.behave(req.GetStartup()), Stop: in.behave(req.GetShutdown()),
 	})
-	quiet := telemetry.For(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // most is meant to go wrong
+	quiet := telemetry.For(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // most errors are intended
 	if in.memory, err = rpc.Dial(req.GetMemoryAddress(), quiet, troupev1.MemoryService_ServiceDesc.ServiceName); err != nil {
 		return nil, errors.Join(err, lis.Close())
 	}
@@ -168,14 +168,14 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
 	in.served.Go(func() { worker.ShowReadiness(ctx, in.instance, board) })
-	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // it fails only because its listener was closed
+	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // fails only when its listener is closed
 	return in, nil
 }
 
 // slowHook is how long HOOK_BEHAVIOR_SLOW takes.
 const slowHook = 300 * time.Millisecond
 
-// behave is the hook of a behavior. One that hangs does not heed its context.
+// behave returns the hook of a behavior. A hanging hook ignores its context.
 func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
 	failed := failure.New(failure.ResourceTool, "conformance", "the hook was told to fail")
 	failing := func(yes bool) error {
@@ -207,7 +207,7 @@ func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
 	}
 }
 
-// drop ends the instance and waits until nothing of it is left.
+// drop ends the instance and waits for all of its goroutines.
 func (in *hosted) drop() {
 	close(in.release)
 	_ = in.instance.Shutdown(context.Background(), 0, "dropped")

@@ -15,10 +15,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// attach gives what the user said last of a history the bytes of its attachments (AD-25), all at
-// once, so that a step with files waits for the memory service one time more. Earlier ones stay
-// without: the agent knows of them, and a tool or a handler may load them. What was deleted
-// meanwhile stays without too.
+// attach loads the attachments of the user's last message in a history (AD-25). It loads them in parallel, so a
+// step with files waits only once more for the memory service. Attachments of earlier messages are not loaded:
+// the agent knows their names, and a tool or handler may load them. Deleted ones are left out.
 func (s *Runner) attach(ctx context.Context, ref session.Ref, history []conversation.Message) error {
 	last := -1
 	for i, m := range slices.Backward(history) {

@@ -26,11 +26,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxGiven is how much a recording may have of what a step was given.
+// maxGiven limits the input of a step in its recording, in bytes.
 const maxGiven = 1 << 20
 
-// Given is what the recording of a step has of its request: messages that the session has, and
-// results that the turn has, are only named. Nothing secret is in it. It is nil if it is too large.
+// Given returns the input of a step for its recording. Messages in the session and results of the turn are only
+// referenced. It contains no secret. It is nil if it is too large.
 func Given(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
@@ -45,7 +45,7 @@ func Given(req *troupev1.ExecuteStepRequest) []byte {
 		kept.History = append(kept.History, m)
 	}
 	for _, r := range prior {
-		if r.GetFailure() == nil { // only the trace has those that failed
+		if r.GetFailure() == nil { // failed results are only in the trace
 			r = &troupev1.StepResult{Step: r.GetStep()}
 		}
 		kept.Prior = append(kept.Prior, r)
@@ -74,7 +74,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	}
 	journal := replay.New(entries, was)
 	step.Journal, step.Recorded = journal, true
-	step.Broker = broker.New("replay").For(step.SessionID) // its keys are never published
+	step.Broker = broker.New("replay").For(step.SessionID) // keys of a replay are never published
 	done, err := s.run(ctx, agent.Invocation{
 		Step:  step,
 		Store: sealedStore{hookstore.New(s.turns, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
@@ -113,8 +113,7 @@ func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.
 	return all[1:], nil
 }
 
-// sealedStore is the store of a step that is only run again: it reads what there is now, and
-// stores nothing.
+// sealedStore is the store of a replayed step: it reads the current state and stores nothing.
 type sealedStore struct {
 	hook.Store
 	turns   Store
@@ -162,7 +161,7 @@ func told(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.D
 	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}
 	for _, a := range journal.Reworded() {
 		if d != nil && d.Number > 0 && a.Number > d.Number {
-			break // it follows from the difference
+			break // later differences follow from this one
 		}
 		r.ChangedPrompts = append(r.ChangedPrompts, &troupev1.ChangedPrompt{Number: int32(a.Number), Parts: a.Parts})
 	}

@@ -33,20 +33,19 @@ func New(a *agent.Agent, instanceID string, turns Store) *Runner {
 	return &Runner{agent: a, turns: turns, broker: broker.New(instanceID)}
 }
 
-// Store is what a step needs of the MEMORY tier.
+// Store is the part of the MEMORY tier that a step uses.
 type Store interface {
 	memory.Turns
 	memory.Journal
 	hookstore.Tier
 }
 
-// RefOf is the session of a step.
+// RefOf returns the session of a step.
 func RefOf(req *troupev1.ExecuteStepRequest) session.Ref {
 	return session.Ref{Tenant: req.GetTenant(), Session: req.GetSessionId()}
 }
 
-// Run runs the agent and commits what it led to. A step that failed has used of its budget, too:
-// then the result says that alone.
+// Run runs the agent and commits the result. A failed step has a result with its usage only.
 func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder,
 	emit func(event.Event) error,
 ) (made *troupev1.StepResult, err error) {
@@ -79,7 +78,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	left, err := s.left(ctx, req, journal, err)
 	journal.Close()
 	if err == nil {
-		err = ctx.Err() // no commit begins behind the end of the step
+		err = ctx.Err() // no commit begins after the end of the step
 	}
 	if err != nil {
 		return nil, failure.FromCause(ctx, err)
@@ -91,20 +90,20 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		result.Used = &used
 	}
 	if result.Sequence, err = s.commit(ctx, req, result, done, left); err != nil {
-		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
+		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // retried until the step was stopped
 			err = failure.FromCause(ctx, err)
 		}
 		return nil, err
 	}
-	for _, a := range step.Answers { // the turn goes on elsewhere, or has ended
+	for _, a := range step.Answers { // the turn was taken over or has ended
 		s.broker.Forget(a.AuthID)
 	}
 	return wire.ResultToProto(result), nil
 }
 
-// left are the entries of a step that is recorded which its commit has to bring. Those of one that
-// failed are written now, if they can be, but for a last reply that never became its text: a handler
-// may have refused it, and entries of a failed turn are shown as what it had said.
+// left returns the entries of a recorded step that its commit must store. A failed step writes its entries now,
+// if it can, except a last reply that was never delivered. A handler may have rejected that reply, and entries
+// of a failed turn are shown as text of the agent.
 func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
@@ -113,15 +112,15 @@ func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, jou
 		ctx, cancel := context.WithTimeout(ctx, commitTime)
 		defer cancel()
 		journal.DropLate()
-		_ = journal.Sync(ctx) // whatever comes of it: the step has failed
+		_ = journal.Sync(ctx) // the step has failed in any case
 		return nil, failed
 	default:
 		return journal.Unwritten(ctx)
 	}
 }
 
-// silenced keeps what a step in a branch said out of the session. It refuses one that would end
-// the turn, for others run beside it.
+// silenced removes the messages of a step in a branch from the session. It rejects a step that would end the
+// turn, because parallel steps are running.
 func silenced(done *event.TurnResult) error {
 	if r := done.Result; r.InputRequired || r.Stopped || len(r.Pending) > 0 {
 		return failure.Newf(failure.AgentContract, "agent.ExecuteStep",
@@ -131,8 +130,7 @@ func silenced(done *event.TurnResult) error {
 	return nil
 }
 
-// run runs the agent. An error without a mode is the agent's own; a panic of its code has one
-// already (LC-29).
+// run runs the agent. An error without a mode gets the agent's; a panic already has one (LC-29).
 func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
 	done, err := s.agent.Execute(ctx, inv, emit)
 	if err != nil {
@@ -143,12 +141,12 @@ func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.
 	return done, err
 }
 
-// commitTime is how long a commit may still be tried once the step is cancelled. It ends
-// before the orchestrator gives the step up for its silence, so that the caller gets the reason.
+// commitTime bounds the commit of a cancelled step. It is shorter than the orchestrator's limit for an
+// unresponsive step, so that the orchestrator gets the reason.
 const commitTime = 3 * time.Second
 
-// commit makes the step's messages visible. From here on a cancelled call no longer takes
-// the work back: the answer may be durable already.
+// commit makes the step's messages visible. From then on cancelling does not undo the work: the answer may be
+// durable.
 func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
 	left []execution.Entry,
 ) (int64, error) {
@@ -169,8 +167,8 @@ func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, 
 	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
 }
 
-// outcome is how the turn ends with this step, if it does. A question always ends it, and so
-// does an agent that was stopped.
+// outcome returns how the turn ends with this step, if it does. A question ends it, and so does an agent that
+// was stopped.
 func outcome(last bool, result execution.Result) session.Outcome {
 	switch {
 	case result.InputRequired:

@@ -9,9 +9,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// running are the steps that run here, so that none runs twice under one epoch: the journal
-// keeps attempts apart, not two calls of one attempt (guarantees 2.4). Safe for concurrent
-// use.
+// running is the set of running steps, so that none runs twice under one epoch. The journal separates attempts,
+// but not two calls of one attempt (guarantees 2.4). It is safe for concurrent use.
 type running struct {
 	mu    sync.Mutex
 	steps map[stepKey]*attempt
@@ -29,8 +28,8 @@ type attempt struct {
 
 func newRunning() *running { return &running{steps: map[stepKey]*attempt{}} }
 
-// enter takes a step for an epoch, until leave. An attempt of a lower epoch is ended; with
-// one of the same epoch or a higher it is refused, which is fenced.
+// enter adds a step with an epoch, until leave. It ends an attempt with a lower epoch. If one with the same or
+// a higher epoch runs, it returns fenced.
 func (r *running) enter(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (leave func(), err error) {
 	key := stepKey{req.GetSessionId(), req.GetTurnId(), req.GetStep()}
 	mine := &attempt{req.GetEpoch(), end}

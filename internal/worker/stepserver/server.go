@@ -47,7 +47,7 @@ type Server struct {
 	panics     *telemetry.Panics
 }
 
-// New returns the server of an agent's steps, on the instance of an id.
+// New returns the server of an agent's steps, on the instance with the id.
 func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns steprun.Store) (*Server, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
@@ -64,7 +64,7 @@ func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, i
 // ExecuteStep implements troupev1.AgentServiceServer.
 func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
 	if req.GetAgent() != s.agent {
-		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
+		// Not an error of the caller: its view of the registry is old, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
 	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(credited(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
@@ -80,7 +80,7 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 	}
 	failed := errUnfinished
 	defer func() { end(failed) }()
-	if err := stream.SendHeader(nil); err != nil { // tells the caller that the step is admitted
+	if err := stream.SendHeader(nil); err != nil { // the headers tell the caller that the step is admitted
 		return err
 	}
 
@@ -125,11 +125,11 @@ func credited(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Con
 	return ctx
 }
 
-// errUnfinished is the failure of a step that ends without any other.
+// errUnfinished is the failure of a step that ends without a result or another failure.
 var errUnfinished = errors.New("the step did not end")
 
-// hold runs a step while it shows that it is at work and keeps the lease of the turn, and
-// returns when nothing of it runs any more.
+// hold runs a step, sends heartbeats and renews the lease of the turn. It returns when everything that belongs
+// to the step has stopped.
 func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -165,8 +165,8 @@ func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *tr
 	return result, err
 }
 
-// blocked records in the audit log that a tool call did not run, or waits for an approval, because of
-// what the turn had read (S14). The record does not contain what it read.
+// blocked records in the audit log that a tool call was blocked, or waits for an approval, because of content
+// that the turn had read (S14). The record does not contain the content.
 func (s *Server) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
 	if !ok || w.Reason != guard.ReasonUntrustedInput {

@@ -10,11 +10,11 @@ import (
 
 // Times of a running step (guarantees 2.11).
 const (
-	heartbeatEvery = 2 * time.Second // at least so often the stream carries something
+	heartbeatEvery = 2 * time.Second // longest silence on the stream
 	turnLease      = 30 * time.Second
 )
 
-// sender serializes what goes out on the stream of a step. Safe for concurrent use.
+// sender serializes the messages on the stream of a step. It is safe for concurrent use.
 type sender struct {
 	mu     sync.Mutex
 	stream troupev1.AgentService_ExecuteStepServer
@@ -28,7 +28,7 @@ func (s *sender) send(item *troupev1.ExecuteStepResponse) error {
 	return s.stream.Send(item)
 }
 
-// beat sends a heartbeat unless something was sent lately.
+// beat sends a heartbeat unless a message was sent recently.
 func (s *sender) beat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *sender) beat() {
 	_ = s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
 }
 
-// heartbeats sends them until ctx ends.
+// heartbeats sends heartbeats until ctx ends.
 func (s *sender) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeatEvery / 2)
 	defer tick.Stop()

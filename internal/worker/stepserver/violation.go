@@ -19,14 +19,14 @@ type violations struct {
 	violations *telemetry.Violations
 	req        *troupev1.ExecuteStepRequest
 	out        *sender
-	told       map[string]bool // keys
+	told       map[string]bool // published keys
 }
 
 func (s *Server) newViolations(req *troupev1.ExecuteStepRequest, out *sender) *violations {
 	return &violations{s.violations, req, out, map[string]bool{}}
 }
 
-// note counts a violation among the events of the agent, which are published anyway.
+// note counts a violation among the agent's events, which are published separately.
 func (t *violations) note(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)
 	if !ok {
@@ -36,8 +36,8 @@ func (t *violations) note(ctx context.Context, e event.Event) {
 	t.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.req.GetTraceId(), "root_trace_id": t.req.GetRootTraceId()})
 }
 
-// failed tells of the one that a step fails with, unless the agent's own process refused it, which
-// has told it.
+// failed publishes the violation that a step failed with, unless this process rejected the write and has
+// published it.
 func (t *violations) failed(ctx context.Context, err error) {
 	refused, ok := errors.AsType[*failure.Error](err)
 	if !ok || refused.Mode != failure.StateViolation || t.told[refused.Facts[failure.FactKey]] {
@@ -53,5 +53,5 @@ func (t *violations) failed(ctx context.Context, err error) {
 	}
 	_ = t.out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
 		Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)},
-	}}}) // who does not hear it does not hear the result either
+	}}}) // if this message is lost, so is the result
 }
