@@ -143,7 +143,7 @@ func sizeOf(e execution.Entry) int {
 }
 
 // Unwritten returns the entries that may not be stored yet, for the commit of a recorded step. If they exceed
-// the limit of a commit, it writes the first of them.
+// the limit of a commit, it writes the journal first.
 func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	for {
 		j.mu.Lock()

@@ -30,13 +30,12 @@ func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.Cl
 	return DialWith(insecure.NewCredentials(), target, t, repeatable...)
 }
 
-// DialWith returns a connection to the target, host:port or a gRPC target URI, that shows the credentials with each
-// side proves what the credentials ask for. It connects when first used and reconnects by
-// itself; the caller closes it. Calls go round-robin over all addresses that the target's name
-// has.
+// DialWith returns a connection to the target, host:port or a gRPC target URI. Each side proves what the
+// credentials require. It connects when first used and reconnects by itself; the caller closes it. Calls go
+// round-robin over all addresses of the target's name.
 //
-// Calls of the named services are repeated up to twice when the server cannot be reached:
-// name only services whose every method may be repeated.
+// Calls of the named services are retried up to twice when the server cannot be reached. So name only services
+// whose methods are all idempotent.
 func DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	config, err := serviceConfig(repeatable)
 	if err != nil {

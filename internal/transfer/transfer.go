@@ -32,7 +32,7 @@ type Streamer interface {
 // Upload makes a content the next version of an artifact. Only the name and the media type of the
 // artifact need to be set. Bytes that are stored already are not sent again, so an interrupted upload
 // may be repeated. The content is read twice, in pieces. Nothing is sent under an invalid name. Modes:
-// those of PutArtifact and AppendArtifact, and user_invalid_input above MaxArtifactBytes.
+// the modes of PutArtifact and AppendArtifact, and user_invalid_input above MaxArtifactBytes.
 func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memory.Artifact, content *io.SectionReader) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {

@@ -19,7 +19,7 @@ type violations struct {
 	violations *telemetry.Violations
 	req        *troupev1.ExecuteStepRequest
 	out        *sender
-	told       map[string]bool // published keys
+	told       map[string]bool // keys whose violation was published
 }
 
 func (s *Server) newViolations(req *troupev1.ExecuteStepRequest, out *sender) *violations {
