@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every mode has an error of A2A, which says whether the same may succeed later. What is no
-// failure, and why something failed, stays here.
+// Each failure mode maps to an A2A error that says whether a retry may succeed. Other errors, and causes, are
+// not sent.
 func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
 		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
@@ -44,7 +44,7 @@ func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
 	require.NoError(t, toA2A(nil))
 }
 
-// What a message cannot say is refused with what it should.
+// An invalid message is rejected with what it should contain.
 func TestInput_IsTextAndFilesOrAnswers(t *testing.T) {
 	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
 	yes := map[string]any{"id": "1-1", "verdict": "approve"}
@@ -91,7 +91,7 @@ func TestInput_NamesFiles(t *testing.T) {
 	}
 }
 
-// What is sealed goes to the mesh, and is not said again (LP-37).
+// Sealed credentials go to the mesh but are never shown (LP-37).
 func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
 	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{
 		"id":      "1-1",
@@ -106,7 +106,7 @@ func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
 	require.Contains(t, said.Parts[0].Data().(map[string]any)["answers"].([]any)[0], "sealed", "the message of the client is left alone")
 }
 
-// A turn says by its request id with which task it goes on; what others write there says nothing.
+// A turn names the task that it continues in its request id; request ids in another form name none.
 func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
 	for id, want := range map[string]string{
 		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
@@ -117,7 +117,7 @@ func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
 	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
 }
 
-// A page of the web that a browser on this machine shows cannot talk with the mesh.
+// A web page in a browser on this machine cannot talk to the mesh.
 func TestGuard_KeepsWebPagesAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		local, host, origin, method string

@@ -24,7 +24,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// mesh tells agents to those it knows, and notes who asked for a turn.
+// mesh lists agents for known callers, and records who started a turn.
 type mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	asked chan identity.Principal
@@ -39,7 +39,7 @@ func (m *mesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.Orche
 	return failure.New(failure.SessionClosed, "test", "not today")
 }
 
-// bridged is a bridge to a mesh that knows ann, and ann's token.
+// bridged returns a bridge to a mesh that knows ann, and ann's token.
 func bridged(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
 	t.Helper()
 	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
@@ -65,7 +65,7 @@ func bridged(t *testing.T, passes bool) (url, ann string, asked <-chan identity.
 	return b.URL, value.Reveal(), m.asked
 }
 
-// sent is what is answered to a request that shows a token.
+// sent returns the response to a request with a token.
 func sent(t *testing.T, method, url, shown, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -105,7 +105,7 @@ func TestBridge_PassesTokensOn(t *testing.T) {
 	require.Contains(t, sent(t, http.MethodGet, url+cardPath, ann, ""), "research", "whom the mesh knows sees its agents")
 }
 
-// A bridge that was not told to takes no token along.
+// A bridge without Bearer forwards no token.
 func TestBridge_PassesNothingOnByItself(t *testing.T) {
 	url, ann, asked := bridged(t, false)
 	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// Any body to any path of the bridge is answered, whether or not there is a mesh behind it.
+// The bridge answers any body on any path, with or without a reachable mesh.
 func FuzzHandler(f *testing.F) {
 	for _, body := range []string{
 		"", "{}", "[]", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]}}}`,

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// played is a turn as a test writes it down.
+// played builds the events of a turn.
 type played []*troupev1.Event
 
 func (p *played) add(step int32, branch string, payload *troupev1.Event) {
@@ -30,7 +30,7 @@ func (p *played) finish(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{}})
 }
 
-// decide has as many steps run at once as are decided.
+// decide publishes the decisions of concurrent steps.
 func (p *played) decide(steps int) {
 	for range steps {
 		p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{}})
@@ -55,7 +55,7 @@ func (p *played) end(r *troupev1.TurnResult) {
 	p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}})
 }
 
-// reader is a client that keeps to the chunks.
+// reader is a client that assembles the chunks.
 type reader struct {
 	text   string
 	shown  []string // what it had after each chunk
@@ -94,8 +94,8 @@ func answered(text string) *troupev1.TurnResult {
 	return &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: text}
 }
 
-// Whatever became of what was said, a client that keeps to the chunks never has text that was
-// taken back, and has the answer at the end, behind the last chunk (AD-33).
+// A client that assembles the chunks never shows retracted text, and has the answer after the last chunk
+// (AD-33).
 func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 	for name, tc := range map[string]struct {
 		since uint64
@@ -239,7 +239,7 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 	}
 }
 
-// endOf is the state in which a task ended; empty: it has not.
+// endOf returns the final state of a task ("" while it works).
 func endOf(r *reader) a2a.TaskState {
 	if r.status.State == a2a.TaskStateWorking {
 		return ""
@@ -247,7 +247,7 @@ func endOf(r *reader) a2a.TaskState {
 	return r.status.State
 }
 
-// Deltas are numbered from where what they say begins, for each agent.
+// Deltas are numbered from the beginning of their text, for each agent.
 func TestTeller_NumbersDeltas(t *testing.T) {
 	var p played
 	p.begin(1)
@@ -266,8 +266,7 @@ func TestTeller_NumbersDeltas(t *testing.T) {
 	require.Equal(t, []int{0, 1, 0, 2, 0, 1, 0, 1, 0}, got.deltas)
 }
 
-// Steps that run at once are all heard, also of one agent, and what becomes of one is nothing
-// to the others.
+// All concurrent steps are streamed, also of one agent, and a retry of one does not affect the others.
 func TestTeller_HearsStepsThatRunAtOnce(t *testing.T) {
 	var p played
 	p.decide(3)

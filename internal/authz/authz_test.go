@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Every method that this module can serve has a row, so that one that is new cannot be forgotten.
+// Every method of this module has a row, so that a new one cannot be forgotten.
 func TestTable_HasARowForEveryMethod(t *testing.T) {
 	served := map[string]bool{}
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
@@ -48,7 +48,7 @@ func TestPermit_RefusesWhatHasNoRow(t *testing.T) {
 	}
 }
 
-// A method that writes has a row of the table, and a key that a rule gives to who serves it.
+// Every method that writes has a row and an ownership key of the service that serves it.
 func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 	for method := range writes {
 		_, ok := Roles(method)
@@ -64,7 +64,7 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 		}
 		require.Equal(t, want, owner, method)
 	}
-	// Of the two that keep state, all methods write but those whose names say that they look.
+	// In the two services that keep state, all methods write except those with a reading verb in their name.
 	looks := []string{"/Get", "/List", "/Load", "/Search", "/Describe", "/Watch", "/ReplayTrace"}
 	for method := range table {
 		if strings.Contains(method, ".MemoryService/") || strings.Contains(method, ".OrchestratorService/") {
@@ -74,7 +74,7 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 	}
 }
 
-// What only operators may call, and does more than look, is an entry of the audit log.
+// Methods for operators only that do more than read make an audit entry.
 func TestAudited_HasWhatOperatorsDo(t *testing.T) {
 	looks := []string{"/List", "/Describe", "/Get", "ServerReflectionInfo", "ConformanceService"}
 	for method, roles := range table {

@@ -35,8 +35,8 @@ var update = flag.Bool("update", false, "write docs/authz.md anew")
 
 const page = "../../docs/authz.md"
 
-// Each method of the mesh is called by each of ten callers, over real connections: what comes back
-// is what the table says, and the page shows it. Nobody is told more than that he may not.
+// Each of ten callers calls each method over real connections. The results match the table and the
+// documentation page. A rejected caller learns only that it may not call.
 func TestMatrix(t *testing.T) {
 	callers := identities(t)
 	var table strings.Builder
@@ -66,7 +66,7 @@ func TestMatrix(t *testing.T) {
 	require.Equal(t, string(had), written, "make authz writes docs/authz.md anew")
 }
 
-// What becomes of a call.
+// The possible results of a call.
 const (
 	served      = ""            // it came to the handler
 	denied      = "denied"      // PERMISSION_DENIED
@@ -93,7 +93,7 @@ Reflection is served where it is configured. A method that is not listed is refu
 | Service | Method |` + names + "\n|---|---|" + lines + "\n"
 }
 
-// caller is somebody who calls, as one of the ten identities.
+// caller is one of the ten identities.
 type caller struct {
 	name    string
 	role    identity.Role
@@ -103,7 +103,7 @@ type caller struct {
 	token   string
 }
 
-// call makes an empty call of a method and says what became of it.
+// call makes an empty call of a method and returns its result.
 func (c caller) call(t *testing.T, method string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -135,7 +135,7 @@ func (c caller) call(t *testing.T, method string) string {
 	}
 }
 
-// identities are ten callers: of a port inside the mesh, and of the port for clients.
+// identities returns ten callers, at a port inside the mesh and at the client port.
 func identities(t *testing.T) []caller {
 	mesh, foreign := t.TempDir(), t.TempDir()
 	open := func(dir string, role identity.Role, name string) *identity.Source {
@@ -172,7 +172,7 @@ func identities(t *testing.T) []caller {
 	}
 }
 
-// listed is a file with the tokens of an admin and a client.
+// listed writes a token file with an admin and a client.
 func listed(t *testing.T) (file, admin, client string) {
 	t.Helper()
 	a, ann := token.New(token.Entry{Name: "ann", Tenant: "t", Role: identity.Admin})
@@ -184,7 +184,7 @@ func listed(t *testing.T) (file, admin, client string) {
 	return file, a.Reveal(), c.Reveal()
 }
 
-// serve runs a server on which every method has come as far as a handler that does not exist.
+// serve runs a server whose methods are not implemented, so an allowed call ends with Unimplemented.
 func serve(t *testing.T, cfg rpc.Config) (address string) {
 	server, err := rpc.NewServer(telemetry.Discard(), cfg)
 	require.NoError(t, err)

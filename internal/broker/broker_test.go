@@ -53,8 +53,7 @@ func TestBroker_OpensWhatIsSealedToItsKey(t *testing.T) {
 	require.NotEqual(t, seal(t, k, "s1", "same"), seal(t, k, "s1", "same"))
 }
 
-// What is sealed opens for its key and its session, and for nothing else.
-//
+// A sealed secret opens for its key and session only.
 // Req: LP-37
 func TestBroker_OpensForNoOtherKeyAndSession(t *testing.T) {
 	b := broker.New("clerk-1")

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// A name that means an allowed address when it is looked at and an inner one when it is used
-// is of no use: there is one look, and its answer is what is connected to.
+// A name cannot resolve to an allowed address for the check and to an inner one for the connection: it is
+// resolved once.
 func TestClient_IsNotReboundInside(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	w.flip("flip.test", allowed, inside)
@@ -40,7 +40,7 @@ func TestClient_IsNotReboundInside(t *testing.T) {
 	require.EqualValues(t, through, w.reached.Load())
 	require.Zero(t, w.canary.Load())
 
-	// A name with both is connected to where it may, whatever comes first.
+	// A name with allowed and inner addresses is connected at an allowed one, in any order.
 	w.name("both.test", inside, allowed, "::1")
 	for range 5 {
 		client.CloseIdleConnections()

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trick is a URL that means the canary, or another place inside. P in it is the port of the
-// canary, and R the start of a redirect: R302= and the target, escaped by the test.
+// trick is a URL that leads to the canary, or to another inner address. P in it is the port of the canary, and
+// R the start of a redirect: R302= and the escaped target.
 type trick struct{ name, url, rule string }
 
-// The rules that refuse, by what their messages say.
+// The rules that reject a trick, by their messages.
 const (
 	rule      = "inner address"
 	number    = "is a number, but no IP address"
@@ -164,8 +164,8 @@ var tricks = []trick{
 	{"four redirects", "R302=R302=R302=R302=http://127.0.0.1:P/", redirects},
 }
 
-// names are those of the tricks that the resolver knows. Some that Go would not ask for are
-// there to show what a client that does would reach.
+// names maps the host names of the tricks to addresses. Go would not resolve some of them; they show what
+// another client would reach.
 var names = map[string]string{
 	"inside.test": inside, "inside6.test": "::1", "mapped.test": "::ffff:127.0.0.1", "127.0.0.1.nip.io": inside,
 	"7f000001.nip.io": inside, "169-254-169-254.sslip.io": "169.254.169.254", "app.localtest.me": inside,
@@ -196,7 +196,7 @@ func redirect(rw http.ResponseWriter, r *http.Request) {
 	rw.WriteHeader(code)
 }
 
-// It proves guarantee S13. What a naive client makes of the same tricks shows that they are some.
+// This test proves guarantee S13. A naive client is tricked by the same URLs, which shows that they work.
 func TestClient_IsNotTrickedInside(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	for name, address := range names {
@@ -231,7 +231,7 @@ func TestClient_IsNotTrickedInside(t *testing.T) {
 	require.Equal(t, "keptHeaders", body)
 }
 
-// get is the body of a page.
+// get returns the body of a page.
 func get(t *testing.T, client *http.Client, target string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)

@@ -29,7 +29,7 @@ const (
 	inside  = "127.0.0.1"
 )
 
-// world is an allowed server, a canary that nothing may reach, and all of DNS.
+// world is an allowed server, a canary that must not be reached, and a DNS resolver.
 type world struct {
 	port     int // of both servers
 	canary   atomic.Int64
@@ -159,7 +159,7 @@ func (w *world) client(t *testing.T) *http.Client {
 	return client
 }
 
-// naive is a client that knows of none of this.
+// naive is a client without any of these rules.
 func (w *world) naive(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}

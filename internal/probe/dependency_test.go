@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// The board says why a dependency that is there does not serve; of all else only that it is away,
-// because an error may hold a secret. A line is logged each time that the reason changes.
+// The board shows the reason of a dependency that answers but does not serve. For other errors it shows only
+// that the dependency is away, because an error may hold a secret. Each change of the reason is logged.
 func TestDependency_SaysWhatItLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inChild has a test of this binary run in a process of its own.
+// inChild runs a test of this binary in a process of its own.
 const inChild = "TROUPE_TEST_CHILD"
 
-// A process that crashes with all that Go offers for it leaves no core, whatever its parent allows.
+// A crashing process leaves no core, whatever limits its parent set.
 func TestMain_LeavesNoCore(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))

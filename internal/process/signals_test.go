@@ -26,14 +26,14 @@ func TestSignals_StopTheParts(t *testing.T) {
 	}
 }
 
-// hearHangups ends that SIGHUP is ignored, here and in children: these tests may run by nohup, too.
+// hearHangups stops ignoring SIGHUP, here and in children, because the tests may run under nohup.
 func hearHangups(t *testing.T) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })
 }
 
-// alone runs a test of this binary in a process of its own, by a shell, and returns how it ended.
+// alone runs a test of this binary in a process of its own, started by a shell, and returns how it ended.
 func alone(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
 	hearHangups(t)
@@ -45,8 +45,8 @@ func alone(t *testing.T, script string) syscall.WaitStatus {
 	return status
 }
 
-// A terminal that is closed sends SIGHUP to the process, and so may the shell in it: the second one
-// does not break the stop off, and SIGTERM still does.
+// Closing a terminal sends SIGHUP, and its shell may send a second one. The second does not interrupt the stop,
+// and SIGTERM still does.
 func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		ctx, stop := Signals(t.Context())
@@ -63,7 +63,7 @@ func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
 	require.Equal(t, syscall.SIGTERM, status.Signal())
 }
 
-// A process that was started to outlive its terminal does.
+// A process started with nohup survives the end of its terminal.
 func TestSignals_KeepToNohup(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		ctx, stop := Signals(t.Context())

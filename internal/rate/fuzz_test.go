@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// Any file is a table that can be used, or an error.
+// Any file gives a usable table or an error.
 func FuzzTable(f *testing.F) {
 	for _, text := range []string{"", "turns: {rate: 1, burst: 1}", "turns: {rate: .inf}", "turns: {rate: 1e308, burst: 9223372036854775807}", "turns: {rate: 1e-308, burst: 1}", "a: &a [*a]", "turns: null", "[]"} {
 		f.Add([]byte(text))

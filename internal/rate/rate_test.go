@@ -24,7 +24,7 @@ func client(tenant, name string) identity.Principal {
 	return identity.Principal{Role: identity.Client, Tenant: tenant, Name: name}
 }
 
-// Every method that this module can serve to clients is in a class.
+// Every method that clients can call has a class.
 func TestTable_HasAClassForEveryMethod(t *testing.T) {
 	served := map[string]bool{}
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
@@ -72,8 +72,8 @@ func TestLimiter_RefusesAndSaysWhenToCallAgain(t *testing.T) {
 	})
 }
 
-// Many names of one tenant have together what the tenant has, and what is refused to one of them
-// costs neither him nor the tenant anything.
+// All callers of a tenant share the tenant's limit. A call rejected for one caller costs neither the caller nor
+// the tenant anything.
 func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 1, Burst: 2}, tenantClass(Turns): {Rate: 2, Burst: 4}})
@@ -102,7 +102,8 @@ func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
 	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}), "no tenant is the default one, and callers may have no limit")
 }
 
-// Inside the mesh those are counted who may be taken over, and not those who call for everybody.
+// Inside the mesh the calls of workers count, because a worker may be compromised; calls of orchestrators do
+// not.
 func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
 	const commit = "/troupe.v1.MemoryService/CommitStep"
 	l := New(Table{Mesh: {Rate: 0.001, Burst: 2}})

@@ -37,7 +37,7 @@ func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.
 	}
 }
 
-// What only a replay needs costs no write of its own.
+// Entries that only a replay needs cause no write of their own.
 func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 	j, stored := newRecorder(t)
 	given := execution.Entry{Phase: execution.Intent, Given: []byte("this")}
@@ -58,7 +58,7 @@ func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// The last reply of a step that failed is forgotten; what it was given, and what others rest on, is not.
+// The last reply of a failed step is dropped; its input, and entries that others build on, are not.
 func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
 	j, stored := newRecorder(t)
 	reply := func(number int, late bool) execution.Entry {
@@ -78,7 +78,7 @@ func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2}, numbers)
 }
 
-// More than a commit may bring is written before it.
+// Entries beyond the limit of a commit are written before it.
 func TestRecorder_WritesWhatACommitCannotBring(t *testing.T) {
 	j, stored := newRecorder(t)
 	for n := range 5 {

@@ -17,8 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// cutting breaks the connection of a command that holds the word, behind its reply: the
-// command has happened.
+// cutting breaks the connection of a command that contains the word, after its reply: the command was executed.
 type cutting struct {
 	net.Conn
 	word string
@@ -41,7 +40,7 @@ func (c *cutting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cut is a hook that makes the connections of a node such.
+// cut is a hook that applies cutting to the connections of a node.
 type cut struct{ word string }
 
 func (c cut) DialHook(next redis.DialHook) redis.DialHook {
@@ -55,7 +54,7 @@ func (cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
 
-// single is the URL of a node of a Cluster as if it were alone.
+// single returns the URL of a node of a Cluster as a single Redis.
 func single(t *testing.T, cluster string) string {
 	t.Helper()
 	u, err := url.Parse(cluster)
@@ -71,7 +70,7 @@ func connect(t *testing.T, cfg Config) *Conn {
 	return conn
 }
 
-// A write whose connection breaks is made once, also in a Cluster.
+// A write is executed once if its connection breaks, also in a Cluster.
 func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
 	at := redistest.Cluster(t)
 	for name, cfg := range map[string]Config{"alone": {URL: single(t, at)}, "cluster": {URL: at}} {
@@ -117,7 +116,7 @@ func pipelined(t *testing.T, conn *Conn, key string) error {
 	return err
 }
 
-// Each node has one of the keys, and they stay the same.
+// Each master has one of the keys, and the keys are stable.
 func TestConn_SharesAreOneForEachMaster(t *testing.T) {
 	at := redistest.Cluster(t)
 	conn := connect(t, Config{URL: at})
@@ -167,7 +166,7 @@ func TestConn_MeetsANodeOfAClusterBeforeItIsAskedAboutData(t *testing.T) {
 	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
 	require.Equal(t, before+1, count())
 
-	// It redirected a command: it may serve other data when it is asked next.
+	// After a redirect the node may serve other data the next time.
 	require.ErrorContains(t, share.Node.Get(t.Context(), shares[1].Key).Err(), "MOVED")
 	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
 	require.Equal(t, before+2, count())

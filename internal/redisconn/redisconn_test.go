@@ -74,7 +74,7 @@ func (a *authority) leaf(t *testing.T, name string) {
 	})
 }
 
-// overTLS runs a Redis that asks for a certificate and a password, and returns its URL.
+// overTLS runs a Redis that requires a certificate and a password, and returns its URL.
 func overTLS(t *testing.T, a *authority) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,9 +124,9 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 	require.NotContains(t, err.Error(), "hunter3")
 }
 
-// The certificates of the mesh do for Redis too: it asks for one of the same CA, and the user and
-// his password say the rest. Its own certificate names the host, and nobody of the mesh. A worker
-// has a certificate and no password, so it may do nothing.
+// The certificates of the mesh work for Redis, too: it requires one of the same CA, and the user and password
+// decide what a caller may do. Its own certificate names the host and no process of the mesh. A worker has a
+// certificate but no password, so it may do nothing.
 func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	require.ErrorContains(t, ask("memory:guess@", identity.Worker, "research"), "does not accept the credentials")
 }
 
-// What is replaced on disk is used by the next connection.
+// The next connection uses replaced files.
 func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
@@ -169,7 +169,7 @@ func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
 	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
 }
 
-// A CA is replaced as docs/operate.md says, and each connection that is made meanwhile is good.
+// During a replacement of the CA as in docs/operate.md, each new connection works.
 func TestConn_GoesOnWhileTheCAIsReplaced(t *testing.T) {
 	was, now := newAuthority(t), newAuthority(t)
 	for _, a := range []*authority{was, now} {

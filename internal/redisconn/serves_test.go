@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// reason is what a board says of an error.
+// reason returns the text of a board for an error.
 func reason(t *testing.T, err error) string {
 	t.Helper()
 	refusal, ok := errors.AsType[*probe.NotServingError](err)
@@ -91,7 +91,7 @@ func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
 	require.Equal(t, "does not serve: NOREPLICAS", reason(t, lonely.Serves(t.Context(), Needs{Prefix: "m:"})))
 }
 
-// Each node of a Cluster has users of its own.
+// Each node of a Cluster has its own users.
 func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
 	conn := connect(t, Config{URL: redistest.Cluster(t)})
 	needs := Needs{Prefix: "m:", Commands: []string{"hset"}}

@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// kept is telemetry with an audit log, and what ends that and returns its entries.
+// kept returns telemetry with an audit log, and a function that closes it and returns its entries.
 func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 	t.Helper()
 	log, entries := audittest.Keep(t)
@@ -24,7 +24,7 @@ func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 	return tel, entries
 }
 
-// Guarantees S19: what operators do is recorded with who did it, on what, and what came of it.
+// Each act of an operator is recorded with its caller, object and result (guarantees S19).
 func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 	tel, entries := kept(t)
 	call := func(method string, req any, answer func() error) {
@@ -45,8 +45,7 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 	}, entries())
 }
 
-// A call that is refused is an entry too, with from where it came (S19), and so is one of a
-// caller that is barred, whatever it calls (S18).
+// A rejected call makes an entry with its address (S19), and so does each call of a barred caller (S18).
 func TestKnown_RecordsWhoIsRefused(t *testing.T) {
 	tel, entries := kept(t)
 	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")

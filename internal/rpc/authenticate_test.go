@@ -20,7 +20,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// called is a server that only orchestrators may call, and a client that is who it says.
+// called returns a server that only orchestrators may call, and a client with the given identity.
 func called(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
 	t.Helper()
 	self, other := as(t.TempDir())
@@ -39,7 +39,7 @@ func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
 }
 
-// dialed serves and connects.
+// dialed starts a server and connects to it.
 func dialed(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
 	t.Helper()
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
@@ -82,7 +82,7 @@ func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The log names clients too, who prove themselves by a token.
+// The log names clients that authenticate by a token, too.
 func TestEdge_NamesTheClient(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	client, _ := servedWith(t, telemetry.For(zap.New(core)), Config{Authenticate: introduced}, &sessions{get: answer}, nil)
@@ -100,7 +100,7 @@ func TestEdge_NamesTheClient(t *testing.T) {
 	require.NotContains(t, logs.FilterMessage("call refused").All()[1].ContextMap(), "caller", "the caller is unknown")
 }
 
-// Who stays connected proves itself again and again, and no call suffers from it.
+// A long-lived connection is replaced regularly, so its certificate is verified again. No call fails by it.
 func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{} // connections
@@ -116,7 +116,7 @@ func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
 	}
 }
 
-// BenchmarkCall is a small call, in plain text and under mutual TLS.
+// BenchmarkCall measures a small call, in plain text and under mutual TLS.
 func BenchmarkCall(b *testing.B) {
 	for name, as := range map[string]func(string) (*identity.Source, *identity.Source){
 		"plain": func(string) (*identity.Source, *identity.Source) { return nil, nil },

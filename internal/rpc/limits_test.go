@@ -16,9 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// The limits that are published (guarantees S9, docs/operate.md), each with what holds it. That
-// they are kept is for the tests of who holds them: those of the server are tested here and in
-// test/attack, rules of the .proto by the link "validated", those of sessions by memorytest.
+// The published limits (guarantees S9, docs/operate.md) with the constant that holds each. That they are
+// enforced is tested elsewhere: limits of the server here and in test/attack, rules of the .proto by the link
+// "validated", limits of sessions by memorytest.
 func TestLimits_AreThoseThatArePublished(t *testing.T) {
 	const kib, mib = 1 << 10, 1 << 20
 	for _, row := range []struct {

@@ -17,8 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Whatever goes wrong, a client gets a code and why, in words of ours, and nothing of what is
-// underneath; the log has that.
+// For every failure a client gets a code and our message but no cause; the log has the cause.
 func TestServer_NoModeOfFailureTellsItsCause(t *testing.T) {
 	const secret = "dial 10.0.0.7: password=hunter2"
 	wrong := map[string]error{

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// violated are the violations so far, by owner and actor.
+// violated returns the violations so far, by owner and actor.
 func violated(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

@@ -18,15 +18,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// invoke calls a method by its name, with what it says beside the call.
+// invoke calls a method by its name, with metadata.
 func invoke(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
 	t.Helper()
 	err := conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), said...), method, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
 	return grpcfailure.FromStatus("test", err)
 }
 
-// What a caller may not call counts as what he may, so that he fills neither log nor counter, whose
-// ever the method is (guarantees S10, S19).
+// Rejected calls count like allowed ones, so that a caller can fill neither log nor counter (guarantees S10,
+// S19).
 func TestPermitted_RefusalsAreCountedAsCalls(t *testing.T) {
 	const limit = 3
 	tel, entries := kept(t)
@@ -59,7 +59,7 @@ func TestPermitted_RefusalsAreCountedAsCalls(t *testing.T) {
 	require.Equal(t, 4*limit, denied)
 }
 
-// Who is shut out is refused what he could else call: that is no attempt at what is another's.
+// A barred caller's calls are rejected, but that is no ownership violation.
 func TestPermitted_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := kept(t)
@@ -81,7 +81,7 @@ func TestPermitted_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	require.Equal(t, map[audit.Kind]int{audit.Denied: 2, audit.Violation: 1}, kinds)
 }
 
-// A refusal for what a request names says what that was, and from where it came (guarantees S19).
+// A rejection by the scope records the object and the address (guarantees S19).
 func TestScoped_RecordsWhatWasRefused(t *testing.T) {
 	tel, entries := kept(t)
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func TestScoped_RecordsWhatWasRefused(t *testing.T) {
 	}, all[0])
 }
 
-// A call for what names no tenant is not one for the default tenant.
+// An invalid tenant name does not fall back to the default tenant.
 func TestCertified_RefusesWhatNamesNoTenant(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()

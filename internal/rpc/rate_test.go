@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// served starts a server of the configuration, and returns a client of it and its address.
+// served starts a server with the configuration, and returns a client and its address.
 func served(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
 	return servedWith(t, telemetry.Discard(), cfg, s, board)
@@ -52,7 +52,7 @@ func answer(context.Context) (*troupev1.GetSessionResponse, error) {
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-// introduced believes who callers say they are.
+// introduced trusts the identity that a caller claims.
 func introduced(ctx context.Context) (identity.Principal, error) {
 	if names := metadata.ValueFromIncomingContext(ctx, "name"); len(names) == 1 {
 		return identity.Principal{Role: identity.Client, Tenant: "t", Name: names[0]}, nil
@@ -93,7 +93,7 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
 }
 
-// Behind many failures an address is refused before anybody looks at what it shows.
+// After many failures an address is rejected before its credentials are checked.
 func TestServer_RefusesAddressesThatFailToProveWhoTheyAre(t *testing.T) {
 	asked := 0
 	client, _ := served(t, Config{
@@ -118,7 +118,7 @@ func TestServer_RefusesAddressesThatFailToProveWhoTheyAre(t *testing.T) {
 	require.Equal(t, 13, asked)
 }
 
-// What an address begins is counted before anything is done for it.
+// A call of an address counts before any work for it.
 func TestServer_RefusesCallsOfAnAddressThatBeginsTooMany(t *testing.T) {
 	client, _ := served(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
@@ -129,7 +129,7 @@ func TestServer_RefusesCallsOfAnAddressThatBeginsTooMany(t *testing.T) {
 	}
 }
 
-// One address has as many connections as it may have; one that it closes makes room.
+// An address has at most its limit of connections; closing one makes room.
 func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 	client, addr := served(t, Config{PeerConnections: 3}, &sessions{get: answer}, nil)
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // the first one
@@ -159,7 +159,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// Five panics take the process out of work, and calls are answered all the same.
+// After five panics the process is not ready, but still answers calls.
 func TestServer_IsNotReadyWhileItPanicsAllTheTime(t *testing.T) {
 	board := probe.NewBoard()
 	client, _ := served(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)

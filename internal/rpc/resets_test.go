@@ -14,8 +14,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Who takes back too many calls loses the connection, and the next one with the first call that it
-// takes back there; nobody else notices.
+// An address that resets too many streams loses its connection, and the next one with the first reset on it.
+// Other addresses are unaffected.
 func TestServer_EndsConnectionsOfWhoResetsTooManyStreams(t *testing.T) {
 	client, addr := served(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &sessions{get: answer}, nil)
 	require.Equal(t, 20, resetUntilClosed(t, addr, 100))
@@ -24,7 +24,7 @@ func TestServer_EndsConnectionsOfWhoResetsTooManyStreams(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Frames are told apart wherever the reads of a connection cut them.
+// Frames are recognized however the reads of a connection split them.
 func TestFramed_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	var sent bytes.Buffer
 	sent.WriteString(http2.ClientPreface)
@@ -47,7 +47,7 @@ func TestFramed_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// spoken is a connection of which nothing but a text comes.
+// spoken is a connection that only delivers a text.
 type spoken struct {
 	net.Conn
 	text []byte
@@ -89,7 +89,7 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 	return most
 }
 
-// alive reports whether the server answers settings: it would take pings for a flood.
+// alive reports whether the server answers a settings frame; it would count pings as a flood.
 func alive(f *http2.Framer) bool {
 	if f.WriteSettings() != nil {
 		return false

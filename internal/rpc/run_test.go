@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A call that is made for a run says so, and its server logs it; what is no id is not logged.
+// A call in a run names the run, and its server logs it. An invalid id is not logged.
 func TestInRun_CallsSayForWhichRunTheyAre(t *testing.T) {
 	var seen []string
 	b := setup(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {

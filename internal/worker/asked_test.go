@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// does is an agent whose code is run.
+// does is an agent that runs the given function.
 func does(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
 	return agent.Config{Name: "a", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) { run(inv, yield) }

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// witness is a model, and a tool's function, that notes what credential it finds.
+// witness is a model, and a tool function, that records the credential it gets.
 type witness struct {
 	llm.Model
 	mu   sync.Mutex
@@ -36,7 +36,7 @@ func (w *witness) note(ctx context.Context, who string) {
 	w.kept = context.WithoutCancel(ctx)
 }
 
-// take returns what was noted since the last time, and the context that was used last.
+// take returns what was recorded since the last call, and the latest context.
 func (w *witness) take() (seen []string, kept context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

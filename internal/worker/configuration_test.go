@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// configured is an agent that says its tone and sets another.
+// configured is an agent that answers with its tone and sets another.
 func configured(p ownership.Protocol, tone string) agent.Config {
 	return agent.Config{Name: "a", Config: p, Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) {
@@ -26,7 +26,7 @@ func configured(p ownership.Protocol, tone string) agent.Config {
 	}}
 }
 
-func (s *surroundings) config(t *testing.T) memory.Configuration {
+func (s *workerEnv) config(t *testing.T) memory.Configuration {
 	t.Helper()
 	c, err := s.memory.GetConfig(t.Context(), "a")
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	_, result = finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s2")))
 	require.Equal(t, `It was "kind".`, result.GetText())
 
-	// Meanwhile another instance was first: the protocol decides, and not who is last.
+	// Another instance has written first: the protocol decides, not the order.
 	_, err := s.memory.PutConfig(t.Context(), memory.ConfigChange{
 		Agent: "a", Base: stored.Version, Protocol: ownership.Reject, Delta: map[string]json.RawMessage{"limit": json.RawMessage(`3`)},
 	})
@@ -79,7 +79,7 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 	require.Empty(t, r.logs.FilterMessage("a step of the lifecycle failed").All())
 }
 
-// An agent that cannot know its configuration does not work.
+// An agent that cannot load its configuration does not start.
 func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
 	s := surround(t)
 	s.memoryAddr = freeAddress(t) // no server listens there

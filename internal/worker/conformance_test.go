@@ -17,13 +17,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// What the instances do is the business of package conformance; here is that they come and go.
+// Package conformance tests the instances themselves; this test makes and drops them.
 func TestHost_MakesAndDropsInstances(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
 	p := background(t, h.Run)
 	receive(t, p.ready)
-	host := troupev1.NewConformanceServiceClient((&surroundings{}).dial(t, identity.Worker, "", h.Addr()))
+	host := troupev1.NewConformanceServiceClient((&workerEnv{}).dial(t, identity.Worker, "", h.Addr()))
 	_, err = host.MakeInstance(t.Context(), &troupev1.MakeInstanceRequest{})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)), "%v", err)
 
@@ -33,7 +33,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	}
 	made, err := host.MakeInstance(t.Context(), hang)
 	require.NoError(t, err)
-	instance := troupev1.NewLifecycleServiceClient((&surroundings{}).dial(t, identity.Worker, "", made.GetAddress()))
+	instance := troupev1.NewLifecycleServiceClient((&workerEnv{}).dial(t, identity.Worker, "", made.GetAddress()))
 	started := make(chan error, 1)
 	go func() {
 		_, err := instance.Startup(t.Context(), &troupev1.StartupRequest{})
@@ -57,7 +57,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	require.Less(t, time.Since(began), patience)
 }
 
-// The worker of this package keeps every rule that the kit knows.
+// The worker of this package passes the whole conformance kit.
 func TestHost_Conforms(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// places notes under what each part of a step acts.
+// places records the context of each part of a step.
 type places struct {
 	mu   sync.Mutex
 	seen map[string]execution.Context
@@ -32,7 +32,7 @@ func (p *places) note(ctx context.Context, where string) {
 	p.seen[where] = c
 }
 
-// handler notes where an agent begins.
+// handler records the start of an agent.
 func (p *places) handler(where string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
 }
@@ -84,13 +84,13 @@ func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, p.seen["agent"], above)
 
-	// What the step asks of the memory service is logged there with the run.
+	// The memory service logs the run of the step's calls.
 	commits := s.memoryLogs.FilterField(zap.String("method", troupev1.MemoryService_CommitStep_FullMethodName)).All()
 	require.Len(t, commits, 1)
 	require.Equal(t, root, commits[0].ContextMap()["root_trace_id"])
 }
 
-// root is the trace with which the run of a step began.
+// root returns the root trace of a step's run.
 const root = "11111111111111111111111111111111"
 
 // What a worker says of a step that failed names its trace and its run.

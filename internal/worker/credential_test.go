@@ -27,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// elsewhere is a server outside of the mesh, and what calls bring there.
+// elsewhere is a server outside of the mesh that records its calls.
 type elsewhere struct {
 	healthpb.UnimplementedHealthServer
 	brought []metadata.MD
@@ -54,8 +54,8 @@ func (e *elsewhere) serve(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// A memory service that takes no call without the credential takes all that a step makes, and those
-// of its replay; and nobody else gets to see the credential, nor is it stored (guarantees S6).
+// A memory service that requires the credential accepts all calls of a step and of its replay. The credential
+// is neither stored nor sent anywhere else (guarantees S6).
 func TestExecuteStep_ShowsItsCredentialToTheMemoryServiceAlone(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
 	s := surroundBy(t, mesh)

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// effector is a tool with an effect that notes the keys of its calls.
+// effector is a tool with an effect that records the keys of its calls.
 type effector struct {
 	mu   sync.Mutex
 	keys []string
@@ -51,8 +51,8 @@ func act() scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "act", Arguments: "{}"})
 }
 
-// takeOver is what the orchestrator does when an attempt is lost.
-func (s *surroundings) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+// takeOver takes the turn over, as the orchestrator does for a lost attempt.
+func (s *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), TraceID: req.GetTraceId(), Fingerprint: "f",
@@ -66,7 +66,7 @@ func (s *surroundings) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) 
 	return next
 }
 
-func (s *surroundings) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	return &troupev1.ExecuteStepRequest{
 		TraceId: req.GetTraceId(), SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Turn: 1, Step: 1,
@@ -107,7 +107,7 @@ func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
 	require.Len(t, messages, 2)
 }
 
-// A worker that comes back from the dead finds its turn taken, and does nothing any more.
+// A worker that resumes after its turn was taken over does nothing.
 func TestExecuteStep_AZombieHasNoEffect(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
@@ -148,8 +148,7 @@ func TestExecuteStep_ShowsThatItIsAtWork(t *testing.T) {
 	require.Equal(t, "Good day.", result.GetText())
 }
 
-// One worker does not run a step twice under one epoch; under a higher one it gives the
-// attempt of before up.
+// A worker runs a step once under one epoch. A higher epoch ends the earlier attempt.
 func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
 	s := surround(t)
 	acted := new(effector)

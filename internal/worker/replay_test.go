@@ -43,7 +43,7 @@ func send(to string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "send", Arguments: `{"to":"` + to + `"}`})
 }
 
-// sender is the agent that is recorded: it sends a letter and says so.
+// sender is the recorded agent: it sends a letter and says so.
 func sender(t *testing.T, sent *letters, replies ...scripted.Reply) agent.Config {
 	t.Helper()
 	return agent.Config{
@@ -51,8 +51,8 @@ func sender(t *testing.T, sent *letters, replies ...scripted.Reply) agent.Config
 	}
 }
 
-// recorded has a step of the agent recorded, and returns what its replay is asked for.
-func (s *surroundings) recorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
+// recorded runs a recorded step of the agent, and returns the request of its replay.
+func (s *workerEnv) recorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
 	t.Helper()
 	r := s.start(t, c)
 	req := s.begin(t, c.Name, "s1")
@@ -62,9 +62,9 @@ func (s *surroundings) recorded(t *testing.T, c agent.Config) *troupev1.ReplaySt
 	return &troupev1.ReplayStepRequest{Step: req, Result: result}
 }
 
-// replay has the step run again by another worker, and checks that nobody was asked and nothing
-// was stored.
-func (s *surroundings) replay(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
+// replay runs the step again in another worker, and checks that no model or tool was called and nothing was
+// stored.
+func (s *workerEnv) replay(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
 	t.Helper()
 	found, messages := s.stored(t, "s1")
 	model, silent := c.Model.(*scripted.Model)
@@ -94,7 +94,7 @@ func TestReplayStep_TheSameAgentDoesTheSame(t *testing.T) {
 	require.Zero(t, again.calls.Load(), "no tool is called")
 }
 
-// What is recorded is whole, and nothing secret is in it.
+// A recording is complete and contains no secret.
 func TestExecuteStep_RecordsWhatItWasGiven(t *testing.T) {
 	s, sent := surround(t), new(letters)
 	r := s.start(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
@@ -245,7 +245,7 @@ func TestReplayStep_TellsWhatIsAskedAnew(t *testing.T) {
 	require.Equal(t, []string{"instructions"}, done.GetChangedPrompts()[1].GetParts())
 }
 
-// An agent that is a tool is driven again too, call by call.
+// An agent used as a tool is replayed too, call by call.
 func TestReplayStep_LooksIntoAgentsThatAreTools(t *testing.T) {
 	outer := func(t *testing.T, sent *letters, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
 		t.Helper()
@@ -267,7 +267,7 @@ func TestReplayStep_LooksIntoAgentsThatAreTools(t *testing.T) {
 	require.EqualValues(t, 2, done.GetToolCalls())
 }
 
-// A tool that was not there then would be called now.
+// A tool that was not in the recording would be called for real now.
 func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
 	s := surround(t)
 	c := sender(t, new(letters), send("bob"), scripted.Say("There is no such tool."))
@@ -280,7 +280,7 @@ func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
 	require.Zero(t, sent.calls.Load())
 }
 
-// What failed is run again as far as it came.
+// A failed step is replayed up to its failure.
 func TestReplayStep_OfAStepThatFailed(t *testing.T) {
 	s := surround(t)
 	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))

@@ -43,8 +43,8 @@ const patience = 30 * time.Second
 
 const anyPort = "127.0.0.1:0"
 
-// surroundings are what a worker needs: a registry and a memory service.
-type surroundings struct {
+// workerEnv are the servers that a worker needs: a registry and a memory service.
+type workerEnv struct {
 	*registrytest.Observer
 	etcd       *etcdtest.Etcd
 	redis      *miniredis.Miniredis
@@ -56,23 +56,23 @@ type surroundings struct {
 	registrationTTL time.Duration // of workers (0 means the default)
 }
 
-func surround(t *testing.T) *surroundings { t.Helper(); return surroundBy(t, identity.Config{}) }
+func surround(t *testing.T) *workerEnv { t.Helper(); return surroundBy(t, identity.Config{}) }
 
-func surroundBy(t *testing.T, by identity.Config) *surroundings {
+func surroundBy(t *testing.T, by identity.Config) *workerEnv {
 	t.Helper()
 	t.Parallel() // nothing is shared
-	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t), identity: by}
+	s := &workerEnv{etcd: etcdtest.Start(t), redis: miniredis.RunT(t), identity: by}
 	core, logs := observer.New(zap.DebugLevel)
 	s.memoryLogs = logs
-	app, _ := s.remember(t, zap.New(core), anyPort)
+	app, _ := s.startMemory(t, zap.New(core), anyPort)
 	s.memoryAddr = app.GRPCAddr()
 	s.memory = memoryrpc.New(s.dial(t, identity.Memory, "", s.memoryAddr))
 	s.Observer = registrytest.Observe(t, etcdregistry.New(s.etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
 	return s
 }
 
-// remember runs a memory service, and returns once it is ready.
-func (s *surroundings) remember(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
+// remember runs a memory service and waits until it is ready.
+func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
 	t.Helper()
 	app, err := memoryapp.New(telemetry.For(log), memoryapp.Config{
 		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, Sessions: memoryapp.SessionConfig{KeepJournals: time.Hour}, Identity: s.identity,
@@ -103,14 +103,14 @@ func background(t *testing.T, run func(context.Context, func()) error) *process 
 	return p
 }
 
-// stop asks it to stop, as SIGTERM does, and returns what Run returned.
+// stop stops the process, as SIGTERM does, and returns the result of Run.
 func (p *process) stop() error { p.cancel(); <-p.ended; return p.err }
 
-// end waits until it ends by itself, and returns what Run returned.
+// end waits until the process ends by itself, and returns the result of Run.
 func (p *process) end(t *testing.T) error { t.Helper(); receive(t, p.ended); return p.err }
 
-// dial is a connection of the orchestrator to a process.
-func (s *surroundings) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
+// dial connects to a process as the orchestrator.
+func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
 	t.Helper()
 	self, err := identity.Open(s.identity, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func (s *surroundings) dial(t *testing.T, role identity.Role, agent, address str
 	return conn
 }
 
-// running is a worker that runs.
+// running is a running worker.
 type running struct {
 	*process
 	troupev1.LifecycleServiceClient
@@ -132,11 +132,11 @@ type running struct {
 	http  string
 }
 
-// key under which the registry knows it.
+// key returns the registry key of the worker.
 func (r *running) key() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
 
-// launch runs a worker of the agent. It does not wait until it is ready.
-func (s *surroundings) launch(t *testing.T, c agent.Config) *running {
+// launch starts a worker of the agent without waiting until it is ready.
+func (s *workerEnv) launch(t *testing.T, c agent.Config) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := agent.New(c)
@@ -152,8 +152,8 @@ func (s *surroundings) launch(t *testing.T, c agent.Config) *running {
 	return r
 }
 
-// start is launch, and returns once the worker is ready.
-func (s *surroundings) start(t *testing.T, c agent.Config) *running {
+// start starts a worker and waits until it is ready.
+func (s *workerEnv) start(t *testing.T, c agent.Config) *running {
 	t.Helper()
 	r := s.launch(t, c)
 	receive(t, r.ready)
@@ -180,7 +180,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// await asks until the condition holds.
+// await waits until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -227,7 +227,7 @@ func (r *running) becomes(t *testing.T, code int, line string) {
 }
 
 // begin opens a turn and returns the request for its only step.
-func (s *surroundings) begin(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
+func (s *workerEnv) begin(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
@@ -242,8 +242,8 @@ func (s *surroundings) begin(t *testing.T, agent, sessionID string) *troupev1.Ex
 	}
 }
 
-// stored is the session with its messages.
-func (s *surroundings) stored(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
+// stored returns the session with its messages.
+func (s *workerEnv) stored(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
 	t.Helper()
 	ref := session.Ref{Session: sessionID}
 	found, err := s.memory.GetSession(t.Context(), ref)
@@ -253,7 +253,7 @@ func (s *surroundings) stored(t *testing.T, sessionID string) (session.Session, 
 	return found, messages
 }
 
-// gate is a tool that owns a resource, and whose start takes until it is opened.
+// gate is a tool with a resource, whose start blocks until the gate is opened.
 type gate struct {
 	name   string
 	open   chan error // what Start returns

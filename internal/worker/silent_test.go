@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// What a step in a branch says is in its result, and not in the session.
+// The messages of a step in a branch are in its result but not in the session.
 func TestExecuteStep_InABranchAddsNothingToTheSession(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}})})
@@ -25,7 +25,7 @@ func TestExecuteStep_InABranchAddsNothingToTheSession(t *testing.T) {
 	require.Len(t, messages, 1, "the user's")
 }
 
-// A step in a branch that would end the turn is refused, and the turn is as open as before.
+// A step in a branch that would end the turn is rejected, and the turn stays open.
 func TestExecuteStep_InABranchDoesNotEndTheTurn(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", AsksUser: true, Model: scripted.New(scripted.Reply{Deltas: []string{"Which one?"}})})

@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// execute opens a step.
+// execute starts a step.
 func (r *running) execute(ctx context.Context, t *testing.T, req *troupev1.ExecuteStepRequest) grpc.ServerStreamingClient[troupev1.ExecuteStepResponse] {
 	t.Helper()
 	stream, err := r.steps.ExecuteStep(ctx, req)
@@ -49,7 +49,7 @@ func finish(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStep
 	}
 }
 
-// admitted waits for the header.
+// admitted waits for the headers of the stream.
 func admitted(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) {
 	t.Helper()
 	header, err := stream.Header()
@@ -94,8 +94,8 @@ func TestExecuteStep_CommitsAndThenTellsTheResult(t *testing.T) {
 	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 }
 
-// registered is the state in the registry.
-func (s *surroundings) registered(r *running) lifecycle.State {
+// registered returns the state in the registry.
+func (s *workerEnv) registered(r *running) lifecycle.State {
 	s.Until(func() bool { return s.Known[r.key()].State != lifecycle.Initializing && s.Known[r.key()].State != "" })
 	return s.Known[r.key()].State
 }
@@ -174,7 +174,7 @@ func TestExecuteStep_OfManyAtOnceOnlyCapacityGetIn(t *testing.T) {
 	require.Equal(t, capacity, in)
 }
 
-// panicking is a model whose code is broken.
+// panicking is a model that panics.
 type panicking struct{}
 
 func (panicking) Name() string { return "broken/model" }
@@ -217,7 +217,7 @@ func TestExecuteStep_ACancelledCallCommitsNothing(t *testing.T) {
 	require.Equal(t, "t1", stored.OpenTurn, "who gave the step decides about the turn")
 }
 
-// A worker whose turn was given to another must not write into it.
+// A worker whose turn was taken over must not write to it.
 func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("stale"))})

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// trespasses are the violations among events.
-func trespasses(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
+// violationsOf returns the violations among events.
+func violationsOf(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
 	for _, e := range events {
 		if v := e.GetOwnershipViolation(); v != nil {
 			found = append(found, v)
@@ -38,7 +38,7 @@ func TestExecuteStep_TellsAWriteThatTheAgentMayNotMake(t *testing.T) {
 	}})
 	events, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
-	require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{{Key: "facts", Owner: "memory", Actor: "a", Operation: "ownership.set"}}, trespasses(events), protocmp.Transform()))
+	require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{{Key: "facts", Owner: "memory", Actor: "a", Operation: "ownership.set"}}, violationsOf(events), protocmp.Transform()))
 	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
 }
 
@@ -54,7 +54,7 @@ func TestExecuteStep_ACommitOfStateOfAnotherIsTold(t *testing.T) {
 	}})
 	events, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_STATE_VIOLATION, result.GetFailure().GetMode(), "%v", result)
-	found := trespasses(events)
+	found := violationsOf(events)
 	require.Len(t, found, 1)
 	require.Equal(t, "trace_id", found[0].GetKey())
 	require.Equal(t, "orchestrator", found[0].GetOwner())
@@ -63,7 +63,7 @@ func TestExecuteStep_ACommitOfStateOfAnotherIsTold(t *testing.T) {
 	require.Len(t, messages, 1, "nothing is committed")
 }
 
-// Whose a key is says the worker as its agent declared it (SO-5).
+// OwnsState returns the owner that the agent declared for a key (SO-5).
 func TestOwnsState_KnowsWhatTheAgentDeclared(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Owns: map[string]ownership.Owner{"ledger": ownership.Memory, "history": ownership.Agent}})

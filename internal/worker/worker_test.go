@@ -192,7 +192,7 @@ func TestWorker_WithoutEtcdIsAliveAndNotReadyUntilItIsThere(t *testing.T) {
 	r.becomes(t, http.StatusOK, "ok")
 }
 
-// A stop while etcd is away must not wait for it.
+// A stop does not wait for an unreachable etcd.
 func TestWorker_StopsWithoutEtcd(t *testing.T) {
 	s := surround(t)
 	s.etcd.Stop()
@@ -255,7 +255,7 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// A port on all addresses has no address that other machines can reach.
+// A port on all addresses has no address that other machines could use.
 func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestWorker_TakesStepsOnceTheMemoryServiceWasThere(t *testing.T) {
 			require.NoError(t, r.stop())
 			continue
 		}
-		_, p := s.remember(t, zap.NewNop(), absent)
+		_, p := s.startMemory(t, zap.NewNop(), absent)
 		receive(t, r.ready)
 		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
 		r.becomes(t, http.StatusOK, "ok")
@@ -311,7 +311,7 @@ func TestWorker_TakesStepsOnceTheMemoryServiceWasThere(t *testing.T) {
 	}
 }
 
-// A worker behind a name is found under that name.
+// A worker registers the name that --advertise gives.
 func TestWorker_AdvertisesWhatItIsTold(t *testing.T) {
 	s := surround(t)
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
@@ -330,7 +330,7 @@ func TestWorker_AdvertisesWhatItIsTold(t *testing.T) {
 	require.NoError(t, p.stop())
 }
 
-// held reports whether the call was refused before anything happened: no header came.
+// held reports whether the call was rejected before the step began: no headers came.
 func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
 	t.Helper()
 	header, _ := stream.Header()

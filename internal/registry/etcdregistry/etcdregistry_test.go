@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shortTTL is about the least that etcd takes.
+// shortTTL is close to the minimum that etcd accepts.
 var shortTTL = etcdregistry.Config{TTL: 2 * time.Second}
 
 func TestRegistry_Suite(t *testing.T) {
@@ -264,7 +264,7 @@ func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
 
-	// Two that die one after the other are the clock: both outlive a TTL.
+	// Two instances that die one after the other serve as a clock: both outlive a TTL.
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), shortTTL))
 	o.List()
 	for _, id := range []string{"b", "c"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-// becomes waits until the lease is known to be so.
+// becomes waits until the lease has the state.
 func becomes(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -32,7 +32,7 @@ func becomes(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	}
 }
 
-// An etcd that is away proves nothing; one that has given the place to another does.
+// An unreachable etcd proves nothing about the lease. One that has given the name to another instance does.
 func TestRegistration_TellsWhatIsKnownOfItsLease(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Any calls in any order leave an instance in a state that it may have, and it can always be ended.
+// Any calls in any order leave the instance in a valid state, and it can always be shut down.
 func FuzzLifecycle(f *testing.F) {
 	methods := troupev1.LifecycleService_ServiceDesc.Methods
 	f.Add([]byte{0, 1, 2, 3}, []byte(nil))

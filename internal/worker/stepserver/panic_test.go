@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// mine is a memory service whose lease cannot be renewed without a panic.
+// mine is a memory service that panics when a lease is renewed.
 type mine struct{ outage }
 
 func (mine) RenewTurn(context.Context, memory.Lease, time.Duration) error { panic("secret") }
 
-// A panic in a goroutine beside a step ends the step, and not the worker.
+// A panic in a goroutine of a step ends the step but not the worker.
 func TestHold_APanicBesideTheStepEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"well"}, Wait: make(chan struct{})})})

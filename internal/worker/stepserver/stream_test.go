@@ -27,7 +27,7 @@ func (outage) CommitStep(context.Context, memory.Commit) (int64, error) { return
 
 var errAway = failure.New(failure.SystemNetwork, "test", "away")
 
-// beats is the stream of a step that notes when something was sent.
+// beats is the stream of a step that records when something was sent.
 type beats struct {
 	troupev1.AgentService_ExecuteStepServer
 	last time.Time
@@ -35,8 +35,8 @@ type beats struct {
 
 func (b *beats) Send(*troupev1.ExecuteStepResponse) error { b.last = time.Now(); return nil }
 
-// A step whose commit finds no memory service is given up as one that lost its lease, and
-// before the orchestrator takes its silence for a lost worker.
+// A step that cannot commit during an outage ends as one that lost its lease. It ends before the orchestrator
+// would consider the worker lost.
 func TestHold_ACommitInAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})

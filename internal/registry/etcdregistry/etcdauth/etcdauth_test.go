@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each identity may do what it does today, and nothing else that there is in the etcd of a mesh.
-// The agents' names are beginnings of one another.
+// Each identity may do exactly what it needs in the etcd of a mesh. The names of the agents are prefixes of
+// each other.
 func TestProvision_EachMayDoItsOwnAndNothingElse(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "ab")
@@ -87,7 +87,7 @@ func TestProvision_OnlyRootAdministers(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A certificate of another CA is refused before anything is asked, and so is who has none.
+// etcd rejects a client with a certificate of another CA, or without one, before any request.
 func TestProvision_AsksForACertificate(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
@@ -103,7 +103,7 @@ func TestProvision_AsksForACertificate(t *testing.T) {
 	}
 }
 
-// What is so already is left alone, and what a user has beyond its own is taken away.
+// Provision keeps correct users and revokes surplus rights.
 func TestProvision_MayBeRepeated(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "gone")
@@ -133,9 +133,9 @@ func TestProvision_MayBeRepeated(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 }
 
-// The registry works for those who use it: a worker registers, the orchestrator sees it and says
-// what it wants, and the worker is told. Another agent's worker is refused with a reason, until
-// it is let in.
+// The registry works with provisioned users: a worker registers, the orchestrator sees it and sets a desired
+// state, and the worker receives it. A worker of another agent is rejected with a reason, until it is
+// provisioned.
 func TestRegistry_AsItsUsers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")

@@ -25,7 +25,7 @@ import (
 
 const ttl = 2 * time.Second
 
-// worker is a registry that reads its certificate from files, as on a cluster, and those files.
+// worker returns a registry that reads its certificate from files, and those files.
 func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*etcdregistry.Registry, identity.Config) {
 	t.Helper()
 	files, err := ca.Files(identity.Worker, agent)
@@ -37,8 +37,8 @@ func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*
 	return etcdregistry.New(etcd.With(creds), zap.NewNop(), etcdregistry.Config{TTL: ttl}), files
 }
 
-// A registration is kept while the certificate is replaced and etcd starts again: there is no
-// token that could run out (guarantees 5.2.6).
+// A registration survives the replacement of the certificate and a restart of etcd: there is no token that
+// could expire (guarantees 5.2.6).
 func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	require.Equal(t, lifecycle.LeaseOK, lease)
 }
 
-// stored is the create revision of the only registration.
+// stored returns the create revision of the only registration.
 func stored(t *testing.T, etcd *etcdtest.Etcd) int64 {
 	t.Helper()
 	got, err := etcd.Client().Get(t.Context(), "/troupe/v1/reg/a/1")
@@ -76,7 +76,7 @@ func stored(t *testing.T, etcd *etcdtest.Etcd) int64 {
 	return got.Kvs[0].CreateRevision
 }
 
-// The next connection shows the certificate that lies there by then.
+// The next connection presents the certificate that is in the files by then.
 func TestSecurity_TakesUpNewFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	require.Equal(t, &registry.Key{Agent: "a", ID: "1"}, gone.Delete)
 }
 
-// What cannot be is said before anything is dialed.
+// Invalid settings fail before any connection.
 func TestSecurity_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	secure, plain := []string{"https://127.0.0.1:1"}, []string{"127.0.0.1:1"}
@@ -146,7 +146,7 @@ func TestSecurity_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An etcd that cannot prove itself gets no word, and the log says why.
+// No request goes to an etcd that fails verification, and the log says why.
 func TestSecurity_SaysWhyEtcdIsRefused(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir())
@@ -163,9 +163,9 @@ func TestSecurity_SaysWhyEtcdIsRefused(t *testing.T) {
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "unknown authority")
 }
 
-// While etcd lets everybody with a certificate do everything, a worker stays out, and says why: who
-// came first could pose as any. It registers by itself once etcd asks; one that may let itself in
-// has etcd ask.
+// While authentication is disabled in etcd, a worker does not register and says why: any holder of a
+// certificate could impersonate any other. It registers once authentication is enabled. A worker that may
+// provision itself enables it.
 func TestRegistration_WaitsUntilEtcdAsksWhoComes(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
