@@ -1,5 +1,4 @@
-// Package session is the durable side of a conversation: the session, its turns, and how
-// they end.
+// Package session has the durable side of a conversation: the session, its turns, and how they end.
 package session
 
 import (
@@ -32,8 +31,8 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
-// Asking is how a turn ends whose last step has a question, or calls that wait: for a credential
-// among others with auth_required, or else with input_required.
+// Asking returns the outcome of a turn whose last step has a question or waiting calls. It is
+// auth_required if a call waits for a credential, and input_required otherwise.
 func Asking(r execution.Result) Outcome {
 	if pendingcall.NeedsAuth(r.Pending) {
 		return OutcomeAuthRequired
@@ -41,7 +40,7 @@ func Asking(r execution.Result) Outcome {
 	return OutcomeInputRequired
 }
 
-// Asks reports whether the turn ended with a question, or with calls that wait.
+// Asks reports whether the turn ended with a question or with waiting calls.
 func (o Outcome) Asks() bool { return o == OutcomeInputRequired || o == OutcomeAuthRequired }
 
 // Ref names a session of a tenant.
@@ -50,25 +49,30 @@ type Ref struct {
 	Session string
 }
 
-// Session is what is known of one conversation.
+// Session is the state of one conversation, without its messages.
 type Session struct {
-	ID            string
-	User          string // user of the session (empty if its first turn named none)
-	State         State
-	Turns         int
-	Messages      int64 // that it holds; those that a summary stands for are not counted
-	Bytes         int64 // of the messages that it holds
-	Sequence      int64 // of its last message, removed ones included
-	Summarized    int64 // sequence of the last message that the summary replaces (0 without a summary)
-	ArtifactBytes int64
-	Created       time.Time
-	LastActivity  time.Time
-	OpenTurn      string              // turn id; empty when none is open
-	WaitingTurn   string              // id of the turn whose calls wait for an answer; empty when there is none
-	Pending       []execution.Pending // of that turn; GetSession alone finds them
-	LastTrace     string              //
-	Metadata      map[string]string   // labels of the caller
-	Revision      int64               // of the metadata; grows with every change
+	ID           string
+	User         string // user of the session (empty if its first turn named none)
+	State        State
+	Turns        int // that were begun
+	Size         Size
+	Sequence     int64 // of the last message, even if the message was removed
+	Summarized   int64 // sequence of the last message that the summary replaces (0 without a summary)
+	Created      time.Time
+	LastActivity time.Time
+	OpenTurn     string              // id of the open turn (empty means none)
+	WaitingTurn  string              // id of the turn whose calls wait for an answer (empty means none)
+	Pending      []execution.Pending // the calls that wait; only GetSession returns them
+	LastTrace    string              // id of the trace of the last turn
+	Metadata     map[string]string   // labels of the caller
+	Revision     int64               // of the metadata; grows with every change
+}
+
+// Size is how much a session holds.
+type Size struct {
+	Messages      int64 // without those that a summary replaces
+	Bytes         int64 // of these messages
+	ArtifactBytes int64 // of the session's own artifacts, all versions
 }
 
 // Turn is one user input carried to a result.
@@ -77,11 +81,11 @@ type Turn struct {
 	Trace    string
 	Number   int // in the session, from 1
 	Outcome  Outcome
-	Epoch    int64 // the fence: writes with another epoch are refused
+	Epoch    int64 // the fence: writes with another epoch are rejected
 	Attempt  int   // from 1
 	Steps    []execution.Result
 	Failure  *failure.Error
-	Sequence int64 // the last message of the session that the turn has seen or written
+	Sequence int64 // of the last message of the session that the turn has read or written
 
 	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
 	Answers   []execution.Answer // to those calls
@@ -91,8 +95,8 @@ type Turn struct {
 	Origin string
 }
 
-// TurnID derives the id of a turn from what makes it unique, so that a repeated request
-// finds its turn (guarantees 2.2): 26 characters of lower-case base32.
+// TurnID derives the id of a turn from the request that begins it, so that a repeated request finds its
+// turn (guarantees 2.2). The id has 26 characters of lower-case base32.
 func TurnID(ref Ref, requestID string) string {
 	sum := sha256.Sum256([]byte(ref.Tenant + "|" + ref.Session + "|" + requestID))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]

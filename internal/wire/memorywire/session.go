@@ -24,15 +24,15 @@ func SessionToProto(s session.Session) *troupev1.Session {
 		SessionId:    s.ID,
 		State:        states.ToProto(s.State),
 		Turns:        int32(s.Turns),
-		Messages:     s.Messages,
-		Bytes:        s.Bytes,
+		Messages:     s.Size.Messages,
+		Bytes:        s.Size.Bytes,
 		Created:      convert.TimeToProto(s.Created),
 		LastActivity: convert.TimeToProto(s.LastActivity),
 		OpenTurnId:   s.OpenTurn,
 		LastTraceId:  s.LastTrace,
 
 		UserId: s.User, Metadata: s.Metadata, Revision: s.Revision,
-		LastSequence: s.Sequence, Summarized: s.Summarized, ArtifactBytes: s.ArtifactBytes,
+		LastSequence: s.Sequence, Summarized: s.Summarized, ArtifactBytes: s.Size.ArtifactBytes,
 		WaitingTurnId: s.WaitingTurn, Pending: wire.PendingToProto(s.Pending),
 	}
 }
@@ -43,15 +43,14 @@ func SessionFromProto(s *troupev1.Session) session.Session {
 		ID:           s.GetSessionId(),
 		State:        states.FromProto(s.GetState()),
 		Turns:        int(s.GetTurns()),
-		Messages:     s.GetMessages(),
-		Bytes:        s.GetBytes(),
+		Size:         session.Size{Messages: s.GetMessages(), Bytes: s.GetBytes(), ArtifactBytes: s.GetArtifactBytes()},
 		Created:      convert.TimeFromProto(s.GetCreated()),
 		LastActivity: convert.TimeFromProto(s.GetLastActivity()),
 		OpenTurn:     s.GetOpenTurnId(),
 		LastTrace:    s.GetLastTraceId(),
 
 		User: s.GetUserId(), Metadata: s.GetMetadata(), Revision: s.GetRevision(),
-		Sequence: s.GetLastSequence(), Summarized: s.GetSummarized(), ArtifactBytes: s.GetArtifactBytes(),
+		Sequence: s.GetLastSequence(), Summarized: s.GetSummarized(),
 		WaitingTurn: s.GetWaitingTurnId(), Pending: wire.PendingFromProto(s.GetPending()),
 	}
 }

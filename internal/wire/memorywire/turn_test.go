@@ -40,23 +40,24 @@ var (
 	})
 	conversed = rapid.Custom(func(t *rapid.T) session.Session {
 		return session.Session{
-			ID:            wiretest.Word.Draw(t, "id"),
-			User:          wiretest.Word.Draw(t, "user"),
-			State:         rapid.SampledFrom(slices.Sorted(maps.Keys(states))).Draw(t, "state"),
-			Turns:         wiretest.Count.Draw(t, "turns"),
-			Messages:      wiretest.Big.Draw(t, "messages"),
-			Bytes:         wiretest.Big.Draw(t, "bytes"),
-			Sequence:      wiretest.Big.Draw(t, "sequence"),
-			Summarized:    wiretest.Big.Draw(t, "summarized"),
-			ArtifactBytes: wiretest.Big.Draw(t, "artifact bytes"),
-			Created:       wiretest.Moment.Draw(t, "created"),
-			LastActivity:  wiretest.Moment.Draw(t, "active"),
-			OpenTurn:      wiretest.Word.Draw(t, "open"),
-			LastTrace:     wiretest.Word.Draw(t, "trace"),
-			Metadata:      rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
-			Revision:      wiretest.Big.Draw(t, "revision"),
-			WaitingTurn:   wiretest.Word.Draw(t, "waiting"),
-			Pending:       wiretest.Pending.Draw(t, "pending"),
+			ID:    wiretest.Word.Draw(t, "id"),
+			User:  wiretest.Word.Draw(t, "user"),
+			State: rapid.SampledFrom(slices.Sorted(maps.Keys(states))).Draw(t, "state"),
+			Turns: wiretest.Count.Draw(t, "turns"),
+			Size: session.Size{
+				Messages: wiretest.Big.Draw(t, "messages"), Bytes: wiretest.Big.Draw(t, "bytes"),
+				ArtifactBytes: wiretest.Big.Draw(t, "artifact bytes"),
+			},
+			Sequence:     wiretest.Big.Draw(t, "sequence"),
+			Summarized:   wiretest.Big.Draw(t, "summarized"),
+			Created:      wiretest.Moment.Draw(t, "created"),
+			LastActivity: wiretest.Moment.Draw(t, "active"),
+			OpenTurn:     wiretest.Word.Draw(t, "open"),
+			LastTrace:    wiretest.Word.Draw(t, "trace"),
+			Metadata:     rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
+			Revision:     wiretest.Big.Draw(t, "revision"),
+			WaitingTurn:  wiretest.Word.Draw(t, "waiting"),
+			Pending:      wiretest.Pending.Draw(t, "pending"),
 		}
 	})
 	ref = rapid.Custom(func(t *rapid.T) session.Ref {

@@ -132,7 +132,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	said, info = stored(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text, "ai: → lookup", "tool: found oslo", "ai: Sunny."}, said)
 	require.Equal(t, []int{2, 2}, []int{info.Turns, again.Info().Turns})
-	require.Equal(t, info.Messages, again.Info().Messages)
+	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 	require.Empty(t, info.WaitingTurn)
 
 	// A Session that did not see the answer finds out.

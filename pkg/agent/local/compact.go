@@ -34,7 +34,7 @@ func (s *Session) Compact(ctx context.Context, keep int, summary string) (done c
 // checkLength compacts a conversation that became too long, or returns a warning (LP-21, C-20). before is how many
 // messages there were before the turn.
 func (s *Session) checkLength(ctx context.Context, before int64) []event.Payload {
-	limit, now := int64(s.cfg.MaxMessages), s.Info().Messages
+	limit, now := int64(s.cfg.MaxMessages), s.Info().Size.Messages
 	switch {
 	case now <= limit || s.cfg.AutoCompact && s.cfg.NoAutoSave: // the next Save compacts
 		return nil

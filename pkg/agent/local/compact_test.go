@@ -54,7 +54,7 @@ func compactWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 		require.Equal(t, [][]string{nil, nil, {local.ReasonSessionLong}, nil, nil}, warnings)
 		_, err := s.Compact(t.Context(), 2, "")
 		require.NoError(t, err)
-		require.EqualValues(t, 2, s.Info().Messages)
+		require.EqualValues(t, 2, s.Info().Size.Messages)
 		warnings = nil
 		for i := range 3 {
 			turn(fmt.Sprint(i))
@@ -74,8 +74,8 @@ func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
 	}
 	said, info := stored(t, store, s)
 	require.Equal(t, []string{"summary", "user: 2", "ai: echo 2"}, said)
-	require.EqualValues(t, 2, info.Messages)
-	require.EqualValues(t, 2, s.Info().Messages)
+	require.EqualValues(t, 2, info.Size.Messages)
+	require.EqualValues(t, 2, s.Info().Size.Messages)
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
 	require.Contains(t, messages[0].Text, "echo 1")
@@ -90,11 +90,11 @@ func compactRunsAtSave(t *testing.T, store memory.Store) {
 	for i := range 3 {
 		ask(t, s, fmt.Sprint(i))
 	}
-	require.EqualValues(t, 6, s.Info().Messages, "nothing is written")
+	require.EqualValues(t, 6, s.Info().Size.Messages, "nothing is written")
 	require.NoError(t, s.Pause(t.Context()))
 	said, _ := stored(t, store, s)
 	require.Equal(t, []string{"summary", "user: 2", "ai: echo 2"}, said)
-	require.EqualValues(t, 2, s.Info().Messages)
+	require.EqualValues(t, 2, s.Info().Size.Messages)
 }
 
 func compactSplitsNoRound(t *testing.T, store memory.Store) {

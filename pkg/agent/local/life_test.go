@@ -174,14 +174,14 @@ func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
 			artifacts, err = s.Artifacts(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, artifacts)
-			require.Zero(t, s.Info().Messages)
+			require.Zero(t, s.Info().Size.Messages)
 			ask(t, s, "c")
 			require.Equal(t, []string{"user: c"}, transcript(model.Requests()[2].Messages))
 			require.NoError(t, s.Save(t.Context()))
 			said, info := stored(t, store, s)
 			require.Equal(t, []string{"user: c", "ai: 3"}, said)
 			require.Equal(t, info.Turns, s.Info().Turns)
-			require.Equal(t, info.Messages, s.Info().Messages)
+			require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
 		}
 	}
 }

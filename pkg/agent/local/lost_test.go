@@ -96,7 +96,7 @@ func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 	require.Equal(t, []string{"user: Weather?", "ai: I look it up. (partial)", "user: Hello?"}, transcript(model.Requests()[0].Messages))
 	said, info := stored(t, store, s)
 	require.Len(t, said, 4)
-	require.Equal(t, info.Messages, again.Info().Messages)
+	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 }
 
 // While the lease runs, no other process knows that the process is lost.

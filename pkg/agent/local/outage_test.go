@@ -151,7 +151,7 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 			require.NoError(t, next(s))
 			said, info := stored(t, store, s)
 			require.Equal(t, []string{"user: a", "ai: 1 (partial)"}, said[:2])
-			require.Equal(t, info.Messages, s.Info().Messages)
+			require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
 			require.Equal(t, info.Turns, s.Info().Turns)
 			require.NotEqual(t, session.Busy, info.State)
 		}
@@ -190,7 +190,7 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 		require.Len(t, said, 1+102+1)
 		require.Equal(t, "ai: Done. (partial)", said[103])
 		require.Equal(t, session.Failed, info.State)
-		require.Equal(t, info.Messages, s.Info().Messages)
+		require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
 	})
 }
 
@@ -240,7 +240,7 @@ func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
 				said, info := stored(t, store, s)
 				require.Equal(t, session.Ready, info.State)
 				require.Equal(t, "ai: 1", said[len(said)-1])
-				require.Equal(t, info.Messages, s.Info().Messages)
+				require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
 				require.Equal(t, info.Turns, s.Info().Turns)
 			}
 		}

@@ -339,7 +339,7 @@ func (w *reference) agrees(t *testing.T, s *local.Session, store memory.Store, w
 	require.Equal(t, outlined(w.all), outlined(messages), where)
 	require.Equal(t, w.waits, len(s.Pending()) > 0, where)
 	require.Equal(t, w.turns, s.Info().Turns, where)
-	require.EqualValues(t, len(w.all), s.Info().Messages, where)
+	require.EqualValues(t, len(w.all), s.Info().Size.Messages, where)
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 	info, err := retry.Do(t.Context(), func(ctx context.Context) (session.Session, error) { return store.GetSession(ctx, ref) })
 	if w.storedState == "" {
@@ -349,7 +349,7 @@ func (w *reference) agrees(t *testing.T, s *local.Session, store memory.Store, w
 	require.NoError(t, err, where)
 	require.Equal(t, w.storedState, info.State, where)
 	require.Equal(t, w.savedTurns, info.Turns, where)
-	require.EqualValues(t, len(w.saved), info.Messages, where)
+	require.EqualValues(t, len(w.saved), info.Size.Messages, where)
 }
 
 // Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32

@@ -122,7 +122,7 @@ func (s *Session) flush(ctx context.Context) error {
 		return err
 	}
 	s.status.SetStored(info)
-	if s.cfg.AutoCompact && info.Messages > int64(s.cfg.MaxMessages) {
+	if s.cfg.AutoCompact && info.Size.Messages > int64(s.cfg.MaxMessages) {
 		if _, err := s.compact(ctx, 0, ""); err != nil {
 			return err
 		}

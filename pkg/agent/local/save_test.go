@@ -43,7 +43,7 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"ai: 1", "user: b", "ai: 2"}, transcript(messages))
 	require.Equal(t, 2, s.Info().Turns)
-	require.EqualValues(t, 4, s.Info().Messages)
+	require.EqualValues(t, 4, s.Info().Size.Messages)
 }
 
 // Req: LP-12, LP-23, C-19

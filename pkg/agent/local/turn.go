@@ -146,7 +146,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 		err = failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: its events were not read to the end")
 	}
 	t.open.conclude(done, err)
-	ctx, before := context.WithoutCancel(ctx), t.s.Info().Messages
+	ctx, before := context.WithoutCancel(ctx), t.s.Info().Size.Messages
 	state, unstored := t.store(ctx)
 	if err == nil {
 		err = unstored

@@ -205,7 +205,7 @@ func turnLongOnesAreStoredInParts(t *testing.T, store memory.Store) {
 	ask(t, s, "Look")
 	said, info := stored(t, store, s)
 	require.Len(t, said, 1+65+80+1)
-	require.EqualValues(t, len(said), s.Info().Messages)
+	require.EqualValues(t, len(said), s.Info().Size.Messages)
 	require.Equal(t, "ai: Done.", said[len(said)-1])
 	require.Equal(t, session.Ready, info.State)
 	_, err := runTurn(t, s, local.Input{Text: "More"})

@@ -48,7 +48,7 @@ func TestSession_AnAnswerThatWasLostIsFound(t *testing.T) {
 			require.Equal(t, session.Ready, s.State())
 			said, info := stored(t, store, s)
 			require.Equal(t, []string{"user: a", "ai: → lookup", "tool: found x", "ai: 1"}, said)
-			require.Equal(t, []int64{1, 4}, []int64{int64(s.Info().Turns), s.Info().Messages})
+			require.Equal(t, []int64{1, 4}, []int64{int64(s.Info().Turns), s.Info().Size.Messages})
 			require.Equal(t, 1, info.Turns)
 			all, err = runTurn(t, s, local.Input{Continue: true})
 			require.NoError(t, err)

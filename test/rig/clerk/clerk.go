@@ -1,5 +1,5 @@
-// Package clerk is an agent whose tools need external input: one needs an approval, another a
-// client that runs it, and a third a credential.
+// Package clerk has an agent whose tools need external input: one needs an approval, another a client that
+// runs it, and a third a credential.
 package clerk
 
 import (
@@ -23,21 +23,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The names of the agent; Hurried is the one whose approvals have no time.
+// The names of the agent. Under the name Hurried its approvals time out at once.
 const (
 	Name    = "clerk"
 	Hurried = "hurried"
 )
 
-// Credential is the name of that which the tool fetch needs.
+// Credential is the name of the credential that the tool fetch needs.
 const Credential = "mailbox"
 
-// New returns the agent of an instance, which asks the gate at the URL.
+// New returns the agent of an instance, which calls the gate at the URL. The message of the user says which
+// tools it calls before it repeats their results:
 //
-// To "send <key>" it calls the tool send, which needs an approval, waits at the gate for the
-// key and may run once; to "look <key>" the tool screen, which its client has; to "both <key>"
-// one after the other in one round; to "fetch <key>" the tool fetch, which does as send does with
-// the credential Credential, and shows it to the gate. Then it says what came of them.
+//	send KEY   send, which needs an approval, waits at the gate, and may run once
+//	look KEY   screen, which runs at the client
+//	both KEY   send and screen, in one round
+//	fetch KEY  fetch, which needs the credential Credential, sends it to the gate, and waits there
 func New(name, gate, instance string) (*agent.Agent, error) {
 	c := caller{gate, instance}
 	send, err := tool.Func("send", "Sends something.", func(ctx context.Context, in struct {
@@ -67,17 +68,17 @@ func New(name, gate, instance string) (*agent.Agent, error) {
 	if name == Hurried {
 		config.Timeout = 100 * time.Millisecond
 	}
-	asks, err := approval.New(config)
+	approvals, err := approval.New(config)
 	if err != nil {
 		return nil, err
 	}
 	return agent.New(agent.Config{
-		Name: name, Description: "Acts when it may.", Timeout: 2 * time.Minute, Model: model{c},
-		Tools: []tool.Tool{tool.With(execution.AtMostOnce, send), screen, fetch}, Plugins: []hook.Plugin{asks},
+		Name: name, Description: "Acts after external input.", Timeout: 2 * time.Minute, Model: model{c},
+		Tools: []tool.Tool{tool.With(execution.AtMostOnce, send), screen, fetch}, Plugins: []hook.Plugin{approvals},
 	})
 }
 
-// caller calls at the gate.
+// caller calls the gate.
 type caller struct{ gate, instance string }
 
 func (c caller) call(ctx context.Context, what, key string) error {
@@ -101,7 +102,7 @@ func (c caller) call(ctx context.Context, what, key string) error {
 // client keeps no connection.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// model calls the tools, and then says what it was told.
+// model calls the tools, and then repeats their results.
 type model struct{ caller }
 
 // Name implements llm.Model.
@@ -110,11 +111,11 @@ func (model) Name() string { return "test/clerk" }
 // Generate implements llm.Model.
 func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		if told := results(req.Messages); len(told) > 0 {
-			yield(llm.Delta{Text: "I was told: " + strings.Join(told, "; ")}, nil)
+		if texts := results(req.Messages); len(texts) > 0 {
+			yield(llm.Delta{Text: "I was told: " + strings.Join(texts, "; ")}, nil)
 			return
 		}
-		verb, key := asked(req.Messages)
+		verb, key := request(req.Messages)
 		if err := m.call(ctx, "model", key); err != nil {
 			yield(llm.Delta{}, err)
 			return
@@ -137,22 +138,22 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// results are those of the last round of tools; none when it is not the last that happened.
-func results(messages []conversation.Message) (told []string) {
+// results returns the results of the last round of tools. It returns none if another message follows them.
+func results(messages []conversation.Message) (texts []string) {
 	for _, m := range slices.Backward(messages) {
 		if m.Role != conversation.RoleTool {
 			break
 		}
-		told = append(told, m.Text)
+		texts = append(texts, m.Text)
 	}
-	slices.Reverse(told)
-	return told
+	slices.Reverse(texts)
+	return texts
 }
 
-// asked is what the user said last.
-func asked(messages []conversation.Message) (verb, key string) {
+// request returns what the last message of the user asks for.
+func request(messages []conversation.Message) (verb, key string) {
 	for _, m := range slices.Backward(messages) {
-		if m.Role == conversation.RoleUser && m.Author == "" { // what agents before this one found has one
+		if m.Role == conversation.RoleUser && m.Author == "" { // messages of earlier agents have an author
 			verb, key, _ = strings.Cut(m.Text, " ")
 			return verb, key
 		}

@@ -1,5 +1,5 @@
-// Package slow is an agent that a test catches in the middle of a step: its tool waits at a
-// gate until the test opens it. What it says can be long, too.
+// Package slow has an agent that a test can stop in the middle of a step: its tool waits at a gate until
+// the test opens it.
 package slow
 
 import (
@@ -27,21 +27,24 @@ import (
 // Name is the name of the agent.
 const Name = "slow"
 
-// New returns the agent of an instance, which asks the gate at the URL.
+// New returns the agent of an instance, which calls the gate at the URL. The message of the user says what
+// it does:
 //
-// To "hold <key>" it has its tool wait at the gate for the key; to "tell <key>" it says a
-// lot first, and to "fail <key>" it fails, telling all that it may of its credentials. To "break
-// <key>" it notes the key at the gate, with a tool that may run once, and fails then until the key
-// is mended; after that it waits at the gate. To "panic <key>" its tool panics with all that it has,
-// and the model with the same when it hears of that. Model and tool show the gate the credential of
-// the turn that is called "gate", and the one by which the mesh knows the turn.
+//	hold KEY   a tool waits at the gate
+//	tell KEY   the same after a very long text
+//	fail KEY   the model fails, with its credentials in the error
+//	break KEY  a tool that may run once notes the key; then the step fails until the key is repaired at
+//	           the gate, and waits there
+//	panic KEY  a tool panics with its credentials, and so does the model when it reads of that
+//
+// The model and the tools send the gate the credential named "gate", and the credential of the turn.
 func New(gate, instance string) (*agent.Agent, error) {
-	a := asker{gate, instance}
+	a := caller{gate, instance}
 	hold, err := tool.Func("hold", "Waits at the gate.", func(ctx context.Context, in struct {
 		Key string `json:"key"`
 	},
 	) (string, error) {
-		return "open", a.ask(ctx, "hold", in.Key)
+		return "open", a.call(ctx, "hold", in.Key)
 	})
 	if err != nil {
 		return nil, err
@@ -50,30 +53,30 @@ func New(gate, instance string) (*agent.Agent, error) {
 		Key string `json:"key"`
 	},
 	) (string, error) {
-		return "noted", a.ask(ctx, "note", in.Key)
+		return "noted", a.call(ctx, "note", in.Key)
 	})
 	if err != nil {
 		return nil, err
 	}
-	blow, err := tool.Func("blow", "Panics.", func(ctx context.Context, in struct {
+	panics, err := tool.Func("panics", "Panics.", func(ctx context.Context, in struct {
 		Key string `json:"key"`
 	},
 	) (string, error) {
-		return "", errors.Join(a.ask(ctx, "panic", in.Key), panics(ctx))
+		return "", errors.Join(a.call(ctx, "panic", in.Key), panicWithCredentials(ctx))
 	})
 	if err != nil {
 		return nil, err
 	}
 	return agent.New(agent.Config{
-		Name: Name, Description: "Waits until it is let go.", Timeout: 2 * time.Minute,
-		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold), tool.With(execution.AtMostOnce, note), blow},
+		Name: Name, Description: "Waits at a gate.", Timeout: 2 * time.Minute,
+		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold), tool.With(execution.AtMostOnce, note), panics},
 	})
 }
 
-// asker asks the gate.
-type asker struct{ gate, instance string }
+// caller calls the gate.
+type caller struct{ gate, instance string }
 
-func (a asker) ask(ctx context.Context, what, key string) error {
+func (a caller) call(ctx context.Context, what, key string) error {
 	query := url.Values{"key": {key}, "instance": {a.instance}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.gate+"/"+what+"?"+query.Encode(), http.NoBody)
 	if err != nil {
@@ -82,8 +85,8 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	if auth, ok := execution.AuthFrom(ctx); ok {
 		req.SetBasicAuth(auth.Actor, auth.Credentials["gate"].Reveal())
 	}
-	shown, _ := metadata.FromOutgoingContext(turnctx.Outgoing(ctx))
-	for _, credential := range shown.Get(turnctx.CredentialKey) {
+	sent, _ := metadata.FromOutgoingContext(turnctx.Outgoing(ctx))
+	for _, credential := range sent.Get(turnctx.CredentialKey) {
 		req.Header.Add(turnctx.CredentialKey, credential)
 	}
 	resp, err := client.Do(req)
@@ -92,28 +95,28 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return failure.Newf(failure.ResourceAPI, "slow", "the gate says %s to %s", resp.Status, what)
+		return failure.Newf(failure.ResourceAPI, "slow", "the gate answered %s to %s", resp.Status, what)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
 }
 
-// panics is code that fails with an unexpected panic.
-func panics(ctx context.Context) error {
+// panicWithCredentials panics with everything that the step knows of its caller.
+func panicWithCredentials(ctx context.Context) error {
 	auth, _ := execution.AuthFrom(ctx)
-	panic(auth) //nolint:forbidigo // to see what becomes of what it has
+	panic(auth) //nolint:forbidigo // a test checks that the credentials do not leak
 }
 
 // client keeps no connection.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// model calls the tool, and then says what it was told.
-type model struct{ asker }
+// model calls a tool, and then repeats its result.
+type model struct{ caller }
 
 // Name implements llm.Model.
 func (model) Name() string { return "test/slow" }
 
-// The text of "tell" is more than a client's stream holds that is not read.
+// The text of "tell" is longer than what the stream of a client buffers when the client does not read.
 const (
 	pieces = 4000
 	piece  = "This is one of very many sentences that come too late. "
@@ -125,11 +128,11 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		last := req.Messages[len(req.Messages)-1]
 		if last.Role == conversation.RoleTool {
 			if strings.Contains(last.Text, "panicked") {
-				yield(llm.Delta{}, panics(ctx))
+				yield(llm.Delta{}, panicWithCredentials(ctx))
 				return
 			}
-			if key, breaks := broken(req.Messages); breaks {
-				if err := m.ask(ctx, "repaired", key); err != nil {
+			if key, breaks := breakKey(req.Messages); breaks {
+				if err := m.call(ctx, "repaired", key); err != nil {
 					yield(llm.Delta{}, err)
 					return
 				}
@@ -138,11 +141,11 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 			return
 		}
 		verb, key, _ := strings.Cut(last.Text, " ")
-		key, _, _ = strings.Cut(key, "\n") // behind it is what agents before this one said
-		if broke, breaks := broken(req.Messages); breaks {
-			verb, key = "break", broke
+		key, _, _ = strings.Cut(key, "\n") // the texts of earlier agents follow
+		if first, breaks := breakKey(req.Messages); breaks {
+			verb, key = "break", first
 		}
-		if err := m.ask(ctx, "model", key); err != nil {
+		if err := m.call(ctx, "model", key); err != nil {
 			yield(llm.Delta{}, err)
 			return
 		}
@@ -152,7 +155,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 			return
 		}
 		if verb == "panic" {
-			yield(llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "blow-1", Name: "blow", Arguments: fmt.Sprintf(`{"key":%q}`, key)}}}, nil)
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "panics-1", Name: "panics", Arguments: fmt.Sprintf(`{"key":%q}`, key)}}}, nil)
 			return
 		}
 		if verb == "break" {
@@ -171,12 +174,12 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// broken is the key of a "break" that the user said.
-func broken(messages []conversation.Message) (key string, breaks bool) {
+// breakKey returns the key of a "break" in the messages.
+func breakKey(messages []conversation.Message) (key string, breaks bool) {
 	for _, m := range messages {
-		for line := range strings.Lines(m.Text) { // among what agents before this one said
-			if said, ok := strings.CutPrefix(line, "break "); ok {
-				key, breaks = strings.TrimSpace(said), true
+		for line := range strings.Lines(m.Text) { // the texts of earlier agents come first
+			if text, ok := strings.CutPrefix(line, "break "); ok {
+				key, breaks = strings.TrimSpace(text), true
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package team is an agent that is a flow: an agent here, the slow agent elsewhere in the
-// mesh, and another one here.
+// Package team has an agent that is a flow: an agent in its own process, the slow agent as a remote agent,
+// and another one in its own process.
 package team
 
 import (
@@ -20,12 +20,12 @@ import (
 // Name is the name of the agent.
 const Name = "team"
 
-// New returns the agent, which asks the slow agent by way of the mesh. Its opener tells the
-// gate at the URL about each request, with the key "opener-" and the request's key.
+// New returns the agent, which calls the slow agent through the mesh. Its first agent, the opener, reports
+// each model call to the gate at the URL, with the key "opener-" and the request's key.
 func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 	opener, err := agent.New(agent.Config{Name: "opener", Model: model(func(ctx context.Context, text string) (string, error) {
 		_, key, _ := strings.Cut(text, " ")
-		return "I ask the slow one.", tell(ctx, gate, "opener-"+key)
+		return "I ask the slow one.", reportCall(ctx, gate, "opener-"+key)
 	})})
 	if err != nil {
 		return nil, err
@@ -35,8 +35,8 @@ func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 		return nil, err
 	}
 	closer, err := agent.New(agent.Config{Name: "closer", Model: model(func(_ context.Context, text string) (string, error) {
-		_, said, _ := strings.Cut(text, "What "+slow.Name+" said:\n\n")
-		return "It says: " + said, nil
+		_, answer, _ := strings.Cut(text, "What "+slow.Name+" said:\n\n")
+		return "It says: " + answer, nil
 	})})
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 	return flow.Sequence(agent.Config{Name: Name, Description: "Asks the slow one.", Timeout: 2 * time.Minute}, opener, remote, closer)
 }
 
-// model answers what it read last.
+// model answers the last message.
 type model func(ctx context.Context, text string) (string, error)
 
 // Name implements llm.Model.
@@ -58,18 +58,18 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// tell tells the gate that a model was asked.
-func tell(ctx context.Context, gate, key string) error {
+// reportCall reports a model call to the gate.
+func reportCall(ctx context.Context, gate, key string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, gate+"/model?key="+url.QueryEscape(key), http.NoBody)
 	if err != nil {
 		return err
 	}
-	resp, err := keepsNone.Do(req)
+	resp, err := httpClient.Do(req)
 	if err != nil {
 		return err
 	}
 	return resp.Body.Close()
 }
 
-// keepsNone keeps no connection.
-var keepsNone = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+// httpClient keeps no connection.
+var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -149,7 +149,7 @@ func (k *Keeper) check(ctx context.Context, ref session.Ref) {
 	}
 	if k.cfg.CompactAbove == 0 {
 		k.warn(ref, found)
-	} else if found.Messages > int64(k.cfg.CompactAbove) && found.OpenTurn == "" {
+	} else if found.Size.Messages > int64(k.cfg.CompactAbove) && found.OpenTurn == "" {
 		k.compact(ctx, ref, found)
 	}
 }
@@ -166,14 +166,14 @@ func (k *Keeper) compact(ctx context.Context, ref session.Ref, found session.Ses
 			zap.String("session", ref.Session), zap.Error(err))
 	default:
 		k.cfg.Log.Debug("a long session was compacted",
-			zap.String("session", ref.Session), zap.Int64("had", found.Messages), zap.Int64("removed", done.Messages))
+			zap.String("session", ref.Session), zap.Int64("had", found.Size.Messages), zap.Int64("removed", done.Messages))
 	}
 	k.compacted.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // warn logs once that a session is nearly full.
 func (k *Keeper) warn(ref session.Ref, found session.Session) {
-	full := found.Messages*100 >= session.MaxMessages*nearlyFull || found.Bytes*100 >= session.MaxBytes*nearlyFull
+	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFull || found.Size.Bytes*100 >= session.MaxBytes*nearlyFull
 	switch {
 	case !full:
 		delete(k.warned, ref)
@@ -183,6 +183,6 @@ func (k *Keeper) warn(ref session.Ref, found session.Session) {
 		}
 		k.warned[ref] = true
 		k.cfg.Log.Warn("a session is nearly full; compact or clear it, or set --compact-above",
-			zap.String("session", ref.Session), zap.Int64("messages", found.Messages), zap.Int64("bytes", found.Bytes))
+			zap.String("session", ref.Session), zap.Int64("messages", found.Size.Messages), zap.Int64("bytes", found.Size.Bytes))
 	}
 }

@@ -118,7 +118,7 @@ func messages(t *testing.T, s memory.Store, ref session.Ref) int64 {
 	t.Helper()
 	found, err := s.GetSession(t.Context(), ref)
 	require.NoError(t, err)
-	return found.Messages
+	return found.Size.Messages
 }
 
 // Req: LP-21, LP-26

@@ -173,7 +173,7 @@ func (s *Status) AddStored(turn int, last int64) {
 	defer s.mu.Unlock()
 	s.info.Turns, s.info.LastActivity = max(turn, s.info.Turns), time.Now()
 	last = max(last, s.info.Sequence)
-	s.info.Messages += last - s.info.Sequence
+	s.info.Size.Messages += last - s.info.Sequence
 	s.info.Sequence = last
 }
 
@@ -184,7 +184,7 @@ func (s *Status) AddUnsaved(t *storage.Turn) {
 	s.unsaved = append(s.unsaved, t)
 	s.info.Turns, s.info.LastActivity = t.Number, time.Now()
 	s.info.WaitingTurn, s.info.Pending = "", nil
-	s.info.Messages += int64(len(t.AllMessages()))
+	s.info.Size.Messages += int64(len(t.AllMessages()))
 }
 
 // Unsaved returns the turns that are not stored yet, in order.
@@ -205,7 +205,7 @@ func (s *Status) SavedFirst() {
 func (s *Status) Compacted(done conversation.Compaction) session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.info.Messages -= done.Messages
+	s.info.Size.Messages -= done.Messages
 	s.info.Summarized = max(s.info.Summarized, done.Last)
 	return s.info
 }
@@ -215,6 +215,6 @@ func (s *Status) Cleared() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.Turns -= len(s.unsaved)
-	s.unsaved, s.info.Messages, s.info.Bytes, s.info.ArtifactBytes = nil, 0, 0, 0
+	s.unsaved, s.info.Size.Messages, s.info.Size.Bytes, s.info.Size.ArtifactBytes = nil, 0, 0, 0
 	s.info.WaitingTurn, s.info.Pending = "", nil
 }

@@ -13,7 +13,7 @@ import (
 
 // Session is a session with everything that belongs to it.
 type Session struct {
-	session.Session // without Messages, Bytes and ArtifactBytes, which Snapshot counts, and without Pending
+	session.Session // without Size, which Snapshot counts, and without Pending
 
 	Position  int64                  // in the order of creation, from 1
 	Deleted   time.Time              // when it was deleted (zero means that it was not)
@@ -44,8 +44,7 @@ func (d *DB) Latest(tenant, user string) []*Session {
 func (c *Session) Snapshot() session.Session {
 	seen := c.Session
 	seen.Metadata = maps.Clone(c.Metadata)
-	seen.Messages, seen.Bytes = int64(len(c.Log)), totalSize(c.Log)
-	seen.ArtifactBytes = c.Artifacts.Bytes()
+	seen.Size = session.Size{Messages: int64(len(c.Log)), Bytes: totalSize(c.Log), ArtifactBytes: c.Artifacts.Bytes()}
 	return seen
 }
 

@@ -52,7 +52,7 @@ func artifactIsReadBack(t *testing.T, store memory.Store) {
 		}
 	}
 	require.Len(t, fixture.ListArtifacts(t, store, h.Ref), 5)
-	require.EqualValues(t, 6*memory.ArtifactChunk+1, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+	require.EqualValues(t, 6*memory.ArtifactChunk+1, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
 func artifactVersions(t *testing.T, store memory.Store) {
@@ -84,7 +84,7 @@ func artifactSameContentMakesNoNewVersion(t *testing.T, store memory.Store) {
 	require.Equal(t, first, fixture.PutArtifact(t, store, h, "a", "one"))
 	fixture.PutArtifact(t, store, h, "a", "two")
 	require.Equal(t, 3, fixture.PutArtifact(t, store, h, "a", "one").Version, "it is not the latest")
-	require.EqualValues(t, 9, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+	require.EqualValues(t, 9, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
 func artifactUploadResumes(t *testing.T, store memory.Store) {
@@ -141,7 +141,7 @@ func artifactEqualContentIsStoredOnce(t *testing.T, store memory.Store) {
 	b, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: fixture.ContentOf("the same"), Name: "b", MediaType: "text/html"})
 	require.NoError(t, err)
 	require.Equal(t, "text/html", b.MediaType)
-	require.EqualValues(t, 2*len("the same"), fixture.GetSession(t, store, h.Ref).ArtifactBytes, "each version counts")
+	require.EqualValues(t, 2*len("the same"), fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes, "each version counts")
 }
 
 // Req: LP-27

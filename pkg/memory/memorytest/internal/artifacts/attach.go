@@ -74,8 +74,8 @@ func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 	require.Equal(t, string(large.Data), fixture.ReadContent(t, store, ref, all[0].Content, 0))
 	require.Equal(t, string(small.Data), fixture.ReadContent(t, store, ref, all[1].Content, 0))
 	s := fixture.GetSession(t, store, ref)
-	require.EqualValues(t, small.Size+large.Size, s.ArtifactBytes)
-	require.EqualValues(t, conversation.Size(last(begun.History)), s.Bytes, "the bytes are no part of the message")
+	require.EqualValues(t, small.Size+large.Size, s.Size.ArtifactBytes)
+	require.EqualValues(t, conversation.Size(last(begun.History)), s.Size.Bytes, "the bytes are no part of the message")
 
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeCompleted))
 	require.NoError(t, store.ClearSession(t.Context(), ref))
@@ -194,7 +194,7 @@ func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "sent", 0))
 	_, err := store.ReadArtifact(t.Context(), h.Ref, fixture.ContentOf("the same"), 0)
 	fixture.RequireMode(t, err, failure.NotFound)
-	require.EqualValues(t, memory.ArtifactChunk+9, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+	require.EqualValues(t, memory.ArtifactChunk+9, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
 func stage(t *testing.T, store memory.Store, h memory.Lease, text string) memory.Content {
@@ -250,5 +250,5 @@ func attachManyFilesAreAtomic(t *testing.T, store memory.Store) {
 	begun := beginWith(t, store, attaching(ref, "t1", files...))
 	require.Len(t, last(begun.History).Attachments, conversation.MaxAttachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), conversation.MaxAttachments)
-	require.EqualValues(t, conversation.MaxAttachedBytes, fixture.GetSession(t, store, ref).ArtifactBytes)
+	require.EqualValues(t, conversation.MaxAttachedBytes, fixture.GetSession(t, store, ref).Size.ArtifactBytes)
 }

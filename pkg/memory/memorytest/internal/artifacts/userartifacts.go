@@ -181,7 +181,7 @@ func artifactOfAUserHasOneSequenceOfVersions(t *testing.T, store memory.Store) {
 func artifactOfAUserLeavesNoContentBehind(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice"))
 	c := fixture.PutArtifact(t, store, h, "user:a", "text").Content
-	require.Zero(t, fixture.GetSession(t, store, h.Ref).ArtifactBytes, "it is not the session's")
+	require.Zero(t, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes, "it is not the session's")
 	stored, err := store.StageArtifact(t.Context(), h, c)
 	require.NoError(t, err)
 	require.Zero(t, stored, "what was staged left the session with it")

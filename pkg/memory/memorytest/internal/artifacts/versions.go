@@ -47,7 +47,7 @@ func artifactDeleteRemovesVersions(t *testing.T, store memory.Store) {
 	remove("a", 9)
 	remove("b", 0)
 	require.Equal(t, []memory.Artifact{versions[0], versions[2], other}, fixture.ListArtifacts(t, store, h.Ref))
-	require.EqualValues(t, 2+len("stays"), fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+	require.EqualValues(t, 2+len("stays"), fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 	latest, err := store.GetArtifact(t.Context(), h.Ref, "a", 0)
 	require.NoError(t, err)
 	require.Equal(t, versions[2], latest)
@@ -105,7 +105,7 @@ func artifactRefusesTooManyBytes(t *testing.T, store memory.Store) {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, memory.MaxSessionArtifacts, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+	require.EqualValues(t, memory.MaxSessionArtifacts, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf("x"))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Error(t, store.AppendArtifact(t.Context(), h, fixture.ContentOf("x"), 0, []byte("x")))
@@ -138,7 +138,7 @@ func artifactStagedBytesCount(t *testing.T, store memory.Store) {
 	}
 	_, err := stage("more", 4)
 	fixture.RequireMode(t, err, failure.ResourceQuota)
-	require.Zero(t, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+	require.Zero(t, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 
 	// Forgotten content makes room, and stored content counts as before.
 	wrong := memory.Content{SHA256: fixture.ContentOf("abc").SHA256, Size: 3}

@@ -61,7 +61,7 @@ func waitEndsTheTurn(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.InputRequired, Turns: 2, Messages: 5, Sequence: 5,
+		ID: ref.Session, State: session.InputRequired, Turns: 2, Size: session.Size{Messages: 5}, Sequence: 5,
 		WaitingTurn: "t1", Pending: fixture.Pending(2), LastTrace: turn.Trace,
 	}, s)
 

@@ -45,7 +45,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	said := conversation.Message{Sequence: 4, Role: conversation.RoleAssistant, Author: "echo", Text: "first", Turn: 1}
 	fixture.RequireEqual(t, append(window, said), fixture.History(t, store, ref))
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 1, Messages: 4, Sequence: 4, OpenTurn: "t1", LastTrace: ask.TraceID,
+		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 4}, Sequence: 4, OpenTurn: "t1", LastTrace: ask.TraceID,
 	}, fixture.GetSession(t, store, ref))
 	seen := fixture.GetState(t, store, ref)
 	require.JSONEq(t, `"pages"`, string(seen.Values["topic"]))
@@ -98,7 +98,7 @@ func copyBeginsWithASummary(t *testing.T, store memory.Store) {
 	require.Len(t, begun.History, 3)
 	require.Equal(t, conversation.RoleSummary, begun.History[0].Role)
 	require.Equal(t, "they talked", begun.History[0].Text)
-	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Messages)
+	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Size.Messages)
 	require.EqualValues(t, 1, fixture.GetSession(t, store, ref).Summarized)
 	all := fixture.History(t, store, ref)
 	require.Len(t, all, 4)

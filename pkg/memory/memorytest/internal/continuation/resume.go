@@ -71,7 +71,7 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 		},
 	}, begun)
 	require.Greater(t, begun.Turn.Epoch, from.Epoch)
-	require.Equal(t, before.Messages, fixture.GetSession(t, store, ref).Messages)
+	require.Equal(t, before.Size.Messages, fixture.GetSession(t, store, ref).Size.Messages)
 
 	h := fixture.LeaseOf(ref, begun.Turn)
 	fixture.RequireEqual(t, fixture.ModelRounds(2), fixture.LoadJournal(t, store, h, 2))

@@ -230,7 +230,7 @@ func (s *subject) story() string {
 var alike = []gocmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
-	cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Bytes"),
+	cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Size.Bytes"),
 	cmpopts.IgnoreFields(memory.Begun{}, "LeaseLeft"),
 	cmpopts.IgnoreFields(memory.Artifact{}, "Created"),
 	cmpopts.IgnoreFields(failure.Error{}, "Cause"),

@@ -41,7 +41,7 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 		First: 1, Last: 6, Messages: 6, Summary: "They talked.", TokensSaved: 3*(3+2) - 3,
 	}, done)
 	after := fixture.GetSession(t, store, ref)
-	require.Less(t, after.Bytes, before.Bytes)
+	require.Less(t, after.Size.Bytes, before.Size.Bytes)
 	require.EqualValues(t, 10, after.Sequence)
 
 	// It continues after the remaining messages, and pages continue across the summary.
@@ -115,7 +115,7 @@ func compactKeepsToolRoundsWhole(t *testing.T, store memory.Store) {
 		c.Messages = append(fixture.ToolRound(2), c.Messages...)
 		fixture.CommitStep(t, store, c)
 		fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: keep})
-		require.Equal(t, left, fixture.GetSession(t, store, ref).Messages, "of 5 with a round of 3, keep %d", keep)
+		require.Equal(t, left, fixture.GetSession(t, store, ref).Size.Messages, "of 5 with a round of 3, keep %d", keep)
 	}
 }
 
@@ -128,7 +128,7 @@ func compactMakesRoom(t *testing.T, store memory.Store) {
 	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 10})
 	fixture.RunTurn(t, store, ref, "more", "more", "yes")
 	s := fixture.GetSession(t, store, ref)
-	require.EqualValues(t, 12, s.Messages)
+	require.EqualValues(t, 12, s.Size.Messages)
 	require.EqualValues(t, fixture.MaxMessages+2, s.Sequence)
 }
 
@@ -176,10 +176,10 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 	for range 2 {
 		require.NoError(t, store.ClearSession(t.Context(), ref))
 		want := before
-		want.Messages, want.Bytes, want.Summarized, want.ArtifactBytes = 0, 0, 0, 0
+		want.Size.Messages, want.Size.Bytes, want.Summarized, want.Size.ArtifactBytes = 0, 0, 0, 0
 		s := fixture.GetSession(t, store, ref)
 		fixture.RequireEqual(t, want, s)
-		require.Zero(t, s.Bytes)
+		require.Zero(t, s.Size.Bytes)
 		require.Empty(t, fixture.History(t, store, ref))
 		require.Empty(t, fixture.ListArtifacts(t, store, ref))
 		left := fixture.GetState(t, store, ref).Values

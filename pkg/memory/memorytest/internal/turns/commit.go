@@ -66,7 +66,7 @@ func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 	}, fixture.History(t, store, ref))
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Ready, Turns: 1, Messages: 4, Sequence: 4, LastTrace: turn.Trace,
+		ID: ref.Session, State: session.Ready, Turns: 1, Size: session.Size{Messages: 4}, Sequence: 4, LastTrace: turn.Trace,
 	}, s)
 
 	closed := turn
@@ -206,7 +206,7 @@ func commitRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", big))
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Len(t, fixture.History(t, store, ref), 2)
-	require.Less(t, fixture.GetSession(t, store, ref).Bytes, int64(fixture.MaxBytes))
+	require.Less(t, fixture.GetSession(t, store, ref).Size.Bytes, int64(fixture.MaxBytes))
 }
 
 // commitConcurrentStepsOfOneTurn commits different results for the same step concurrently: one of them wins.

@@ -97,7 +97,7 @@ func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 		Text: "looking at page 0\n\nlooking at page 1",
 	}, said[2])
 	s := fixture.GetSession(t, store, ref)
-	require.EqualValues(t, 3, s.Messages)
+	require.EqualValues(t, 3, s.Size.Messages)
 	require.EqualValues(t, 3, s.Sequence)
 	fixture.RequireEqual(t, failed, fixture.FindTurn(t, store, ref))
 
@@ -133,5 +133,5 @@ func failClosesATurnOfAFullSession(t *testing.T, store memory.Store) {
 	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeFailed, failed.Outcome)
-	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Messages)
+	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Size.Messages)
 }

@@ -85,7 +85,7 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, conversation.Message{
 		Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Turn: 1, Partial: true, Text: "looking at page 0",
 	}, said[1])
-	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Messages)
+	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Size.Messages)
 	fixture.RequireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
 }
 
@@ -123,7 +123,7 @@ func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
 	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
 	fixture.Release(t, store, ref, turn)
 	require.EqualValues(t, fixture.MaxMessages, fixture.BeginTurn(t, store, ref, "t2", "and me").Sequence)
-	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Messages)
+	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Size.Messages)
 	for _, m := range fixture.History(t, store, ref) {
 		require.False(t, m.Partial)
 	}

@@ -55,9 +55,9 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 1, Messages: 1, Sequence: 1, OpenTurn: "t1", LastTrace: ask.TraceID,
+		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 1}, Sequence: 1, OpenTurn: "t1", LastTrace: ask.TraceID,
 	}, s)
-	require.Positive(t, s.Bytes)
+	require.Positive(t, s.Size.Bytes)
 	require.WithinDuration(t, time.Now(), s.Created, time.Minute)
 	require.Equal(t, s.Created, s.LastActivity)
 }
@@ -202,7 +202,7 @@ func beginManySessionsAtOnce(t *testing.T, store memory.Store) {
 	for _, ref := range refs {
 		s := fixture.GetSession(t, store, ref)
 		require.Equal(t, session.Ready, s.State)
-		require.EqualValues(t, 2, s.Messages)
+		require.EqualValues(t, 2, s.Size.Messages)
 	}
 }
 

@@ -40,8 +40,8 @@ func withoutMessageAppendsNone(t *testing.T, store memory.Store) {
 		},
 	}, begun)
 	before := fixture.GetSession(t, store, ref)
-	require.EqualValues(t, 2, before.Messages)
-	require.EqualValues(t, len("hello")+len("hi"), before.Bytes)
+	require.EqualValues(t, 2, before.Size.Messages)
+	require.EqualValues(t, len("hello")+len("hi"), before.Size.Bytes)
 	require.Equal(t, session.Busy, before.State)
 
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "and more", session.OutcomeCompleted)))

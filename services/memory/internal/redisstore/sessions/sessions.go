@@ -81,21 +81,21 @@ func (s *Sessions) withPending(ctx context.Context, op string, ref session.Ref, 
 func fromMeta(id string, meta map[string]string) session.Session {
 	waiting, _, _ := strings.Cut(meta["waiting"], ":")
 	found := session.Session{
-		ID:            id,
-		User:          meta["user"],
-		State:         session.State(meta["state"]),
-		Turns:         int(db.Number(meta["turns"])),
-		Messages:      db.Number(meta["count"]),
-		Bytes:         db.Number(meta["bytes"]),
-		Sequence:      db.Number(meta["seq"]),
-		Summarized:    db.Number(meta["summarized"]),
-		ArtifactBytes: db.Number(meta["art_bytes"]),
-		Created:       db.Moment(meta["created"]),
-		LastActivity:  db.Moment(meta["active"]),
-		OpenTurn:      meta["open"],
-		WaitingTurn:   waiting,
-		LastTrace:     meta["last_trace"],
-		Revision:      db.Number(meta["rev"]),
+		ID:    id,
+		User:  meta["user"],
+		State: session.State(meta["state"]),
+		Turns: int(db.Number(meta["turns"])),
+		Size: session.Size{
+			Messages: db.Number(meta["count"]), Bytes: db.Number(meta["bytes"]), ArtifactBytes: db.Number(meta["art_bytes"]),
+		},
+		Sequence:     db.Number(meta["seq"]),
+		Summarized:   db.Number(meta["summarized"]),
+		Created:      db.Moment(meta["created"]),
+		LastActivity: db.Moment(meta["active"]),
+		OpenTurn:     meta["open"],
+		WaitingTurn:  waiting,
+		LastTrace:    meta["last_trace"],
+		Revision:     db.Number(meta["rev"]),
 	}
 	for field, value := range meta {
 		if name, ok := strings.CutPrefix(field, labelPrefix); ok {
