@@ -21,7 +21,7 @@ func (s *configs) GetConfig(ctx context.Context, agent string) (memory.Configura
 // PutConfig implements memory.Configs. What cannot be stored is not sent.
 func (s *configs) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Configuration, error) {
 	const op = "memory.PutConfig"
-	if err := memory.CheckConfig(op, c); err != nil {
+	if err := c.Check(op); err != nil {
 		return memory.Configuration{}, err
 	}
 	r, err := s.service.PutConfig(ctx, memorywire.ConfigChangeToProto(c))

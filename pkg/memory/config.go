@@ -46,8 +46,8 @@ type Configs interface {
 	PutConfig(ctx context.Context, c ConfigChange) (Configuration, error)
 }
 
-// CheckConfig rejects a change that cannot be stored. Modes: user_invalid_input.
-func CheckConfig(op string, c ConfigChange) error {
+// Check rejects a change that cannot be stored. Modes: user_invalid_input.
+func (c ConfigChange) Check(op string) error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, op, format, args...)
 	}

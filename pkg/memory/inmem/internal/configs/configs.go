@@ -49,7 +49,7 @@ func (s *Configs) GetConfig(_ context.Context, agent string) (memory.Configurati
 // PutConfig implements memory.Configs.
 func (s *Configs) PutConfig(_ context.Context, change memory.ConfigChange) (memory.Configuration, error) {
 	const op = "memory.PutConfig"
-	if err := memory.CheckConfig(op, change); err != nil {
+	if err := change.Check(op); err != nil {
 		return memory.Configuration{}, err
 	}
 	s.db.Lock()

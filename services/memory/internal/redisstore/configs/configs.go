@@ -46,7 +46,7 @@ func (c *Configs) GetConfig(ctx context.Context, agent string) (memory.Configura
 // PutConfig implements memory.Configs.
 func (c *Configs) PutConfig(ctx context.Context, change memory.ConfigChange) (memory.Configuration, error) {
 	const op = "memory.PutConfig"
-	if err := memory.CheckConfig(op, change); err != nil {
+	if err := change.Check(op); err != nil {
 		return memory.Configuration{}, err
 	}
 	least, err := c.leastEpoch()
