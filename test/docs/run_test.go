@@ -230,7 +230,7 @@ await() {
 mesh() {
   troupe dev "$@" >"$SCRIPT/mesh.log" 2>&1 & await "$SCRIPT/mesh.log" $! -F <<<'The mesh is up'
 }
-up='The mesh is up|is served at|"state": ?"ready"|serving the conformance kit'
+up='The mesh is up|is served at|"state":"ready"|serving the conformance kit'
 real_path=$PATH
 `
 
