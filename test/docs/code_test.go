@@ -15,7 +15,7 @@ var identifier = regexp.MustCompile("`([A-Za-z][A-Za-z.]*)`")
 
 // The page about the code names only what the files beside it have.
 func TestCode_NamesWhatTheFilesHave(t *testing.T) {
-	for _, row := range strings.Split(read(t, "docs/code.md"), "\n") {
+	for row := range strings.SplitSeq(read(t, "docs/code.md"), "\n") {
 		paths := link.FindAllStringSubmatch(row, -1)
 		if !strings.HasPrefix(row, "| ") || len(paths) == 0 {
 			continue

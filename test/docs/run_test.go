@@ -123,7 +123,7 @@ func (w *workshop) copyRepository(t *testing.T, dir string) {
 
 func (w *workshop) run(t *testing.T, s *script) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "page") // a short path: etcd and Redis put sockets there
+	dir, err := os.MkdirTemp("", "page") //nolint:usetesting // a short path, because etcd and Redis put sockets there
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	repository, home := filepath.Join(dir, "repository"), filepath.Join(dir, "home")

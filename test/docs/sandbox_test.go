@@ -70,7 +70,7 @@ func sandbox(args []string) error {
 	if err != nil {
 		return err
 	}
-	return unix.Exec(bash, []string{"bash", script}, os.Environ()) //nolint:gosec // the test runs what pages have a reader type
+	return unix.Exec(bash, []string{"bash", script}, os.Environ())
 }
 
 func loopbackUp() error {

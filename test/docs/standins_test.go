@@ -183,16 +183,16 @@ func checkDocker(args []string) error {
 	return err
 }
 
-func checkMake(args []string) error { return real("make", append([]string{"-n"}, args...)...) }
+func checkMake(args []string) error { return runReal("make", append([]string{"-n"}, args...)...) }
 
 // checkGo checks that the packages exist that go should install or run.
 func checkGo(args []string) error {
 	if args[0] == "env" {
-		return real("go", args...)
+		return runReal("go", args...)
 	}
 	for _, arg := range args[1:] {
 		if strings.HasPrefix(arg, "./") {
-			if err := real("go", "list", arg); err != nil {
+			if err := runReal("go", "list", arg); err != nil {
 				return err
 			}
 		}
@@ -224,8 +224,8 @@ func checkNpm(args []string) error {
 	return err
 }
 
-// real runs the program that a stand-in plays.
-func real(name string, args ...string) error {
+// runReal runs the program that a stand-in plays.
+func runReal(name string, args ...string) error {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path := filepath.Join(dir, name)
 		if dir == os.Getenv("STANDINS") {

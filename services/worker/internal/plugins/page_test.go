@@ -81,12 +81,12 @@ func fields(typ reflect.Type) (names []string) {
 	if typ.Kind() != reflect.Struct {
 		return nil
 	}
-	for i := range typ.NumField() {
-		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+	for field := range typ.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		if name != "" {
 			names = append(names, name)
 		}
-		names = append(names, fields(typ.Field(i).Type)...)
+		names = append(names, fields(field.Type)...)
 	}
 	return names
 }
