@@ -32,10 +32,10 @@ var prefixes = []struct {
 }{{"_", Agent}, {"temp:", Agent}, {"app:", Memory}, {"user:", Memory}}
 
 // Of returns the owner of a key, and whether a rule names the key. The agent owns keys without a rule (SO-5).
-func Of(key string) (owner Owner, declared bool) { return of(key, nil) }
+func Of(key string) (owner Owner, declared bool) { return ownerOf(key, nil) }
 
-// of is Of with additional declared keys. Rules for families come first, then the declared keys.
-func of(key string, more map[string]Owner) (owner Owner, declared bool) {
+// ownerOf is Of with additional declared keys. Rules for families come first, then the declared keys.
+func ownerOf(key string, more map[string]Owner) (owner Owner, declared bool) {
 	for _, p := range prefixes {
 		if strings.HasPrefix(key, p.prefix) {
 			return p.owner, true

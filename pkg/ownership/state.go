@@ -99,7 +99,7 @@ func (s *AgentState) Clear() {
 }
 
 // Owner returns the owner of a key for this agent, and whether a rule names the key.
-func (s *AgentState) Owner(key string) (owner Owner, declared bool) { return of(key, s.declared) }
+func (s *AgentState) Owner(key string) (owner Owner, declared bool) { return ownerOf(key, s.declared) }
 
 func (s *AgentState) owns(verb, key string) (declared bool, err error) {
 	owner, declared := s.Owner(key)

@@ -132,7 +132,7 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		Security:   a.cfg.RedisSecurity,
 		Generation: a.generation,
 		Identified: a.guard != nil,
-		Met:        a.met,
+		Met:        a.recordProcess,
 
 		KeepJournals: a.cfg.Sessions.KeepJournals,
 	})
@@ -158,9 +158,9 @@ func (a *App) generation() (int64, error) {
 	return a.guard.Generation()
 }
 
-// met reports a process of Redis that a new connection has reached.
-func (a *App) met(process string) {
-	a.durable.met(process)
+// recordProcess reports a process of Redis that a new connection has reached.
+func (a *App) recordProcess(process string) {
+	a.durable.recordProcess(process)
 	if a.guard != nil {
 		a.guard.Met(process)
 	}

@@ -180,7 +180,7 @@ func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
-	r.met("another")
+	r.recordProcess("another")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durable.checkTurn()))
 	require.ErrorContains(t, r.durable.check(t.Context()), "set appendfsync always")
 	require.ErrorContains(t, r.durable.checkTurn(), "set appendfsync always")

@@ -28,9 +28,9 @@ type durability struct {
 	unfit   error           // the result of the last check
 }
 
-// met notes which process of Redis a new connection has reached. It may run with other settings than the last
+// recordProcess notes which process of Redis a new connection has reached. It may run with other settings than the last
 // one.
-func (d *durability) met(process string) {
+func (d *durability) recordProcess(process string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.checked[process] {
@@ -50,14 +50,14 @@ func (d *durability) checkTurn() error {
 		return failure.Newf(failure.SystemNetwork, op, "redis at %s is less durable than --durability %s requires, and no turn begins until that is fixed: %s",
 			d.store.Addr(), d.class, d.unfit)
 	}
-	if len(d.unchecked()) > 0 {
+	if len(d.uncheckedProcesses()) > 0 {
 		return failure.Newf(failure.SystemNetwork, op, "no turn begins until redis at %s has said how durable it is; try again", d.store.Addr())
 	}
 	return nil
 }
 
-// unchecked returns the processes that were not checked yet.
-func (d *durability) unchecked() map[string]bool {
+// uncheckedProcesses returns the processes that were not checked yet.
+func (d *durability) uncheckedProcesses() map[string]bool {
 	unchecked := maps.Clone(d.checked)
 	maps.DeleteFunc(unchecked, func(_ string, checked bool) bool { return checked })
 	return unchecked
@@ -70,7 +70,7 @@ func (d *durability) check(ctx context.Context) error {
 		return err
 	}
 	d.mu.Lock()
-	unchecked, done := d.unchecked(), d.once && d.unfit == nil
+	unchecked, done := d.uncheckedProcesses(), d.once && d.unfit == nil
 	d.mu.Unlock()
 	if len(unchecked) == 0 && done {
 		return nil

@@ -68,7 +68,7 @@ func (f *Folder) next(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			if e.Op != fsnotify.Chmod && !f.ignored(e.Name) {
+			if e.Op != fsnotify.Chmod && !f.isIgnored(e.Name) {
 				if e.Has(fsnotify.Create) {
 					f.watchNew(e.Name)
 				}
@@ -104,14 +104,14 @@ func (f *Folder) add(dir string) error {
 			return fs.SkipDir
 		case !entry.IsDir():
 			return nil
-		case f.ignored(name):
+		case f.isIgnored(name):
 			return fs.SkipDir
 		}
 		return f.watcher.Add(name)
 	})
 }
 
-func (f *Folder) ignored(name string) bool {
+func (f *Folder) isIgnored(name string) bool {
 	below, err := filepath.Rel(f.dir, name)
 	if err != nil || below == "." {
 		return false

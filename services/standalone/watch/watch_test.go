@@ -85,10 +85,10 @@ func TestFolder_LeavesOutWhatEditorsAndGitWrite(t *testing.T) {
 		"agents/.git": true, "agents/.git/index": true, "agents/.a.yaml.swp": true, "agents/a.yaml~": true,
 		"agents/node_modules/x/y.js": true,
 	} {
-		require.Equal(t, ignored, f.ignored(name), name)
+		require.Equal(t, ignored, f.isIgnored(name), name)
 	}
 	dotted := &Folder{dir: "/home/me/.config/agents"}
-	require.False(t, dotted.ignored("/home/me/.config/agents/a.yaml"), "what is above the folder does not count")
+	require.False(t, dotted.isIgnored("/home/me/.config/agents/a.yaml"), "what is above the folder does not count")
 }
 
 func TestNew_NamesTheFolderThatIsNotThere(t *testing.T) {

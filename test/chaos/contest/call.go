@@ -63,9 +63,9 @@ func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) 
 	return begun, nil
 }
 
-// renewed reports whether a later epoch belongs to a later generation: a restarted store never grants an old
+// isLaterGeneration reports whether a later epoch belongs to a later generation: a restarted store never grants an old
 // epoch again, not even to its holder.
-func renewed(before, after session.Turn) bool {
+func isLaterGeneration(before, after session.Turn) bool {
 	const bits = 32 // of an epoch, below its generation
 	return after.Epoch>>bits > before.Epoch>>bits && after.Attempt > before.Attempt
 }

@@ -91,8 +91,8 @@ func hold(b memory.Begin, epoch int64) memory.Lease {
 	return memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}
 }
 
-// told returns an error with the request and its answer.
-func told(answer error, format string, args ...any) error {
+// answerError returns an error with the request and its answer.
+func answerError(answer error, format string, args ...any) error {
 	asked := fmt.Sprintf(format, args...)
 	if answer == nil {
 		return errors.New(asked)
@@ -103,7 +103,7 @@ func told(answer error, format string, args ...any) error {
 // mustCommit commits a turn that no other caller holds.
 func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string) error {
 	if accepted, err := g.commit(ctx, g.commitOf(begun, author)); !accepted {
-		return told(err, "the holder of turn %s could not commit", begun.Turn.ID)
+		return answerError(err, "the holder of turn %s could not commit", begun.Turn.ID)
 	}
 	return nil
 }
@@ -116,14 +116,14 @@ func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) er
 	c := g.commitOf(begun, "a")
 	last, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	if err != nil || last != begun.Turn.Sequence+int64(len(c.Messages)) {
-		return told(err, "the same commit again: message %d", last)
+		return answerError(err, "the same commit again: message %d", last)
 	}
 	g.saw(Repeated)
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "other")); accepted || !failure.Is(err, failure.TurnNotOpen) {
-		return told(err, "another commit of a closed turn, want turn_not_open")
+		return answerError(err, "another commit of a closed turn, want turn_not_open")
 	}
 	if again, err := g.begin(ctx, b); err != nil || again.Status != memory.StatusClosed || again.Turn.Epoch != begun.Turn.Epoch {
-		return told(err, "a closed turn begun again is %s of epoch %d", again.Status, again.Turn.Epoch)
+		return answerError(err, "a closed turn begun again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	return nil
 }
@@ -139,10 +139,10 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 	known := g.rng.IntN(len(entries) + 1)
 	if known > 0 {
 		if err := g.record(ctx, hold(b, begun.Turn.Epoch), entries[:known]...); err != nil {
-			return told(err, "journal of the holder")
+			return answerError(err, "journal of the holder")
 		}
 	}
-	second, err := g.succeed(ctx, b, begun)
+	second, err := g.takeOver(ctx, b, begun)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 		"renew":  func() error { return g.renew(ctx, old) },
 	} {
 		if err := write(); !failure.Is(err, failure.Fenced) {
-			return told(err, "late %s of a fenced holder, want fenced", what)
+			return answerError(err, "late %s of a fenced holder, want fenced", what)
 		}
 	}
 	if err := g.replay(ctx, hold(b, second.Turn.Epoch), entries[:known]); err != nil {
@@ -162,14 +162,14 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 	return g.mustCommit(ctx, second, "b")
 }
 
-// succeed takes a turn over from its holder.
-func (g *game) succeed(ctx context.Context, b memory.Begin, begun memory.Begun) (memory.Begun, error) {
+// takeOver takes a turn over from its holder.
+func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.Begun) (memory.Begun, error) {
 	b.LostEpoch = begun.Turn.Epoch
 	second, err := g.begin(ctx, b)
 	if err != nil {
-		return second, told(err, "takeover")
+		return second, answerError(err, "takeover")
 	}
-	if second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
+	if second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !isLaterGeneration(begun.Turn, second.Turn) {
 		return second, fmt.Errorf("takeover: found %s, attempt %d", second.Status, second.Turn.Attempt)
 	}
 	return second, nil
@@ -181,7 +181,7 @@ func (g *game) replay(ctx context.Context, h memory.Lease, known []execution.Ent
 		return s.LoadJournal(ctx, h, 1, 0)
 	})
 	if err != nil {
-		return told(err, "journal of the successor")
+		return answerError(err, "journal of the successor")
 	}
 	if len(found) != len(known) {
 		g.violated(JournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
@@ -190,7 +190,7 @@ func (g *game) replay(ctx context.Context, h memory.Lease, known []execution.Ent
 		other := known[0]
 		other.Reply.Text = "Something else."
 		if err := g.record(ctx, h, other); !failure.Is(err, failure.Nondeterminism) {
-			return told(err, "another entry for a number, want nondeterminism")
+			return answerError(err, "another entry for a number, want nondeterminism")
 		}
 		g.saw(Differs)
 	}

@@ -12,32 +12,32 @@ import (
 // probes checks the replies to other callers while a turn is open.
 func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	again, err := g.begin(ctx, b)
-	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !renewed(begun.Turn, again.Turn) {
-		return told(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
+	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !isLaterGeneration(begun.Turn, again.Turn) {
+		return answerError(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	begun = again
 	stranger := b
 	stranger.TraceID = trace()
 	if found, err := g.begin(ctx, stranger); err != nil || found.Status != memory.StatusOpen {
-		return told(err, "a stranger's call finds the turn %s", found.Status)
+		return answerError(err, "a stranger's call finds the turn %s", found.Status)
 	}
 	other := stranger
 	other.Fingerprint = "g"
 	if _, err := g.begin(ctx, other); !failure.Is(err, failure.KeyReused) {
-		return told(err, "another request under the turn's id, want key_reused")
+		return answerError(err, "another request under the turn's id, want key_reused")
 	}
 	g.saw(KeyReused)
 	rival := stranger
 	rival.TurnID += "-rival"
 	rival.Message = conversation.User(rival.TurnID)
 	if _, err := g.begin(ctx, rival); !failure.Is(err, failure.SessionBusy) {
-		return told(err, "another turn of the session, want session_busy")
+		return answerError(err, "another turn of the session, want session_busy")
 	}
 	g.saw(Busy)
 	wrong := g.commitOf(begun, "wrong")
 	wrong.Base += 5
 	if accepted, err := g.commit(ctx, wrong); accepted || !failure.Is(err, failure.BaseMismatch) {
-		return told(err, "a commit on messages that are not there, want base_mismatch")
+		return answerError(err, "a commit on messages that are not there, want base_mismatch")
 	}
 	return g.mustCommit(ctx, begun, "a")
 }
@@ -48,7 +48,7 @@ func (g *game) released(ctx context.Context, b memory.Begin, begun memory.Begun)
 		return struct{}{}, s.ReleaseTurn(ctx, hold(b, begun.Turn.Epoch))
 	})
 	if err != nil {
-		return told(err, "release, try %d", n)
+		return answerError(err, "release, try %d", n)
 	}
 	return g.stranger(ctx, b, begun)
 }
@@ -72,10 +72,10 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 	next.Message = conversation.User(next.TurnID)
 	second, err := g.begin(ctx, next)
 	if err != nil || second.Status != memory.StatusBegun {
-		return told(err, "a turn behind one whose lease ran out is %s", second.Status)
+		return answerError(err, "a turn behind one whose lease ran out is %s", second.Status)
 	}
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.TurnNotOpen, failure.Fenced) {
-		return told(err, "a commit of a turn that made room, want turn_not_open")
+		return answerError(err, "a commit of a turn that made room, want turn_not_open")
 	}
 	return g.mustCommit(ctx, second, "a")
 }
@@ -84,11 +84,11 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 func (g *game) stranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	b.TraceID = trace()
 	second, err := g.begin(ctx, b)
-	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
-		return told(err, "a turn without a lease is %s for a stranger, attempt %d", second.Status, second.Turn.Attempt)
+	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !isLaterGeneration(begun.Turn, second.Turn) {
+		return answerError(err, "a turn without a lease is %s for a stranger, attempt %d", second.Status, second.Turn.Attempt)
 	}
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.Fenced) {
-		return told(err, "a late commit of the holder before, want fenced")
+		return answerError(err, "a late commit of the holder before, want fenced")
 	}
 	return g.mustCommit(ctx, second, "b")
 }

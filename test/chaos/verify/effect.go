@@ -66,9 +66,9 @@ func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, aske
 		}
 	}
 	for at, calls := range steps {
-		found = append(found, once(at, calls)...)
-		found = append(found, oneKey(at, calls)...)
-		found = append(found, notAgain(at, calls, attempts)...)
+		found = append(found, checkOnce(at, calls)...)
+		found = append(found, checkOneKey(at, calls)...)
+		found = append(found, checkNotAgain(at, calls, attempts)...)
 	}
 	for _, c := range committed {
 		found = append(found, c.inLedger(receipts)...)
@@ -78,8 +78,8 @@ func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, aske
 
 func where(mark string, step int) string { return fmt.Sprintf("%s step %d", mark, step) }
 
-// once checks that a tool that may run once ran at most once.
-func once(at string, calls []ledger.Call) []violation.Violation {
+// checkOnce checks that a tool that may run once ran at most once.
+func checkOnce(at string, calls []ledger.Call) []violation.Violation {
 	var ran []string
 	for _, c := range calls {
 		if c.Kind == ledger.AtMostOnce {
@@ -92,8 +92,8 @@ func once(at string, calls []ledger.Call) []violation.Violation {
 	return nil
 }
 
-// oneKey checks that all calls of a tool in a step have the same key.
-func oneKey(at string, calls []ledger.Call) (found []violation.Violation) {
+// checkOneKey checks that all calls of a tool in a step have the same key.
+func checkOneKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	keys := map[ledger.Kind]string{}
 	for _, c := range calls {
 		if c.Kind == ledger.Model {
@@ -116,9 +116,9 @@ func place(c ledger.Call) int {
 	return 2*slices.Index(ledger.Tools, c.Kind) + 2
 }
 
-// notAgain checks that no later attempt repeats a journaled call. Before a tool with an effect runs, everything
+// checkNotAgain checks that no later attempt repeats a journaled call. Before a tool with an effect runs, everything
 // that the step did is journaled.
-func notAgain(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
+func checkNotAgain(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
 	for _, first := range calls {
 		if first.Kind != ledger.Idempotent && first.Kind != ledger.AtMostOnce {
 			continue

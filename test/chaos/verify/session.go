@@ -28,7 +28,7 @@ func History(session string, messages []*troupev1.Message, acknowledged []Acknow
 			found = append(found, violation.Newf(HistoryWhole, "%s: message %d has sequence %d", session, i+1, m.GetSequence()))
 		}
 		if m.GetRole() == troupev1.Role_ROLE_USER {
-			at[text(m)] = append(at[text(m)], i)
+			at[checkText(m)] = append(at[checkText(m)], i)
 		}
 	}
 	for _, turn := range acknowledged {
@@ -39,7 +39,7 @@ func History(session string, messages []*troupev1.Message, acknowledged []Acknow
 		}
 		for n, answer := range turn.Answers {
 			i := places[0] + 1 + n
-			if i >= len(messages) || messages[i].GetRole() != troupev1.Role_ROLE_ASSISTANT || text(messages[i]) != answer {
+			if i >= len(messages) || messages[i].GetRole() != troupev1.Role_ROLE_ASSISTANT || checkText(messages[i]) != answer {
 				found = append(found, violation.Newf(HistoryWhole, "%s: answer %d of %s is not behind its message", session, n+1, turn.Mark))
 				break
 			}
@@ -48,7 +48,7 @@ func History(session string, messages []*troupev1.Message, acknowledged []Acknow
 	return found
 }
 
-func text(m *troupev1.Message) string {
+func checkText(m *troupev1.Message) string {
 	var all strings.Builder
 	for _, p := range m.GetParts() {
 		all.WriteString(p.GetText())

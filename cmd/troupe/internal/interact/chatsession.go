@@ -151,7 +151,7 @@ func (t *chatSession) refreshPending(ctx context.Context) {
 	defer cancel()
 	resp, err := t.mesh.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: t.Session})
 	if err != nil {
-		t.failed(err)
+		t.printError(err)
 		return
 	}
 	t.pending, t.postponed = resp.GetSession().GetPending(), nil
@@ -200,7 +200,7 @@ func (t *chatSession) printResumeHint() {
 	}
 }
 
-func (t *chatSession) failed(err error) {
+func (t *chatSession) printError(err error) {
 	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.Paint(console.Red, "Failed:"), console.Indent(failure.Plain(t.Explain(err)), 2))
 }
 
@@ -276,7 +276,7 @@ func (t *chatSession) follow(ctx context.Context) {
 	case by != nil:
 		t.note("Nothing of the turn was seen, so it may not have begun. Enter sends it again. Ctrl-C once more leaves.")
 	default:
-		t.failed(err)
+		t.printError(err)
 		if t.lastSequence == 0 && !mayHaveBegun(err) {
 			t.unfinished = nil // the mesh rejected it
 		} else {

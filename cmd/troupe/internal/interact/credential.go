@@ -55,7 +55,7 @@ func (t *chatSession) readCredential() (string, bool) {
 	if t.term.ReadHidden == nil {
 		select {
 		case l, ok := <-t.lines:
-			t.hold.received(l)
+			t.hold.recordLine(l)
 			return l.text, ok
 		case <-t.interrupts:
 			return "", false

@@ -59,7 +59,7 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 		fmt.Fprint(t.term.Out, prompt)
 		select {
 		case l, ok := <-t.lines:
-			t.hold.received(l)
+			t.hold.recordLine(l)
 			switch {
 			case !ok:
 				fmt.Fprintln(t.term.Out)

@@ -25,8 +25,8 @@ func (h *inputHold) wait(ctx context.Context) bool {
 	}
 }
 
-// received records a line that was read. Without an active hold the next line may be read at once.
-func (h *inputHold) received(l line) {
+// recordLine records a line that was read. Without an active hold the next line may be read at once.
+func (h *inputHold) recordLine(l line) {
 	h.pending = h.pending || l.held
 	if !h.active.Load() {
 		h.release()

@@ -13,7 +13,7 @@ func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, err
 	t := g.tenant(tenant)
 	defer g.forget(t)
 	if int64(t.children[parent]) >= most {
-		g.metrics.rejected(t.name, fanOut)
+		g.metrics.recordRejected(t.name, fanOut)
 		return nil, failure.Newf(failure.Overloaded, "admission",
 			"no more than %d child turns of trace %s may run at once (fanOut of its budget). "+
 				"Send the same request again when one of them has ended", most, parent).
@@ -23,7 +23,7 @@ func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, err
 		t.children = map[string]int{}
 	}
 	t.children[parent]++
-	g.metrics.admitted(t.name, forced, 0)
+	g.metrics.recordAdmitted(t.name, forced, 0)
 	p := g.grant(t)
 	p.parent = parent
 	return p, nil

@@ -90,7 +90,7 @@ func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	if g.turns >= g.limit() || t.turns >= g.tenantLimit() {
 		return nil, false
 	}
-	g.metrics.admitted(t.name, atOnce, 0)
+	g.metrics.recordAdmitted(t.name, atOnce, 0)
 	return g.grant(t), true
 }
 
@@ -100,7 +100,7 @@ func (g *Controller) ForceAdmit(of string) *Permit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.tenant(of)
-	g.metrics.admitted(t.name, forced, 0)
+	g.metrics.recordAdmitted(t.name, forced, 0)
 	return g.grant(t)
 }
 
@@ -131,7 +131,7 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 		}
 	}
 	if v.permit != nil {
-		g.metrics.admitted(of, queued, time.Since(began))
+		g.metrics.recordAdmitted(of, queued, time.Since(began))
 	}
 	return v.permit, v.err
 }

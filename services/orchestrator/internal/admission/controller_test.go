@@ -286,7 +286,7 @@ func TestController_ATenantWithinItsFairShareIsNotRejected(t *testing.T) {
 func TestCount_NamesAFewTenants(t *testing.T) {
 	g := newController(t, 1)
 	for n := range 2 * maxTenantLabels {
-		g.metrics.admitted(fmt.Sprint(n), atOnce, 0)
+		g.metrics.recordAdmitted(fmt.Sprint(n), atOnce, 0)
 	}
 	require.Equal(t, "0", g.metrics.label("0").Value.AsString())
 	require.Equal(t, otherTenants, g.metrics.label(fmt.Sprint(maxTenantLabels)).Value.AsString())

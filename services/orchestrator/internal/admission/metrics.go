@@ -65,14 +65,14 @@ func (g *Controller) observe(read func() int) metric.Int64Callback {
 	}
 }
 
-func (c *metrics) admitted(tenant string, by route, waited time.Duration) {
+func (c *metrics) recordAdmitted(tenant string, by route, waited time.Duration) {
 	c.in.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("how", string(by))))
 	if by == queued {
 		c.wait.Record(context.Background(), waited.Seconds())
 	}
 }
 
-func (c *metrics) rejected(tenant string, reason reason) {
+func (c *metrics) recordRejected(tenant string, reason reason) {
 	c.out.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("reason", string(reason))))
 }
 

@@ -26,7 +26,7 @@ const (
 
 // reject returns the error of a rejected caller: which limit was reached, and when to retry. The caller holds the lock.
 func (g *Controller) reject(t *tenant, reason reason, within time.Duration) error {
-	g.metrics.rejected(t.name, reason)
+	g.metrics.recordRejected(t.name, reason)
 	limit, share := g.limit(), g.tenantLimit()
 	full := "no more than %d turns may run here at once"
 	if t.turns >= share && share < limit {

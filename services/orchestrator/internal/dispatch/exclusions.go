@@ -20,9 +20,9 @@ func (e exclusions) add(who instances.Incarnation, why selection.Availability, e
 	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
 }
 
-// excluded returns the instances that are not asked for a step: their breaker is open, they did not
+// findExcluded returns the instances that are not asked for a step: their breaker is open, they did not
 // take a step lately, or they lost this one.
-func (s *search) excluded() exclusions {
+func (s *search) findExcluded() exclusions {
 	out := exclusions{}
 	for who, failed := range s.breakers.Failures(s.req.GetAgent()) {
 		err := failed.Err

@@ -68,7 +68,7 @@ type round struct {
 // early when a slot becomes free or the patience ends, because an instance that does not answer
 // takes time.
 func (s *search) round(ctx context.Context, list *instances.List) (r round) {
-	out, forgot := s.excluded(), false
+	out, forgot := s.findExcluded(), false
 	for first := true; ; first = false {
 		if !first {
 			if r.end = s.poll(); r.end != exhausted {

@@ -55,7 +55,7 @@ func (s *search) poll() end {
 // the agent, and the turn has a timeout.
 func (s *search) isExpired() bool {
 	list, _ := s.instances.List(s.req.GetAgent())
-	out := s.excluded()
+	out := s.findExcluded()
 	only := ""
 	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
 		only = s.policy.Instance

@@ -20,7 +20,7 @@ func (o *Operator) instancesOf(agent string) ([]Outcome, error) {
 		}
 	}
 	if len(outcomes) == 0 {
-		return nil, failure.Newf(failure.NotFound, "operate", "no instance of an agent %q is registered; there are instances of: %s", agent, listed(others))
+		return nil, failure.Newf(failure.NotFound, "operate", "no instance of an agent %q is registered; there are instances of: %s", agent, joinFirst(others))
 	}
 	return outcomes, nil
 }
@@ -46,15 +46,15 @@ func (o *Operator) find(id, agent string) (registry.Instance, error) {
 		if agent != "" {
 			suffix = " of agent " + agent
 		}
-		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", suffix, id, listed(ids))
+		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", suffix, id, joinFirst(ids))
 	default:
 		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate",
-			"instances of several agents are called %q; name the agent: %s", id, listed(agents))
+			"instances of several agents are called %q; name the agent: %s", id, joinFirst(agents))
 	}
 }
 
-// listed joins the first names of a list for an error message.
-func listed(names []string) string {
+// joinFirst joins the first names of a list for an error message.
+func joinFirst(names []string) string {
 	const most = 10
 	switch {
 	case len(names) == 0:

@@ -27,7 +27,7 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 		var results []execution.Result
 		for _, task := range position.Round() {
 			then, now := was.decision(task), task.Decision.Proto()
-			if last = task.Number; then == nil && (!was.answered() || was.inherits(last)) {
+			if last = task.Number; then == nil && (!was.endedNormally() || was.inherits(last)) {
 				return same, nil // it was cut off, or the turn before this one did the step
 			}
 			if !isSameDecision(then, now) {
@@ -47,7 +47,7 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 	switch {
 	case errors.Is(err, errRoutingDiffers):
 		return same, nil
-	case err != nil && was.answered():
+	case err != nil && was.endedNormally():
 		return same, routingDifference(0, describeDecision(further), "the turn fails: "+err.Error())
 	case err == nil && further != nil:
 		return same, routingDifference(0, describeDecision(further), "the turn ends")
@@ -88,8 +88,8 @@ func (p *past) chooser(flow *workflow.Workflow) cursor.Selector {
 	}
 }
 
-// answered reports whether the turn ended by itself: neither failed nor cancelled.
-func (p *past) answered() bool {
+// endedNormally reports whether the turn ended by itself: neither failed nor cancelled.
+func (p *past) endedNormally() bool {
 	o := p.record.GetResult().GetOutcome()
 	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 }

@@ -83,7 +83,7 @@ func (r *Replayer) loadMessages(ctx context.Context, was *past, step *troupev1.E
 		if m.GetSequence() == 0 {
 			continue // it is complete
 		}
-		if said := was.said(m); said != nil {
+		if said := was.messageOfStep(m); said != nil {
 			step.History[i] = said
 			continue
 		}
@@ -98,9 +98,9 @@ func (r *Replayer) loadMessages(ctx context.Context, was *past, step *troupev1.E
 	return g, "", nil
 }
 
-// said returns the message that a step of this turn added (nil when no step did). Hidden steps share the
+// messageOfStep returns the message that a step of this turn added (nil when no step did). Hidden steps share the
 // sequence of the message before them, so the first step with the sequence has added it.
-func (p *past) said(m *troupev1.Message) *troupev1.Message {
+func (p *past) messageOfStep(m *troupev1.Message) *troupev1.Message {
 	for _, number := range slices.Sorted(maps.Keys(p.results)) {
 		r := p.results[number]
 		if r.GetFailure() == nil && r.GetSequence() == m.GetSequence() && r.GetAgent() == m.GetAuthor() {

@@ -181,7 +181,7 @@ func TestReplayer_TakesASilentStepForNoMessage(t *testing.T) {
 	for silent := 2; silent < 12; silent++ { // several, because the order of a map is random
 		was.results[silent] = &troupev1.StepResult{Step: int32(silent), Agent: "planner", Text: "what a silent task found", Sequence: 2}
 	}
-	said := was.said(&troupev1.Message{Sequence: 2, Author: "planner"})
+	said := was.messageOfStep(&troupev1.Message{Sequence: 2, Author: "planner"})
 	require.Equal(t, "Let us look.", wire.MessageFromProto(said).Text)
 }
 

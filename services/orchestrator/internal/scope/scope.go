@@ -91,7 +91,7 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	case r.GetTarget() == turn.Agent:
 		return refuse("target", "an agent may not request itself; name another one")
 	}
-	if k, over := exceeded(wire.LimitsFromProto(r.GetBudget()), turn.Budget); over {
+	if k, over := exceededKind(wire.LimitsFromProto(r.GetBudget()), turn.Budget); over {
 		return refuse("budget", fmt.Sprintf("%s: the step that requests the turn may not use as much", k))
 	}
 	status, err := s.currentStatus(ctx, turn)
@@ -106,9 +106,9 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	return s.checkOwned(ctx, turn, r.GetFrom().GetTraceId())
 }
 
-// exceeded returns the first kind in which a budget exceeds the budget of the calling step. The fan-out of a
+// exceededKind returns the first kind in which a budget exceeds the budget of the calling step. The fan-out of a
 // child is its own, and a step with the policy warn limits only depth.
-func exceeded(asked, above budget.Limits) (budget.Kind, bool) {
+func exceededKind(asked, above budget.Limits) (budget.Kind, bool) {
 	kinds := []budget.Kind{budget.Depth}
 	if above.Policy != budget.Warn {
 		kinds = append(kinds, budget.Kinds()...)

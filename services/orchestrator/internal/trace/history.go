@@ -57,9 +57,9 @@ func (h *history) add(e *troupev1.Event) bool {
 // full reports whether the history has as many durable events as a trace may have.
 func (h *history) full() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
 
-// pending returns the durable events that are not stored yet, and how many events can be shown once they
+// pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
 // are.
-func (h *history) pending() (batch []*troupev1.Event, upto int) {
+func (h *history) pendingEvents() (batch []*troupev1.Event, upto int) {
 	for _, e := range h.events[h.shown:] {
 		if e.GetSequence() > 0 {
 			batch = append(batch, e)

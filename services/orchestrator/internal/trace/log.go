@@ -168,12 +168,12 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 func (l *Log) Stored(ctx context.Context) error {
 	for {
 		l.mu.Lock()
-		left, _ := l.pending()
+		left, _ := l.pendingEvents()
 		changed, rejected := l.changed, l.writer.err != nil
 		l.mu.Unlock()
 		switch {
 		case rejected:
-			return orphaned(l.Ref())
+			return orphanedError(l.Ref())
 		case len(left) == 0:
 			return nil
 		}
@@ -221,14 +221,14 @@ func (l *Log) rejection() error {
 	if l.writer.err == nil {
 		return nil
 	}
-	return orphaned(l.Ref())
+	return orphanedError(l.Ref())
 }
 
-// pending returns the durable events that are not stored yet, and how many events can be shown once they
+// pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
 // are. After an error no more than now can be shown. The caller holds the lock.
-func (l *Log) pending() (batch []*troupev1.Event, upto int) {
+func (l *Log) pendingEvents() (batch []*troupev1.Event, upto int) {
 	if l.writer.err != nil {
 		return nil, l.history.shown
 	}
-	return l.history.pending()
+	return l.history.pendingEvents()
 }

@@ -151,8 +151,8 @@ func eventsExpired(ref Ref) error {
 	return failure.Newf(failure.NotFound, "trace.Watch", "the events of trace %s are no longer kept", ref.Trace)
 }
 
-// orphaned returns the error for a trace that no replica drives.
-func orphaned(ref Ref) error {
+// orphanedError returns the error for a trace that no replica drives.
+func orphanedError(ref Ref) error {
 	return failure.New(failure.TraceOrphaned, "trace.Watch",
 		"no orchestrator drives this trace any more; send the request again with its session_id and request_id to continue").With("trace_id", ref.Trace)
 }

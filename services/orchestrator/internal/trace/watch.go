@@ -129,7 +129,7 @@ func (w *watch) followStore(ctx context.Context) error {
 		case ended:
 			return eventsExpired(w.ref)
 		case running.Terms == Terms{}: // its owner holds no lease
-			return orphaned(w.ref)
+			return orphanedError(w.ref)
 		case time.Now().After(deadline):
 			return w.checkOverdue(ctx)
 		}
@@ -171,7 +171,7 @@ func wholeText(end *troupev1.Event, text string) *troupev1.Event {
 func (w *watch) checkOverdue(ctx context.Context) error {
 	running, err := w.traces.store.Load(ctx, w.ref)
 	if err == nil && running.Left < -endingTime && running.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
-		err = orphaned(w.ref)
+		err = orphanedError(w.ref)
 	}
 	return err
 }

@@ -46,7 +46,7 @@ func (w *writer) run(ctx context.Context) {
 	l := w.log
 	for {
 		l.mu.Lock()
-		batch, upto := l.pending()
+		batch, upto := l.pendingEvents()
 		if len(batch) == 0 || w.err != nil {
 			w.cancel()
 			l.history.shown, w.active = upto, false

@@ -60,7 +60,7 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	case strings.Contains(name, "/"):
 		c.addProblem(at(), "step %s: a name has no slash; those of steps of workflows inside have", name)
 	case s.Workflow != "":
-		c.nested(at, name, s)
+		c.checkNested(at, name, s)
 	case s.Agent == "" && len(s.Parallel) == 0 && len(s.Routes) == 0:
 		c.addProblem(at(), "step %s: agent is missing", name)
 	case s.Agent != "" && len(agents) > 0 && !agents[s.Agent]:
@@ -91,13 +91,13 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 		}
 	}
 	c.fork(at, name, s)
-	c.then(at, name, s)
+	c.checkThen(at, name, s)
 	c.loop(at, name, s)
 	c.onError(at, name, s)
 	c.instances(name, s.Instances)
 	c.choose(at, name, s)
-	c.tools(at, name, s)
-	c.asked(at, name, s)
+	c.checkTools(at, name, s)
+	c.checkTask(at, name, s)
 	c.plan(at, name, s, agents)
 }
 
@@ -121,8 +121,8 @@ func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
 	}
 }
 
-// then checks the conditions on the result of a step.
-func (c *checker) then(at func(...any) []any, name string, s stepDeclaration) {
+// checkThen checks the conditions on the result of a step.
+func (c *checker) checkThen(at func(...any) []any, name string, s stepDeclaration) {
 	if len(s.Then) > 0 && (s.Next == "" && len(s.Parallel) == 0 || s.Agent == "" && s.Workflow == "") {
 		c.addProblem(at("then"), "step %s: then is for a step that has a result, and needs next or parallel", name)
 	}

@@ -124,8 +124,8 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 	}
 }
 
-// tools checks which tools a step may use.
-func (c *checker) tools(in func(...any) []any, name string, s stepDeclaration) {
+// checkTools checks which tools a step may use.
+func (c *checker) checkTools(in func(...any) []any, name string, s stepDeclaration) {
 	at := func(keys ...any) []any { return in(append([]any{"tools"}, keys...)...) }
 	d := s.Tools
 	switch {

@@ -22,9 +22,9 @@ type unresolved struct {
 // unresolvedSet is the workflows of a folder, by name.
 type unresolvedSet map[string]*unresolved
 
-// nested checks a step that stands for a nested workflow. Fields about the run of an agent belong into that
+// checkNested checks a step that stands for a nested workflow. Fields about the run of an agent belong into that
 // workflow.
-func (c *checker) nested(at func(...any) []any, name string, s stepDeclaration) {
+func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -83,12 +83,12 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 	}
 	for name, step := range own.flow.Steps {
 		if flow := inside[name]; flow != nil {
-			maps.Copy(whole.Steps, flow.inside(step.renamed(in(entries))))
+			maps.Copy(whole.Steps, flow.inside(step.renameSteps(entryResolver(entries))))
 		} else {
-			whole.Steps[name] = step.renamed(in(entries))
+			whole.Steps[name] = step.renameSteps(entryResolver(entries))
 		}
 	}
-	whole.Entry = in(entries)(whole.Entry)
+	whole.Entry = entryResolver(entries)(whole.Entry)
 	c.choices(own, &whole)
 	if len(whole.Steps) > maxWhole {
 		c.addProblem(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
@@ -112,7 +112,7 @@ func (c *checker) choices(own *unresolved, whole *Workflow) {
 func (w *Workflow) inside(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {
-		step = step.renamed(func(name string) string { return outer.Name + "/" + name })
+		step = step.renameSteps(func(name string) string { return outer.Name + "/" + name })
 		step.Name = outer.Name + "/" + step.Name
 		if step.Fork == "" {
 			step.Fork = outer.Fork
@@ -125,8 +125,8 @@ func (w *Workflow) inside(outer Step) map[string]Step {
 	return steps
 }
 
-// in returns the entry of the nested workflow that a step stands for.
-func in(entries map[string]string) func(string) string {
+// entryResolver returns the entry of the nested workflow that a step stands for.
+func entryResolver(entries map[string]string) func(string) string {
 	return func(name string) string {
 		if entry, ok := entries[name]; ok {
 			return entry
@@ -135,8 +135,8 @@ func in(entries map[string]string) func(string) string {
 	}
 }
 
-// renamed returns the step with other names for its successors and its fork.
-func (s Step) renamed(to func(string) string) Step {
+// renameSteps returns the step with other names for its successors and its fork.
+func (s Step) renameSteps(to func(string) string) Step {
 	each := func(names []string) []string {
 		var all []string
 		for _, name := range names {

@@ -57,8 +57,8 @@ func (p *planDeclaration) plan() *Plan {
 	return &Plan{Agents: p.Agents, Max: cmp.Or(p.Max, DefaultTasks), Parallel: p.Parallel, Continue: p.OnError == onErrorContinue}
 }
 
-// asked checks task, expects and constraints of a step.
-func (c *checker) asked(at func(...any) []any, name string, s stepDeclaration) {
+// checkTask checks task, expects and constraints of a step.
+func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct{ name, text string }{{"task", s.Task}, {"expects", s.Expects}} {
 		if len(f.text) > maxTask {
 			c.addProblem(at(f.name),

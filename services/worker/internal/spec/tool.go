@@ -63,7 +63,7 @@ func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 		}
 		b.setCapabilities(all[before:], t.Capabilities, i)
 		for n := before; n < len(all); n++ {
-			all[n] = t.scoped(all[n])
+			all[n] = t.withScope(all[n])
 		}
 	}
 	return all
@@ -82,9 +82,9 @@ func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i in
 	}
 }
 
-// scoped returns a tool with the declared scope. If the results of a server are declared trusted, so are its
+// withScope returns a tool with the declared scope. If the results of a server are declared trusted, so are its
 // descriptions.
-func (t Tool) scoped(made tool.Tool) tool.Tool {
+func (t Tool) withScope(made tool.Tool) tool.Tool {
 	if t.Untrusted == nil && t.Egress == nil {
 		return made
 	}

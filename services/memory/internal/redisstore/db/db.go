@@ -56,7 +56,7 @@ func (d *DB) Run(ctx context.Context, op string, ref session.Ref, script *redis.
 	if err != nil {
 		return nil, d.Fault(op, err)
 	}
-	return r, barred(op, ref, r)
+	return r, sessionError(op, ref, r)
 }
 
 // RunReadOnly is Run for a script that only reads.
@@ -65,5 +65,5 @@ func (d *DB) RunReadOnly(ctx context.Context, op string, ref session.Ref, script
 	if err != nil {
 		return nil, d.Fault(op, err)
 	}
-	return r, barred(op, ref, r)
+	return r, sessionError(op, ref, r)
 }

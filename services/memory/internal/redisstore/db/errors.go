@@ -9,11 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// barred returns the error for a reply that any script may give about its session, or nil.
-func barred(op string, ref session.Ref, r Reply) error {
+// sessionError returns the error for a reply that any script may give about its session, or nil.
+func sessionError(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "deleted":
-		return deleted(op, ref)
+		return deletedError(op, ref)
 	case "schema":
 		return Unreadable(op, fmt.Errorf("session %s has schema %s instead of %s", ref.Session, r.Text(1), Schema))
 	default:
@@ -21,7 +21,7 @@ func barred(op string, ref session.Ref, r Reply) error {
 	}
 }
 
-func deleted(op string, ref session.Ref) error {
+func deletedError(op string, ref session.Ref) error {
 	return failure.Newf(failure.SessionDeleted, op, "session %s was deleted; begin a new session", ref.Session).
 		With("session_id", ref.Session)
 }

@@ -39,11 +39,11 @@ func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[strin
 func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 	switch {
 	case meta["deleted"] != "":
-		return deleted(op, ref)
+		return deletedError(op, ref)
 	case meta["schema"] == "":
 		return NoSession(op, ref)
 	case meta["schema"] != Schema:
-		return barred(op, ref, Reply{"schema", meta["schema"]})
+		return sessionError(op, ref, Reply{"schema", meta["schema"]})
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 		return err
 	}
 	at := db.OfSession(ref)
-	staged, err := e.staged(ctx, op, at)
+	staged, err := e.stagedContents(ctx, op, at)
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 	return nil
 }
 
-// staged returns the contents at a location that no version has yet.
-func (e *Eraser) staged(ctx context.Context, op string, at db.Location) ([]memory.Content, error) {
+// stagedContents returns the contents at a location that no version has yet.
+func (e *Eraser) stagedContents(ctx context.Context, op string, at db.Location) ([]memory.Content, error) {
 	names, err := e.db.ZRevRangeByScore(ctx, at("staged"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
 		return nil, e.db.Fault(op, err)

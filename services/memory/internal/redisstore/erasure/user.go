@@ -48,7 +48,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 			return memory.ErasedUser{}, err
 		}
 		if listed := r.List(1); len(listed) > 0 {
-			left, err := e.remaining(ctx, op, tenant, user, listed)
+			left, err := e.remainingSessions(ctx, op, tenant, user, listed)
 			if err != nil || len(left) > 0 {
 				return memory.ErasedUser{Sessions: left}, err
 			}
@@ -82,9 +82,9 @@ func erasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
 	return memory.ErasedUser{Erasure: e}
 }
 
-// remaining returns the sessions of a list, of ids and creation times, that are still to be deleted. It
+// remainingSessions returns the sessions of a list, of ids and creation times, that are still to be deleted. It
 // completes deletions that were cut off, and drops entries that have no session.
-func (e *Eraser) remaining(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
+func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
 	entries := make([]index.Entry, 0, len(listed)/2)
 	for i := 0; i+1 < len(listed); i += 2 {
 		entries = append(entries, index.Entry{Created: db.Number(listed.Text(i + 1)), Session: listed.Text(i)})
@@ -122,7 +122,7 @@ func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) 
 	if err != nil {
 		return "", db.Unreadable(op, err)
 	}
-	staged, err := e.staged(ctx, op, at)
+	staged, err := e.stagedContents(ctx, op, at)
 	if err != nil {
 		return "", err
 	}

@@ -78,7 +78,7 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		}
 		switch r.Status() {
 		case "versions":
-			attempt.files = attempt.files.corrected(r)
+			attempt.files = attempt.files.withVersions(r)
 		case "journals":
 			attempt.predecessor = resumedJournals(b, r.Text(1))
 		case "make_room":

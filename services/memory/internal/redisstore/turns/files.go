@@ -78,8 +78,8 @@ func (f files) args() ([]any, error) {
 	return all, nil
 }
 
-// corrected returns the files with the versions that the script replied.
-func (f files) corrected(r db.Reply) files {
+// withVersions returns the files with the versions that the script replied.
+func (f files) withVersions(r db.Reply) files {
 	versions := r.List(1)
 	f.versions = make([]string, len(versions))
 	for i := range versions {

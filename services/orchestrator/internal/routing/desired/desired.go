@@ -59,7 +59,7 @@ func (s *State) updateQuarantines() {
 	s.quarantined = registry.Quarantined(s.desires)
 	for agent := range s.quarantined {
 		if _, already := before[agent]; !already {
-			close(s.beginning(agent))
+			close(s.beginChannel(agent))
 		}
 	}
 	for agent := range before {
@@ -69,8 +69,8 @@ func (s *State) updateQuarantines() {
 	}
 }
 
-// beginning is called with the lock held.
-func (s *State) beginning(agent string) chan struct{} {
+// beginChannel is called with the lock held.
+func (s *State) beginChannel(agent string) chan struct{} {
 	if s.begun[agent] == nil {
 		s.begun[agent] = make(chan struct{})
 	}
@@ -194,7 +194,7 @@ func (s *State) Quarantines() []registry.Desire {
 func (s *State) QuarantineBegun(agent string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.beginning(agent)
+	return s.beginChannel(agent)
 }
 
 // RejectQuarantined fails for calls of workers whose agent is quarantined, whatever they call.

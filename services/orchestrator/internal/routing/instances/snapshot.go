@@ -84,7 +84,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
 			} else {
 				r.desired.Recover(quarantines)
-				r.recover(s.confirmed(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
+				r.recover(s.confirmAll(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
 			}
 		}
 		wait(ctx, pause, now.changed)
@@ -228,8 +228,8 @@ func (s SnapshotFile) read() ([]registry.Instance, []registry.Desire, error) {
 	return all, quarantines, nil
 }
 
-// confirmed asks all instances at once and returns those that confirm themselves.
-func (s SnapshotFile) confirmed(ctx context.Context, stored []registry.Instance) []registry.Instance {
+// confirmAll asks all instances at once and returns those that confirm themselves.
+func (s SnapshotFile) confirmAll(ctx context.Context, stored []registry.Instance) []registry.Instance {
 	answers := make([]registry.Instance, len(stored))
 	same := make([]bool, len(stored))
 	var asking sync.WaitGroup

@@ -120,8 +120,8 @@ func (c *Class) UnmarshalText(text []byte) error {
 // tally counts the instances by availability.
 type tally [availabilities]int
 
-// rejected counts all instances that are not available.
-func (t *tally) rejected() (n int) {
+// countRejected counts all instances that are not available.
+func (t *tally) countRejected() (n int) {
 	for _, count := range t[1:] {
 		n += count
 	}

@@ -12,15 +12,15 @@ import (
 // next target is the Fallback, unless loads have changed.
 func Decide(in Input) Decision {
 	s := surveyCandidates(&in)
-	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejected(), Input: s.record()}
+	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejectedCandidates(), Input: s.record()}
 	if s.free.n == 0 {
 		d.Reason, d.Later = s.noneReason(), s.tally[Full]+s.tally[Unresponsive]+s.tally[BreakerOpen]+s.tally[Refused] > 0
 		return d
 	}
 	choices := s.choices()
-	d.Target = s.at(choices[0]).ID
+	d.Target = s.candidate(choices[0]).ID
 	for _, c := range choices[1:] {
-		d.Alternatives = append(d.Alternatives, s.at(c).ID)
+		d.Alternatives = append(d.Alternatives, s.candidate(c).ID)
 	}
 	if len(d.Alternatives) > 0 {
 		d.Fallback = d.Alternatives[0]
@@ -101,7 +101,7 @@ func surveyCandidates(in *Input) *survey {
 	return s
 }
 
-func (s *survey) at(g ranked) *Candidate { return &s.in.Candidates[g.index] }
+func (s *survey) candidate(g ranked) *Candidate { return &s.in.Candidates[g.index] }
 
 func (s *survey) why(c *Candidate) Availability {
 	if s.ranking.restricts {
@@ -126,7 +126,7 @@ func (s *survey) why(c *Candidate) Availability {
 func (s *survey) choices() []ranked {
 	all := s.free.all()
 	for i := range len(all) - 1 {
-		if s.ranking.compares(all[i].rank, all[i+1].rank) && busier(s.at(all[i]), s.at(all[i+1])) {
+		if s.ranking.compares(all[i].rank, all[i+1].rank) && busier(s.candidate(all[i]), s.candidate(all[i+1])) {
 			all[i], all[i+1] = all[i+1], all[i]
 		}
 	}
@@ -136,7 +136,7 @@ func (s *survey) choices() []ranked {
 // isStandIn reports whether the strategy prefers a candidate that was rejected.
 func (s *survey) isStandIn(choice ranked) bool {
 	if s.ranking.manual.id != "" {
-		return s.at(choice).ID != s.ranking.manual.id
+		return s.candidate(choice).ID != s.ranking.manual.id
 	}
 	return s.out.n > 0 && s.ranking.prefers(s.out.items[0].rank, choice.rank)
 }
@@ -163,13 +163,13 @@ func (s *survey) score(choice *ranked) float64 {
 	if len(s.ranking.needs) == 0 {
 		return Guessed
 	}
-	return float64(s.ranking.meets(s.at(*choice))) / float64(len(s.ranking.needs))
+	return float64(s.ranking.meets(s.candidate(*choice))) / float64(len(s.ranking.needs))
 }
 
-// rejected returns the rejected candidates that the strategy prefers most, then the withheld instances.
-func (s *survey) rejected() (all []Rejected) {
+// rejectedCandidates returns the rejected candidates that the strategy prefers most, then the withheld instances.
+func (s *survey) rejectedCandidates() (all []Rejected) {
 	for _, g := range s.out.all() {
-		c := s.at(g)
+		c := s.candidate(g)
 		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Why: g.why}
 		if known := s.in.Out[c.ID]; known.Why == g.why {
 			out.Detail = known.Detail

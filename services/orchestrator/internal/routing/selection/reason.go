@@ -7,7 +7,7 @@ import (
 
 // reason explains in one sentence why the first of the choices gets the step.
 func (s *survey) reason(choices []ranked) string {
-	c := s.at(choices[0])
+	c := s.candidate(choices[0])
 	why := s.targetReason(choices)
 	switch c.Class {
 	case Doubtful:
@@ -18,14 +18,14 @@ func (s *survey) reason(choices []ranked) string {
 	}
 	others := s.tally
 	others[NotNamed] = 0 // needs no explanation
-	if others.rejected() > 0 {
+	if others.countRejected() > 0 {
 		why += "; " + others.String()
 	}
 	return why
 }
 
 func (s *survey) targetReason(choices []ranked) string {
-	c := s.at(choices[0])
+	c := s.candidate(choices[0])
 	if s.ranking.manual.id != "" {
 		return s.manualReason(choices)
 	}
@@ -48,7 +48,7 @@ func (s *survey) targetReason(choices []ranked) string {
 
 // turnReason explains the choice among instances that the policy ranks equally.
 func (s *survey) turnReason(choices []ranked) string {
-	c := s.at(choices[0])
+	c := s.candidate(choices[0])
 	switch n := s.tally[Available]; {
 	case n == 1:
 		return c.ID + " is the only one that can take it"
@@ -62,12 +62,12 @@ func (s *survey) turnReason(choices []ranked) string {
 }
 
 func (s *survey) loadReason(choices []ranked) string {
-	c := s.at(choices[0])
+	c := s.candidate(choices[0])
 	slots := fmt.Sprintf("%s has %d of %d slots in use", c.ID, c.InFlight, c.Capacity)
 	if len(choices) == 1 || !s.ranking.compares(choices[0].rank, choices[1].rank) {
 		return slots
 	}
-	if other := s.at(choices[1]); busier(other, c) {
+	if other := s.candidate(choices[1]); busier(other, c) {
 		return slots + ", the fewest of two asked"
 	}
 	return slots + ", as few as the other of two asked"
@@ -75,7 +75,7 @@ func (s *survey) loadReason(choices []ranked) string {
 
 // manualReason explains the choice of a policy that names an instance.
 func (s *survey) manualReason(choices []ranked) string {
-	c := s.at(choices[0])
+	c := s.candidate(choices[0])
 	if c.ID == s.ranking.manual.id {
 		return s.in.Policy.nameSource() + " names " + c.ID
 	}
@@ -85,7 +85,7 @@ func (s *survey) manualReason(choices []ranked) string {
 // describeNamed says why the named instance does not get the step.
 func (s *survey) describeNamed() string {
 	for _, g := range s.out.all() {
-		if s.at(g).ID == s.ranking.manual.id {
+		if s.candidate(g).ID == s.ranking.manual.id {
 			return g.why.Describe()
 		}
 	}
@@ -100,12 +100,12 @@ func (s *survey) describeNamed() string {
 // standInReason explains the choice of an instance that replaces a preferred one.
 func (s *survey) standInReason(c *Candidate) string {
 	missed := s.out.items[0]
-	if class := s.at(missed).Class; class < c.Class {
+	if class := s.candidate(missed).Class; class < c.Class {
 		return fmt.Sprintf("%s stands in, because no %s instance can take it", c.ID, class)
 	}
 	switch s.ranking.strategy {
 	case Sticky:
-		return fmt.Sprintf("%s stands in for %s, the instance of the session, which %s", c.ID, s.at(missed).ID, missed.why.Describe())
+		return fmt.Sprintf("%s stands in for %s, the instance of the session, which %s", c.ID, s.candidate(missed).ID, missed.why.Describe())
 	case Weighted:
 		return fmt.Sprintf("%s stands in: this step belongs to %s, and none of its instances can take it", c.ID, s.describeShare())
 	case Priority:
@@ -113,7 +113,7 @@ func (s *survey) standInReason(c *Candidate) string {
 	case Capability:
 		return s.needsReason(c) + ", and none with more can take it"
 	default:
-		return c.ID + " stands in for " + s.at(missed).ID
+		return c.ID + " stands in for " + s.candidate(missed).ID
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *survey) noneReason() string {
 	switch {
 	case s.ranking.manual.only:
 		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed())
-	case s.tally.rejected() == 0:
+	case s.tally.countRejected() == 0:
 		return "no instance is known"
 	default:
 		return "no instance can take it: " + s.tally.String()
