@@ -15,7 +15,7 @@ import (
 
 var alice = execution.Auth{Actor: "alice", Credentials: map[string]secret.Value{"github": secret.New("token-1")}}
 
-func TestAuth_IsFoundUnderItsContext(t *testing.T) {
+func TestAuthFrom_FindsTheAuthOfItsContext(t *testing.T) {
 	ctx := execution.WithAuth(t.Context(), alice)
 	auth, ok := execution.AuthFrom(ctx)
 	require.True(t, ok)
@@ -28,7 +28,7 @@ func TestAuth_IsFoundUnderItsContext(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", auth, &auth, auth), "token-1")
 }
 
-func TestAuth_OfATurnThatBringsNoneIsNone(t *testing.T) {
+func TestAuthFrom_IsFalseWithoutAuth(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
 		"no step": t.Context(),
 		"none":    execution.WithAuth(execution.WithAuth(t.Context(), alice), execution.Auth{}),
@@ -40,8 +40,8 @@ func TestAuth_OfATurnThatBringsNoneIsNone(t *testing.T) {
 	}
 }
 
-// A tool that goes on behind its step has nothing any more.
-func TestAuth_IsForgottenWhenItsStepEnds(t *testing.T) {
+// A tool that continues after its step finds no auth.
+func TestAuthFrom_IsFalseAfterTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step, end := context.WithCancel(t.Context())
 		kept := context.WithoutCancel(execution.WithAuth(step, alice))
@@ -54,8 +54,8 @@ func TestAuth_IsForgottenWhenItsStepEnds(t *testing.T) {
 	})
 }
 
-// What one tool was given no other one finds, and it goes with the turn.
-func TestAuth_IsLentToItsHolderAlone(t *testing.T) {
+// No other tool finds a lent credential, and it lasts only as long as the turn.
+func TestLendCredential_LendsToOneHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step, end := context.WithCancel(t.Context())
 		turn := execution.WithAuth(step, alice)
@@ -91,7 +91,7 @@ func TestAuth_IsLentToItsHolderAlone(t *testing.T) {
 	})
 }
 
-func TestAuth_OfATurnThatBringsNoneHasWhatWasLent(t *testing.T) {
+func TestLendCredential_WorksWithoutOtherAuth(t *testing.T) {
 	ctx := execution.WithHolder(execution.WithAuth(t.Context(), execution.Auth{}), "clerk/mail")
 	execution.LendCredential(ctx, "mailbox", secret.New("hunter2"))
 	auth, ok := execution.AuthFrom(ctx)
@@ -100,8 +100,7 @@ func TestAuth_OfATurnThatBringsNoneHasWhatWasLent(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v %#v", auth, auth), "hunter2")
 }
 
-// Whoever prints, panics with or encodes an Auth tells neither in whose name a turn acts (LP-18)
-// nor with what.
+// Printing or encoding an Auth, or a panic with it, reveals neither the actor (LP-18) nor the credentials.
 func TestAuth_IsNotPrinted(t *testing.T) {
 	encoded, err := json.Marshal(map[string]any{"auth": alice, "at": &alice})
 	require.NoError(t, err)

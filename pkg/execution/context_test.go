@@ -43,7 +43,7 @@ func TestContext_NeverChanges(t *testing.T) {
 		_, ok := c.Parent()
 		require.False(t, ok)
 
-		o.Metadata["team"] = "red" // of who made it
+		o.Metadata["team"] = "red" // in the caller's map
 		c.Origin().Metadata["team"] = "green"
 		_, err := c.WithMetadata(map[string]string{"team": "white", "more": "1"})
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestContext_NeverChanges(t *testing.T) {
 }
 
 // Req: OC-8
-func TestContext_GivesOthersAndKeepsItsTrace(t *testing.T) {
+func TestContext_DerivedContextsKeepTheTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := made(t, origin())
 		child := c.WithUserIntent("find the rules")
@@ -98,7 +98,7 @@ func TestContext_GivesOthersAndKeepsItsTrace(t *testing.T) {
 }
 
 // Req: OC-9
-func TestContext_IsCheckedAndWritten(t *testing.T) {
+func TestContext_IsCheckedAndEncoded(t *testing.T) {
 	for says, change := range map[string]func(*execution.Origin){
 		"trace_id is empty":                        func(o *execution.Origin) { o.TraceID = " " },
 		`memory_scope "user:ann" needs a user_id`:  func(o *execution.Origin) { o.UserID = "" },
@@ -127,7 +127,7 @@ func TestContext_IsCheckedAndWritten(t *testing.T) {
 	_, ok := read.Parent()
 	require.False(t, ok)
 	want := child.Origin()
-	want.Created = want.Created.Round(0) // a clock that only this process has is not written
+	want.Created = want.Created.Round(0) // the monotonic clock is not encoded
 	require.True(t, want.Created.Equal(read.Origin().Created))
 	want.Created = read.Origin().Created
 	require.Equal(t, want, read.Origin())

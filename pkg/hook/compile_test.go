@@ -58,16 +58,15 @@ var _ = hook.`+event+`(func(_ context.Context, x `+given+`) error {
 	return err
 }
 
-// What a handler may do is what compiles: it changes what its event is about, and nothing of
-// another tier.
-func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
+// The compiler decides what a handler may do: it changes the subject of its event, and nothing of another tier.
+func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 	const (
 		turn, request, reply, failed = "*hook.Turn", "*hook.LLMRequest", "*hook.LLMReply", "*hook.LLMFailure"
 		round, call, done            = "*hook.Round", "*hook.Call", "*hook.Completion"
 	)
 	c := newCompiler(t)
 	for _, tc := range []struct{ event, given, body, wrong string }{
-		// What each may do.
+		// What each handler may do.
 		{"AfterUserInput", turn, `x.Add(x.Messages()...); x.State().Set("_n", 1); x.Memory().Set("n", 1)`, ""},
 		{"BeforeLLM", request, `x.System += "!"; x.Replace(nil); x.Respond("I know")`, ""},
 		{"AfterLLM", reply, `x.Text = ""; x.ToolCalls = x.ToolCalls[:0]`, ""},
@@ -78,7 +77,7 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		{"AfterEachTool", call, `x.Text = "shorter"`, ""},
 		{"OnComplete", done, `_, _ = x.Transcript(); _, _ = x.Trace().Get("trace_id")`, ""},
 
-		// Messages are changed by Add and Replace alone.
+		// Only Add and Replace change messages.
 		{"BeforeEachTool", call, `x.SetMessages(nil)`, "x.SetMessages undefined"},
 		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
 		{"BeforeEachTool", call, `x.Turn.conversation = nil`, "cannot refer to unexported field"},
@@ -86,23 +85,23 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		// Only the loop knows which calls wait, and their answers.
 		{"AfterTools", round, `x.Wait("no", nil)`, "x.Wait undefined"},
 		{"BeforeEachTool", call, `x.waiting.Over = true`, "x.waiting undefined"},
-		// The model's request and reply belong to their events.
+		// Only handlers of their own events see the request and the reply of the model.
 		{"AfterTools", round, `x.ToolCalls = nil`, "x.ToolCalls undefined"},
 		{"AfterLLM", reply, `x.Respond("no")`, "x.Respond undefined"},
 		{"BeforeEachTool", call, `x.System = ""`, "x.System undefined"},
 		{"BeforeIteration", turn, `x.Answer("42")`, "x.Answer undefined"},
 		{"AfterTools", call, ``, "cannot use (func"},
-		// The trace is the orchestrator's.
+		// The trace belongs to the orchestrator.
 		{"AfterUserInput", turn, `x.Trace().Set("trace_id", "mine")`, "Set undefined"},
 		{"AfterUserInput", turn, `x.Trace().values["trace_id"] = "mine"`, "cannot refer to unexported field"},
 		{"AfterUserInput", turn, `x.Info().TraceID = "mine"`, "cannot assign"},
-		// What is stored changes by asking.
+		// Stored state changes only by a request.
 		{"AfterUserInput", turn, `x.Memory().changes = nil`, "cannot refer to unexported field"},
 		{"AfterUserInput", turn, `x.Memory().store.State(nil)`, "cannot refer to unexported field"},
-		// What happened is not rewritten.
+		// Events cannot be changed.
 		{"AfterUserInput", turn, `x.Usage().InputTokens = 0`, "cannot assign"},
 		{"AfterUserInput", turn, `x.Emit(nil)`, "x.Emit undefined"},
-		// Nobody gets from a turn to what drives it.
+		// No handler gets from a turn to its Control.
 		{"AfterUserInput", turn, `_ = (*hook.Control)(x)`, "cannot convert"},
 		{"AfterUserInput", turn, `_ = &hook.Control{nil, nil, nil, nil, x}`, "implicit assignment to unexported field"},
 		{"AfterUserInput", turn, `x.Control()`, "x.Control undefined"},

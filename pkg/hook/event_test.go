@@ -62,7 +62,7 @@ func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
 }
 
 // Req: AD-9
-func TestControl_PassesWhatOthersMade(t *testing.T) {
+func TestControl_ForwardsEventsOfOtherAgents(t *testing.T) {
 	var heard []event.Event
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "mine", TurnID: "turn-1"}, Emit: func(e event.Event) error { heard = append(heard, e); return nil }})
 	require.NoError(t, c.Events.Forward(event.Event{Payload: event.Message{Text: "a"}}))
@@ -73,8 +73,8 @@ func TestControl_PassesWhatOthersMade(t *testing.T) {
 	require.Equal(t, "turn-2/0/7", heard[1].ID())
 }
 
-// Who does not hear one event hears none after it: an iterator must not be asked again.
-func TestControl_TellsNothingToWhoHasGone(t *testing.T) {
+// A consumer that fails on one event gets no event after it: an iterator must not be called again.
+func TestControl_EmitsNothingAfterAFailedEvent(t *testing.T) {
 	gone, emitted := errors.New("gone"), 0
 	c := hook.New(hook.Start{Emit: func(event.Event) error { emitted++; return gone }})
 	require.NoError(t, c.Events.Err())
@@ -87,7 +87,7 @@ func TestControl_TellsNothingToWhoHasGone(t *testing.T) {
 }
 
 // Req: CO-21
-func TestTurn_ContextPercentIsOfTheLastCall(t *testing.T) {
+func TestTurn_ContextPercentDescribesTheLastCall(t *testing.T) {
 	for _, tc := range []struct{ limit, tokens, want int64 }{{0, 64_000, 50}, {1000, 250, 25}, {-1, 128_000, 100}} {
 		c := hook.New(hook.Start{Info: hook.Info{Context: tc.limit}})
 		require.Zero(t, c.Turn().ContextPercent(), "before the first call")

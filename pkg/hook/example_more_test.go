@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A plugin is a list of handlers with a name, which stands in the errors of its handlers.
+// A plugin is a list of handlers with a name, which the errors of its handlers contain.
 func ExamplePlugin() {
 	quota := hook.Plugin{
 		Name: "quota",
@@ -34,7 +34,7 @@ func ExamplePlugin() {
 	// hook.before_llm: agent_logic: the handler before_llm of plugin quota failed; the log of the agent has the cause: no tokens are left
 }
 
-// What is wrong with handlers is found when they are put together, not when they first run.
+// NewSet finds invalid handlers when they are put together, not when they first run.
 func ExampleNewSet() {
 	_, err := hook.NewSet(nil, []hook.Handler{hook.AfterTools(nil)})
 	fmt.Fprintln(os.Stdout, err)
@@ -45,7 +45,7 @@ func ExampleNewSet() {
 	// hook.NewSet: agent_validation: plugins: two are named "log"; name one otherwise, or leave it out
 }
 
-// A tool finds the turn that it runs in under its context. Outside of tools there is nothing.
+// A tool finds the turn that it runs in through its context. Outside of tools there is none.
 func ExampleInTool() {
 	whoami, err := tool.Func("whoami", "Tells who is asking.", func(ctx context.Context, _ struct{}) (string, error) {
 		running := hook.InTool(ctx)
@@ -76,7 +76,7 @@ func ExampleInTool() {
 	// no tool is running <nil>
 }
 
-// A handler puts one message in the place of many: the model reads no more than that.
+// A handler replaces many messages by one, which is all that the model reads.
 func ExampleTurn_Replace() {
 	compact := hook.AfterTools(func(_ context.Context, round *hook.Round) error {
 		return round.Replace([]conversation.Message{{Role: conversation.RoleUser, Author: "compaction", Text: "Two words were looked up."}})
@@ -88,8 +88,8 @@ func ExampleTurn_Replace() {
 	// the model read 1 message: Two words were looked up.
 }
 
-// What a turn wants to remember is stored with its step. A key that is not there has an error
-// of its own, and that of another tier cannot be set.
+// Changes of state are stored with the step. A missing key has an error of its own, and a key of another tier cannot be
+// set.
 func ExampleMemory() {
 	count := hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
 		var visits int
@@ -106,7 +106,7 @@ func ExampleMemory() {
 	// answer: Hello!
 }
 
-// The agent's own state is in RAM, for as long as it runs. All its turns share it.
+// The state of the agent is in RAM, as long as the agent runs. All its turns share it.
 func ExampleTurn_State() {
 	once := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		if _, known := turn.State().Get("_greeted"); known {

@@ -14,10 +14,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The examples of this package are those of docs/hooks.md.
+// docs/hooks.md quotes the examples of this package.
 
-// assistant is an agent with the handlers of an example. It has two tools, lookup and delete,
-// and its model says what the script tells it to.
+// assistant returns an agent with the handlers of an example. It has two tools, lookup and delete, and its model follows
+// the script.
 func assistant(model *scripted.Model, handlers ...hook.Handler) (*agent.Agent, error) {
 	lookup, err := tool.Func("lookup", "Looks a word up.", func(ctx context.Context, in struct {
 		Word string `json:"word"`
@@ -40,8 +40,7 @@ func assistant(model *scripted.Model, handlers ...hook.Handler) (*agent.Agent, e
 	})
 }
 
-// say runs the agent for one turn in which the user says text, and writes what happens. It
-// returns what the model was asked.
+// say runs one turn in which the user says text, and prints what happens. It returns the requests to the model.
 func say(text string, handler hook.Handler, script ...scripted.Reply) *scripted.Model {
 	return converse(text, []hook.Handler{handler}, script...)
 }
@@ -79,7 +78,7 @@ func converse(text string, handlers []hook.Handler, script ...scripted.Reply) *s
 	return model
 }
 
-// lookUp is a reply that asks for a word each.
+// lookUp returns a reply that looks up each word.
 func lookUp(words ...string) scripted.Reply {
 	var reply scripted.Reply
 	for _, w := range words {
@@ -88,7 +87,7 @@ func lookUp(words ...string) scripted.Reply {
 	return reply
 }
 
-// last is what the model read last before it answered.
+// last returns the last message that the model read before it answered.
 func last(model *scripted.Model) string {
 	requests := model.Requests()
 	messages := requests[len(requests)-1].Messages

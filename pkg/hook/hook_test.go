@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// noting is a handler of a turn that notes its name, and answers with text.
+// noting returns a handler that notes its name, and answers with text.
 func noting(log *[]string, name, text string) hook.Handler {
 	return hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) {
 		*log = append(*log, name)
@@ -42,7 +42,7 @@ func TestSet_RunsPluginsFirstAndEachListInItsOrder(t *testing.T) {
 }
 
 // Req: AD-27
-func TestSet_TheFirstThatAnswersWins(t *testing.T) {
+func TestSet_FirstAnswerWins(t *testing.T) {
 	var log []string
 	c := start(t, []hook.Plugin{
 		{Name: "one", Handlers: []hook.Handler{noting(&log, "one", "")}},
@@ -72,7 +72,7 @@ func TestSet_TheFirstThatAnswersWins(t *testing.T) {
 }
 
 // Req: CO-5, AD-27
-func TestNewSet_RefusesWhatIsNoHandler(t *testing.T) {
+func TestNewSet_RejectsInvalidHandlers(t *testing.T) {
 	good := hook.AfterTools(func(context.Context, *hook.Round) error { return nil })
 	for name, tc := range map[string]struct {
 		plugins []hook.Plugin
@@ -94,7 +94,7 @@ func TestNewSet_RefusesWhatIsNoHandler(t *testing.T) {
 }
 
 // Req: CO-5
-func TestNewSet_RefusesEveryHandlerWithoutAFunction(t *testing.T) {
+func TestNewSet_RejectsHandlersWithoutAFunction(t *testing.T) {
 	for _, h := range []hook.Handler{
 		hook.BeforeAgent(nil), hook.AfterAgent(nil), hook.AfterUserInput(nil), hook.BeforeIteration(nil), hook.AfterIteration(nil),
 		hook.BeforeLLM(nil), hook.AfterLLM(nil), hook.OnLLMError(nil), hook.BeforeTools(nil), hook.AfterTools(nil),
@@ -106,7 +106,7 @@ func TestNewSet_RefusesEveryHandlerWithoutAFunction(t *testing.T) {
 }
 
 // Req: C-10, CO-41
-func TestSet_SaysWhoseHandlerFailed(t *testing.T) {
+func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 	secret := errors.New("password 1234")
 	fail := func(err error) []hook.Handler {
 		return []hook.Handler{hook.AfterUserInput(func(context.Context, *hook.Turn) error { return err })}
@@ -131,7 +131,7 @@ func TestSet_SaysWhoseHandlerFailed(t *testing.T) {
 	}
 }
 
-func TestTurn_MessagesThatWaitForTheEndOfARound(t *testing.T) {
+func TestTurn_HoldsAddedMessagesUntilTheRoundEnds(t *testing.T) {
 	c := hook.New(hook.Start{Messages: []conversation.Message{conversation.User("hi")}})
 	turn := c.Turn()
 	asked := []conversation.ToolCall{{ID: "1", Name: "echo"}}
@@ -153,13 +153,13 @@ func TestTurn_MessagesThatWaitForTheEndOfARound(t *testing.T) {
 	require.NoError(t, turn.Replace([]conversation.Message{conversation.User("summary")}))
 	require.Len(t, turn.Messages(), 1)
 
-	// Who adds to what he was given changes nothing.
+	// A caller that appends to the result changes nothing.
 	_ = append(turn.Messages(), conversation.User("mine"))
 	turn.Add(conversation.User("yours"))
 	require.Equal(t, "yours", turn.Messages()[1].Text)
 }
 
-func TestTurn_AsksNobodyOutsideOfALoop(t *testing.T) {
+func TestTurn_AskFailsOutsideOfALoop(t *testing.T) {
 	_, err := hook.New(hook.Start{}).Turn().Ask(t.Context(), llmRequest)
 	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
 }

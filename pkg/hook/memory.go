@@ -175,7 +175,7 @@ func (m *Memory) Delete(key string) error { return m.change(key, nil) }
 // change requests a change. A key without an ownership rule belongs to the session when it is set here (C-18).
 func (m *Memory) change(key string, value json.RawMessage) error {
 	if owner, declared := ownership.Of(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
-		return m.refuse(ownership.Violation("hook.Memory", key, owner, m.actor))
+		return m.rejectWrite(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
 	m.apply(map[string]json.RawMessage{key: value})
 	return nil
@@ -191,7 +191,7 @@ func (m *Memory) onViolation(report func(*failure.Error)) {
 	}
 }
 
-func (m *Memory) refuse(err *failure.Error) error {
+func (m *Memory) rejectWrite(err *failure.Error) error {
 	m.mu.Lock()
 	report := m.violated
 	m.mu.Unlock()

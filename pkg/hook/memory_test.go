@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// store is a MEMORY tier that holds a state.
+// store is a Store with a given state.
 type store struct {
 	hook.Store
 	state map[string]json.RawMessage
@@ -67,7 +67,7 @@ func TestMemory_SeesItsChangesBeforeTheStore(t *testing.T) {
 }
 
 // Req: AD-6, AD-7, AD-18
-func TestMemory_TellsTheChangesOfAChainAsOne(t *testing.T) {
+func TestMemory_EmitsTheChangesOfAHandlerListAsOne(t *testing.T) {
 	var emitted []event.Message
 	set := func(key, value string) hook.Handler {
 		return hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set(key, value) })
@@ -93,7 +93,7 @@ func TestMemory_TellsTheChangesOfAChainAsOne(t *testing.T) {
 }
 
 // Req: AD-5a
-func TestMemory_AChainThatFailsChangesNothing(t *testing.T) {
+func TestMemory_FailedHandlerListChangesNothing(t *testing.T) {
 	fail := errors.New("oh")
 	handlers, err := hook.NewSet(nil, []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set("a", "2") }),
@@ -109,7 +109,7 @@ func TestMemory_AChainThatFailsChangesNothing(t *testing.T) {
 }
 
 // Req: SO-6, SO-7
-func TestMemory_RefusesTheKeysOfOtherTiers(t *testing.T) {
+func TestMemory_RejectsKeysOfOtherTiers(t *testing.T) {
 	m := hook.NewMemory(&store{}, "researcher")
 	for key, owner := range map[string]string{"_x": "agent", "_trace_id": "agent", "trace_id": "orchestrator", "routing": "orchestrator", "context": "orchestrator", "config": "shared"} {
 		for _, err := range []error{m.Set(key, 1), m.Delete(key)} {
@@ -126,7 +126,7 @@ func TestMemory_RefusesTheKeysOfOtherTiers(t *testing.T) {
 	}
 }
 
-func TestMemory_TellsWhatIsWrongWithAValue(t *testing.T) {
+func TestMemory_ErrorNamesAnInvalidValue(t *testing.T) {
 	m := hook.NewMemory(nil, "test")
 	require.True(t, failure.Is(m.Set("a", func() {}), failure.UserInvalidInput))
 	require.NoError(t, m.Set("a", []int{1}))
@@ -145,8 +145,8 @@ func TestMemory_TellsWhatIsWrongWithAValue(t *testing.T) {
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 }
 
-// What a handler got is its own: changing it does not change the state.
-func TestMemory_HandsOutCopies(t *testing.T) {
+// A handler gets copies: changing them does not change the state.
+func TestMemory_ReturnsCopies(t *testing.T) {
 	s := &store{state: map[string]json.RawMessage{"a": json.RawMessage(`"old"`)}}
 	m := hook.NewMemory(s, "test")
 	require.NoError(t, m.Set("b", "new"))
@@ -158,10 +158,10 @@ func TestMemory_HandsOutCopies(t *testing.T) {
 	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
 }
 
-// The source of what is stored is known once it was read, to all memories of the turn.
+// Once the state was read, all memories of the turn know its untrusted source.
 //
 // Req: S14
-func TestMemory_KnowsWhoseWordsTheStateHas(t *testing.T) {
+func TestMemory_ReportsTheUntrustedSourceOfState(t *testing.T) {
 	m := hook.NewMemory(&store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")
 	fork := m.Fork("other")
 	require.Empty(t, m.Untrusted())
@@ -170,8 +170,8 @@ func TestMemory_KnowsWhoseWordsTheStateHas(t *testing.T) {
 	require.Equal(t, "tool page", m.Untrusted())
 }
 
-// Agents that run concurrently see what was before them and what they changed
-// themselves. Of two that changed a key the later one that joins decides.
+// Agents that run concurrently see the state before them and their own changes. When two change a key, the one that joins
+// last wins.
 func TestMemory_ForksAndJoins(t *testing.T) {
 	s := &store{state: map[string]json.RawMessage{"stored": json.RawMessage(`"s"`)}}
 	m := hook.NewMemory(s, "flow")

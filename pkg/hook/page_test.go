@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is what authors read of this package.
+// page is the documentation of this package for authors.
 const page = "../../docs/hooks.md"
 
 var quoted = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
 
-// Each event has a part on the page, which quotes the example of that event as it is.
+// Each event has a section on the page that quotes its example literally.
 func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -41,10 +41,10 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	require.Empty(t, quotes, "the page has parts of no event")
 }
 
-// The events have the last of the names that they have had, and no other.
+// The events have only their final names.
 //
 // Req: CO-42
-func TestHandlers_HaveTheLastNames(t *testing.T) {
+func TestHandlers_HaveTheirFinalNames(t *testing.T) {
 	var names []string
 	for name := range sources(t, "handlers.go") {
 		if ast.IsExported(name) {
@@ -57,8 +57,7 @@ func TestHandlers_HaveTheLastNames(t *testing.T) {
 	}, names)
 }
 
-// sources are the bodies of the functions in files of this folder, by name, as they would
-// stand at the left margin.
+// sources returns the bodies of the functions in files of this folder by name, without their indentation.
 func sources(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(pattern)

@@ -14,7 +14,7 @@ import (
 // A rejected write is emitted before the next event, whatever the agent does with the error.
 //
 // Req: SO-6
-func TestTurn_TellsEachWriteThatWasRefused(t *testing.T) {
+func TestTurn_EmitsEachRejectedWrite(t *testing.T) {
 	var heard []event.Payload
 	state, config := ownership.NewAgentState("clerk", nil, nil), ownership.NewConfig("clerk", "")
 	c := hook.New(hook.Start{
@@ -43,7 +43,7 @@ func TestTurn_TellsEachWriteThatWasRefused(t *testing.T) {
 }
 
 // Tools write concurrently, and one that writes in a loop does not flood the trace.
-func TestTurn_TellsABoundedNumberOfRefusals(t *testing.T) {
+func TestTurn_BoundsTheRejectedWritesItEmits(t *testing.T) {
 	heard := 0
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "clerk"}, Emit: func(event.Event) error { heard++; return nil }})
 	ctx, leave := c.EnterTool(t.Context(), "c1", c.Turn().Memory())

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// callWait is what the loop says of a call before its handlers run.
+// callWait is what the loop knows about a call before its handlers run.
 type callWait struct {
 	allowed, passed bool
 	answer          execution.Answer
@@ -46,7 +46,7 @@ func wait(reason string) hook.Handler {
 }
 
 // Req: AD-32
-func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
+func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 	changeArguments := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
 	call := waiter(t, callWait{allowed: true}, wait("one"), changeArguments, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
@@ -58,7 +58,7 @@ func TestCall_TheFirstThatLetsItWaitDecides(t *testing.T) {
 	require.False(t, answered)
 }
 
-func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
+func TestCall_AnotherHandlerMayDecideInstead(t *testing.T) {
 	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "after": {wait("one"), refuse}} {
 		call := waiter(t, callWait{allowed: true}, handlers...)
@@ -68,7 +68,7 @@ func TestCall_SomebodyElseMayDecideInsteadOfAPerson(t *testing.T) {
 }
 
 // Req: CO-64, LP-32
-func TestCall_WaitsOnlyWhereItHasTo(t *testing.T) {
+func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
 	answer := func(v execution.Verdict, late bool) callWait {
 		return callWait{allowed: true, answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
 	}
@@ -131,7 +131,7 @@ func invoice(euros string) conversation.ToolCall {
 	return conversation.ToolCall{Name: "pay", Arguments: `{"euros": ` + euros + `}`}
 }
 
-// console stands for the *testing.T of a test.
+// console takes the place of a *testing.T in an example.
 type console struct{}
 
 func (console) Helper()                           {}
