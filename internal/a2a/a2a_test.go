@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each failure mode maps to an A2A error that says whether a retry may succeed. Other errors, and causes, are
 // not sent.
-func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
+func TestToA2A_HidesCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
 		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
 		err := toA2A(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
@@ -45,7 +45,7 @@ func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
 }
 
 // An invalid message is rejected with what it should contain.
-func TestInput_IsTextAndFilesOrAnswers(t *testing.T) {
+func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
 	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
 	yes := map[string]any{"id": "1-1", "verdict": "approve"}
 	for name, tc := range map[string]struct {
@@ -92,7 +92,7 @@ func TestInput_NamesFiles(t *testing.T) {
 }
 
 // Sealed credentials go to the mesh but are never shown (LP-37).
-func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
+func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{
 		"id":      "1-1",
 		"verdict": "approve", "sealed": "AQID",
@@ -107,7 +107,7 @@ func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
 }
 
 // A turn names the task that it continues in its request id; request ids in another form name none.
-func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
+func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
 	for id, want := range map[string]string{
 		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
 	} {
@@ -118,7 +118,7 @@ func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
 }
 
 // A web page in a browser on this machine cannot talk to the mesh.
-func TestGuard_KeepsWebPagesAway(t *testing.T) {
+func TestGuard_RejectsWebPages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		local, host, origin, method string
 		status                      int

@@ -88,7 +88,7 @@ const (
 )
 
 // The mesh authenticates the caller of the bridge; the bridge authenticates none.
-func TestBridge_PassesTokensOn(t *testing.T) {
+func TestBridge_ForwardsTokens(t *testing.T) {
 	url, ann, asked := bridged(t, true)
 	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "not today")
 	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, <-asked)
@@ -106,7 +106,7 @@ func TestBridge_PassesTokensOn(t *testing.T) {
 }
 
 // A bridge without Bearer forwards no token.
-func TestBridge_PassesNothingOnByItself(t *testing.T) {
+func TestBridge_ForwardsNoTokenByDefault(t *testing.T) {
 	url, ann, asked := bridged(t, false)
 	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")
 	require.Empty(t, asked)

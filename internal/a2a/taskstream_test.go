@@ -96,7 +96,7 @@ func answered(text string) *troupev1.TurnResult {
 
 // A client that assembles the chunks never shows retracted text, and has the answer after the last chunk
 // (AD-33).
-func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
+func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		since uint64
 		play  func(*played)
@@ -248,7 +248,7 @@ func endOf(r *reader) a2a.TaskState {
 }
 
 // Deltas are numbered from the beginning of their text, for each agent.
-func TestTeller_NumbersDeltas(t *testing.T) {
+func TestTaskStream_NumbersDeltas(t *testing.T) {
 	var p played
 	p.begin(1)
 	p.say(1, "both.a", "x", "y")
@@ -267,7 +267,7 @@ func TestTeller_NumbersDeltas(t *testing.T) {
 }
 
 // All concurrent steps are streamed, also of one agent, and a retry of one does not affect the others.
-func TestTeller_HearsStepsThatRunAtOnce(t *testing.T) {
+func TestTaskStream_StreamsConcurrentSteps(t *testing.T) {
 	var p played
 	p.decide(3)
 	p.begin(1)

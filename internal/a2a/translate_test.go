@@ -23,7 +23,7 @@ func happened(stage troupev1.Stage) *troupev1.Event {
 }
 
 // Req: LP-29
-func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
+func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 	used := &troupev1.Usage{InputTokens: 10, OutputTokens: 2, ModelCalls: 1, CostMicroUsd: 7}
 	usedData := func(more fields) fields {
 		data := fields{"inputTokens": int64(10), "outputTokens": int64(2), "cachedTokens": int64(0), "modelCalls": int32(1), "costMicroUsd": int64(7)}
@@ -290,7 +290,7 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 }
 
 // Every event is converted, also unknown kinds.
-func TestTranslate_LeavesNothingOut(t *testing.T) {
+func TestTranslate_ConvertsEveryEvent(t *testing.T) {
 	kinds := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
 	require.NotZero(t, kinds.Len())
 	for i := range kinds.Len() {

@@ -39,7 +39,7 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 	}
 }
 
-func TestPermit_RefusesWhatHasNoRow(t *testing.T) {
+func TestPermit_RejectsMethodsWithoutARow(t *testing.T) {
 	for _, method := range []string{"", "/", "/troupe.v1.MemoryService/", "/troupe.v1.MemoryService/CommitStep2", "troupe.v1.MemoryService/CommitStep", "/troupe.v1.MemoryService/commitstep"} {
 		for _, role := range append(everyone, identity.Anybody) {
 			err := Permit(method, identity.Principal{Role: role})
@@ -75,7 +75,7 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 }
 
 // Methods for operators only that do more than read make an audit entry.
-func TestAudited_HasWhatOperatorsDo(t *testing.T) {
+func TestAudited_CoversActsOfOperators(t *testing.T) {
 	looks := []string{"/List", "/Describe", "/Get", "ServerReflectionInfo", "ConformanceService"}
 	for method, roles := range table {
 		_, audited := Audited(method)

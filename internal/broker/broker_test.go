@@ -36,7 +36,7 @@ func refuses(t *testing.T, b *broker.Broker, id, session string, sealed []byte, 
 	require.Empty(t, opened.Reveal())
 }
 
-func TestBroker_OpensWhatIsSealedToItsKey(t *testing.T) {
+func TestBroker_OpensASealedSecret(t *testing.T) {
 	b := broker.New("clerk-1")
 	k := ask(t, b, "s1")
 	require.Equal(t, "clerk-1", broker.Instance(k.ID))
@@ -82,7 +82,7 @@ func TestBroker_OpensForNoOtherKeyAndSession(t *testing.T) {
 }
 
 // Req: LP-37
-func TestBroker_AKeyLives15Minutes(t *testing.T) {
+func TestBroker_KeysExpireAfter15Minutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := broker.New("")
 		k := ask(t, b, "s1")
@@ -98,7 +98,7 @@ func TestBroker_AKeyLives15Minutes(t *testing.T) {
 	})
 }
 
-func TestBroker_MakesNoMoreKeysThanItMayHold(t *testing.T) {
+func TestBroker_LimitsItsKeys(t *testing.T) {
 	b := broker.New(strings.Repeat("x", 129))
 	var last broker.Key
 	for range 1 << 12 {
@@ -111,7 +111,7 @@ func TestBroker_MakesNoMoreKeysThanItMayHold(t *testing.T) {
 	ask(t, b, "s1")
 }
 
-func TestSeal_RefusesWhatCannotBeOpened(t *testing.T) {
+func TestSeal_RejectsInvalidInput(t *testing.T) {
 	k := ask(t, broker.New(""), "s1")
 	for _, text := range []string{"", "\xff", strings.Repeat("x", broker.MaxSecret+1)} {
 		_, err := broker.Seal(k.ID, "s1", k.Public, secret.New(text))

@@ -20,7 +20,7 @@ import (
 
 // A name cannot resolve to an allowed address for the check and to an inner one for the connection: it is
 // resolved once.
-func TestClient_IsNotReboundInside(t *testing.T) {
+func TestClient_ResistsDNSRebinding(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	w.flip("flip.test", allowed, inside)
 	client := w.client(t)
@@ -82,7 +82,7 @@ func TestClient_AsksOnlyListedHosts(t *testing.T) {
 	}
 }
 
-func TestClient_TakesNoCredentialsToAnotherHost(t *testing.T) {
+func TestClient_SendsNoCredentialsToAnotherHost(t *testing.T) {
 	var got http.Header
 	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		got = r.Header.Clone()
@@ -120,7 +120,7 @@ func TestClient_TakesNoCredentialsToAnotherHost(t *testing.T) {
 	require.ErrorContains(t, err, "redirects a request with a body to another host")
 }
 
-func TestClient_KnowsNoProxy(t *testing.T) {
+func TestClient_IgnoresProxies(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		t.Setenv(name, fmt.Sprintf("http://%s:%d", inside, w.port))
@@ -131,7 +131,7 @@ func TestClient_KnowsNoProxy(t *testing.T) {
 	require.Zero(t, w.canary.Load())
 }
 
-func TestClient_BoundsTheAnswer(t *testing.T) {
+func TestClient_LimitsTheResponse(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/fits":
@@ -175,7 +175,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestClient_RefusesAHostHeaderOfItsOwn(t *testing.T) {
+func TestClient_RejectsAnotherHostHeader(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://allowed.test:%d/", w.port), nil)
 	require.NoError(t, err)

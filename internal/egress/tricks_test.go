@@ -197,7 +197,7 @@ func redirect(rw http.ResponseWriter, r *http.Request) {
 }
 
 // This test proves guarantee S13. A naive client is tricked by the same URLs, which shows that they work.
-func TestClient_IsNotTrickedInside(t *testing.T) {
+func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	for name, address := range names {
 		w.name(name, address)

@@ -14,7 +14,7 @@ import (
 
 // The board shows the reason of a dependency that answers but does not serve. For other errors it shows only
 // that the dependency is away, because an error may hold a secret. Each change of the reason is logged.
-func TestDependency_SaysWhatItLacks(t *testing.T) {
+func TestDependency_ShowsItsReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		board, asked := NewBoard("redis"), make(chan error)

@@ -57,7 +57,7 @@ func TestRun_APartThatFailsStopsTheOthers(t *testing.T) {
 	})
 }
 
-func TestRun_GivesUpAPartThatDoesNotStop(t *testing.T) {
+func TestRun_AbandonsAPartThatDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		stuck := Part{Name: "stuck", Grace: time.Minute, Run: func(_ context.Context, ready func()) error {

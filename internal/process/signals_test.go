@@ -64,7 +64,7 @@ func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
 }
 
 // A process started with nohup survives the end of its terminal.
-func TestSignals_KeepToNohup(t *testing.T) {
+func TestSignals_RespectNohup(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		ctx, stop := Signals(t.Context())
 		defer stop()

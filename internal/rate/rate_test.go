@@ -49,7 +49,7 @@ func TestTable_HasAClassForEveryMethod(t *testing.T) {
 	require.Error(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
 }
 
-func TestLimiter_RefusesAndSaysWhenToCallAgain(t *testing.T) {
+func TestLimiter_RejectsWithARetryDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 2, Burst: 3}})
 		for range 3 {
@@ -119,7 +119,7 @@ func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
 	}
 }
 
-func TestLimiter_CountsWhatAnAddressOpens(t *testing.T) {
+func TestLimiter_CountsCallsOfAnAddress(t *testing.T) {
 	l := New(Table{Streams: {Rate: 0.001, Burst: 2}})
 	from := &net.TCPAddr{IP: net.ParseIP("192.0.2.1")}
 	require.NoError(t, l.Opened(from))
@@ -155,7 +155,7 @@ func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
 }
 
 // A caller with ever new names neither fills the memory nor escapes the limit.
-func TestBuckets_AreBoundedAndIdleOnesAreForgotten(t *testing.T) {
+func TestBuckets_AreBoundedAndDropIdleOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 1, Burst: 1}})
 		admitted := 0
@@ -172,7 +172,7 @@ func TestBuckets_AreBoundedAndIdleOnesAreForgotten(t *testing.T) {
 	})
 }
 
-func TestLoad_TakesWhatAFileSaysAndDefaults(t *testing.T) {
+func TestLoad_MergesFileAndDefaults(t *testing.T) {
 	none, err := Load("", Defaults())
 	require.NoError(t, err)
 	require.Equal(t, Defaults(), none)

@@ -38,7 +38,7 @@ func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.
 }
 
 // Entries that only a replay needs cause no write of their own.
-func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
+func TestRecorder_WritesReplayEntriesWithTheCommit(t *testing.T) {
 	j, stored := newRecorder(t)
 	given := execution.Entry{Phase: execution.Intent, Given: []byte("this")}
 	last := execution.Entry{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("echo", "hi")}
@@ -59,7 +59,7 @@ func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 }
 
 // The last reply of a failed step is dropped; its input, and entries that others build on, are not.
-func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
+func TestRecorder_DropLateKeepsTheInput(t *testing.T) {
 	j, stored := newRecorder(t)
 	reply := func(number int, late bool) execution.Entry {
 		return execution.Entry{Number: number, Phase: execution.Done, Late: late, Reply: conversation.Assistant("echo", "hi")}
@@ -79,7 +79,7 @@ func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
 }
 
 // Entries beyond the limit of a commit are written before it.
-func TestRecorder_WritesWhatACommitCannotBring(t *testing.T) {
+func TestRecorder_WritesEntriesBeyondACommit(t *testing.T) {
 	j, stored := newRecorder(t)
 	for n := range 5 {
 		j.Record(execution.Entry{

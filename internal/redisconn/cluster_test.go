@@ -138,7 +138,7 @@ func TestConn_SharesAreOneForEachMaster(t *testing.T) {
 }
 
 // A node may have been a replica when it was connected to.
-func TestConn_MeetsANodeOfAClusterBeforeItIsAskedAboutData(t *testing.T) {
+func TestConn_CallsMetBeforeDataCommands(t *testing.T) {
 	var mu sync.Mutex
 	met := map[string]int{} // by port
 	conn := connect(t, Config{URL: redistest.Cluster(t), Met: func(ctx context.Context, conn *redis.Conn) error {

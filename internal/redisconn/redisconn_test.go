@@ -170,7 +170,7 @@ func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
 }
 
 // During a replacement of the CA as in docs/operate.md, each new connection works.
-func TestConn_GoesOnWhileTheCAIsReplaced(t *testing.T) {
+func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 	was, now := newAuthority(t), newAuthority(t)
 	for _, a := range []*authority{was, now} {
 		a.leaf(t, "server")
@@ -219,7 +219,7 @@ func TestConn_GoesOnWhileTheCAIsReplaced(t *testing.T) {
 }
 
 // A failed connection attempt is never reported as a possible write.
-func TestConn_WroteNothingWithoutAConnection(t *testing.T) {
+func TestConn_ReportsUnsentCommands(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
 	a.leaf(t, "client")

@@ -35,7 +35,7 @@ func allow(t *testing.T, client *redis.Client, rule ...any) {
 	require.NoError(t, client.Do(t.Context(), append([]any{"ACL", "SETUSER", "memory"}, rule...)...).Err())
 }
 
-func TestConn_ServesWhoMayDoWhatHeMust(t *testing.T) {
+func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 	server := redistest.Guarded(t)
 	needs := Needs{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
 	at := func(url string) *Conn { return connect(t, Config{URL: url}) }

@@ -46,7 +46,7 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 }
 
 // A rejected call makes an entry with its address (S19), and so does each call of a barred caller (S18).
-func TestKnown_RecordsWhoIsRefused(t *testing.T) {
+func TestPermission_AuditsRejectedCallers(t *testing.T) {
 	tel, entries := kept(t)
 	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")
 	cfg := Config{Identity: opened(t, dir, identity.Memory, ""), Barred: func(p identity.Principal, _ string) error {

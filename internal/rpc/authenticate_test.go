@@ -60,7 +60,7 @@ func opened(t testing.TB, dir string, role identity.Role, agent string) *identit
 	return s
 }
 
-func TestKnown_CallsOfOtherRolesAreRefusedAndNamed(t *testing.T) {
+func TestPermission_RejectsOtherRoles(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	sessions, health := called(t, telemetry.For(zap.New(core)), func(dir string) (*identity.Source, *identity.Source) {
 		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Worker, "a")
@@ -74,7 +74,7 @@ func TestKnown_CallsOfOtherRolesAreRefusedAndNamed(t *testing.T) {
 	require.NoError(t, err, "that is for everyone of the mesh")
 }
 
-func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
+func TestPermission_AllowsTheRole(t *testing.T) {
 	sessions, _ := called(t, telemetry.Discard(), func(dir string) (*identity.Source, *identity.Source) {
 		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Admin, "ann")
 	})
@@ -136,7 +136,7 @@ func BenchmarkCall(b *testing.B) {
 }
 
 // A method that no server has, or without a row in the table, is rejected like one for other callers (S2).
-func TestKnown_MethodsWithoutARowAreRejected(t *testing.T) {
+func TestPermission_RejectsMethodsWithoutARow(t *testing.T) {
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
 	require.NoError(t, err)

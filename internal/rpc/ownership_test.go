@@ -45,7 +45,7 @@ func violated(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
 // Who tried is who has proven it, and not what a handler or a request says.
 //
 // Req: SO-7, SO-12
-func TestOwned_NamesWhoProvedToBeTheActor(t *testing.T) {
+func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel := telemetry.Discard()
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -79,7 +79,7 @@ func TestOwned_NamesWhoProvedToBeTheActor(t *testing.T) {
 // told no more than that there is no such session; the audit log has it.
 //
 // Req: SO-8
-func TestStrayed_AWriteToAForeignSessionIsAViolation(t *testing.T) {
+func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := kept(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))

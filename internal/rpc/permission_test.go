@@ -27,7 +27,7 @@ func invoke(t *testing.T, conn *grpc.ClientConn, method string, said ...string) 
 
 // Rejected calls count like allowed ones, so that a caller can fill neither log nor counter (guarantees S10,
 // S19).
-func TestPermitted_RefusalsAreCountedAsCalls(t *testing.T) {
+func TestPermission_CountsRejectedCalls(t *testing.T) {
 	const limit = 3
 	tel, entries := kept(t)
 	server, err := NewServer(tel, Config{Authenticate: introduced, Rates: rate.New(rate.Table{
@@ -60,7 +60,7 @@ func TestPermitted_RefusalsAreCountedAsCalls(t *testing.T) {
 }
 
 // A barred caller's calls are rejected, but that is no ownership violation.
-func TestPermitted_BarredCallersAreNoOwnershipViolation(t *testing.T) {
+func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := kept(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -82,7 +82,7 @@ func TestPermitted_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 }
 
 // A rejection by the scope records the object and the address (guarantees S19).
-func TestScoped_RecordsWhatWasRefused(t *testing.T) {
+func TestScope_AuditsRejectedRequests(t *testing.T) {
 	tel, entries := kept(t)
 	dir := t.TempDir()
 	sessions, _ := connected(t, tel, opened(t, dir, identity.Admin, "ann"), Config{
@@ -104,7 +104,7 @@ func TestScoped_RecordsWhatWasRefused(t *testing.T) {
 }
 
 // An invalid tenant name does not fall back to the default tenant.
-func TestCertified_RefusesWhatNamesNoTenant(t *testing.T) {
+func TestCertified_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {

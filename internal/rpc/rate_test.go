@@ -94,7 +94,7 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 }
 
 // After many failures an address is rejected before its credentials are checked.
-func TestServer_RefusesAddressesThatFailToProveWhoTheyAre(t *testing.T) {
+func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	asked := 0
 	client, _ := served(t, Config{
 		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return introduced(ctx) },
@@ -119,7 +119,7 @@ func TestServer_RefusesAddressesThatFailToProveWhoTheyAre(t *testing.T) {
 }
 
 // A call of an address counts before any work for it.
-func TestServer_RefusesCallsOfAnAddressThatBeginsTooMany(t *testing.T) {
+func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 	client, _ := served(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
 	}}, &sessions{get: answer}, nil)

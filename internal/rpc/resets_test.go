@@ -16,7 +16,7 @@ import (
 
 // An address that resets too many streams loses its connection, and the next one with the first reset on it.
 // Other addresses are unaffected.
-func TestServer_EndsConnectionsOfWhoResetsTooManyStreams(t *testing.T) {
+func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
 	client, addr := served(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &sessions{get: answer}, nil)
 	require.Equal(t, 20, resetUntilClosed(t, addr, 100))
 	require.Zero(t, resetUntilClosed(t, addr, 100))
@@ -25,7 +25,7 @@ func TestServer_EndsConnectionsOfWhoResetsTooManyStreams(t *testing.T) {
 }
 
 // Frames are recognized however the reads of a connection split them.
-func TestFramed_FindsResetsInPiecesOfAnySize(t *testing.T) {
+func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	var sent bytes.Buffer
 	sent.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&sent, nil)

@@ -163,7 +163,7 @@ func TestListen_SaysWhichFlagAndWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "127.0.0.1:0")
 }
 
-func TestCheckTarget_IsAPlaceToReach(t *testing.T) {
+func TestCheckTarget_RejectsInvalidTargets(t *testing.T) {
 	for _, right := range []string{"memory:7401", "127.0.0.1:7401", "[::1]:7401", "dns:///memory:7401", "unix:/run/memory", "passthrough:///x"} {
 		require.NoError(t, CheckTarget(right))
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // A call in a run names the run, and its server logs it. An invalid id is not logged.
-func TestInRun_CallsSayForWhichRunTheyAre(t *testing.T) {
+func TestInRun_CallsNameTheirRun(t *testing.T) {
 	var seen []string
 	b := setup(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
 		seen = append(seen, RunOf(ctx))

@@ -79,7 +79,7 @@ func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *trou
 // and runs no tool.
 //
 // Req: LP-31
-func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
+func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	s := surround(t)
 	acted := new(effector)
 	never := make(chan struct{})
@@ -108,7 +108,7 @@ func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
 }
 
 // A worker that resumes after its turn was taken over does nothing.
-func TestExecuteStep_AZombieHasNoEffect(t *testing.T) {
+func TestExecuteStep_AFencedAttemptHasNoEffect(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
 			s := surround(t)
@@ -133,7 +133,7 @@ func TestExecuteStep_AZombieHasNoEffect(t *testing.T) {
 	}
 }
 
-func TestExecuteStep_ShowsThatItIsAtWork(t *testing.T) {
+func TestExecuteStep_SendsHeartbeats(t *testing.T) {
 	s := surround(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}, Wait: wait})})

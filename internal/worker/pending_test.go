@@ -22,7 +22,7 @@ import (
 
 // The step ends with the call that waits, all of it is in the journal by then, and the step of
 // the turn that goes on finds it there with its answer.
-func TestExecuteStep_GoesOnWithTheAnswerToACallThatWaits(t *testing.T) {
+func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	s := surround(t)
 	acted := new(effector)
 	model := scripted.New(act(), scripted.Say("All done."))
@@ -76,7 +76,7 @@ func TestExecuteStep_GoesOnWithTheAnswerToACallThatWaits(t *testing.T) {
 
 // What an agent records without waiting for it is in the journal nevertheless, when its calls
 // wait: no commit stands for it.
-func TestExecuteStep_WhatWaitsIsDurableBeforeItsCommit(t *testing.T) {
+func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	s := surround(t)
 	const entries = 300 // more than one write
 	r := s.start(t, agent.Config{Name: "a", Run: waiting(entries)})

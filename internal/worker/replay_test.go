@@ -234,7 +234,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 	}
 }
 
-func TestReplayStep_TellsWhatIsAskedAnew(t *testing.T) {
+func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
 	s := surround(t)
 	req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
 	c := sender(t, new(letters))
@@ -246,7 +246,7 @@ func TestReplayStep_TellsWhatIsAskedAnew(t *testing.T) {
 }
 
 // An agent used as a tool is replayed too, call by call.
-func TestReplayStep_LooksIntoAgentsThatAreTools(t *testing.T) {
+func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 	outer := func(t *testing.T, sent *letters, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
 		t.Helper()
 		c := sender(t, sent, below...)

@@ -66,7 +66,7 @@ const (
 )
 
 // Req: LC-27
-func TestExecuteStep_CommitsAndThenTellsTheResult(t *testing.T) {
+func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	s := surround(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good ", "day."}, Wait: wait})})
@@ -184,7 +184,7 @@ func (panicking) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, err
 }
 
 // Req: LC-29
-func TestExecuteStep_APanicIsAFailedStepAndTheWorkerGoesOn(t *testing.T) {
+func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: panicking{}})
 	for _, id := range []string{"s1", "s2"} {

@@ -31,7 +31,7 @@ func violationsOf(events []*troupev1.Event) (found []*troupev1.OwnershipViolatio
 // A violation by agent code is published, even if the code ignores the error.
 //
 // Req: SO-6
-func TestExecuteStep_TellsAWriteThatTheAgentMayNotMake(t *testing.T) {
+func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("Done.")), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { _ = t.State().Set("facts", 1); return "", nil }),
@@ -45,7 +45,7 @@ func TestExecuteStep_TellsAWriteThatTheAgentMayNotMake(t *testing.T) {
 // A step whose commit would write what is not the session's fails, tells it, and changes nothing.
 //
 // Req: SO-12
-func TestExecuteStep_ACommitOfStateOfAnotherIsTold(t *testing.T) {
+func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {

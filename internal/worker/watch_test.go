@@ -41,7 +41,7 @@ func watch(t *testing.T, r *running, after uint64) (first *troupev1.InstanceStat
 }
 
 // Req: LC-6, LC-14
-func TestWatchState_TellsEveryTransitionToTheLast(t *testing.T) {
+func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
@@ -83,7 +83,7 @@ func TestWatchState_TellsEveryTransitionToTheLast(t *testing.T) {
 	require.NoError(t, r.end(t))
 }
 
-func TestWatchState_OfWhatIsToComeIsAnError(t *testing.T) {
+func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	_, _, err := watch(t, r, 100)
@@ -91,7 +91,7 @@ func TestWatchState_OfWhatIsToComeIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "the instance is at version 2")
 }
 
-func TestOwnsState_TellsWhoseAKeyIs(t *testing.T) {
+func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	for key, want := range map[string]*troupev1.OwnsStateResponse{

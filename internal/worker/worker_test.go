@@ -233,7 +233,7 @@ func TestNew_AWorkerThatDoesNotRunIsClosed(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
-func TestConfig_RefusesWhatCannotBe(t *testing.T) {
+func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	good := worker.Config{Etcd: []string{"127.0.0.1:2379"}, Memory: "127.0.0.1:7401"}
 	require.NoError(t, good.Validate())
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
@@ -256,7 +256,7 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 }
 
 // A port on all addresses has no address that other machines could use.
-func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
+func TestNew_AWorkerOnAllAddressesNeedsAnAdvertisedOne(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	for _, everywhere := range []string{"0.0.0.0:0", "[::]:0", ":0", ""} {
@@ -278,7 +278,7 @@ func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
 // as all would leave at once.
 //
 // Req: C-34
-func TestWorker_TakesStepsOnceTheMemoryServiceWasThere(t *testing.T) {
+func TestWorker_TakesStepsOnceTheMemoryServiceAnswered(t *testing.T) {
 	s := surround(t)
 	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
 	absent := freeAddress(t)
@@ -312,7 +312,7 @@ func TestWorker_TakesStepsOnceTheMemoryServiceWasThere(t *testing.T) {
 }
 
 // A worker registers the name that --advertise gives.
-func TestWorker_AdvertisesWhatItIsTold(t *testing.T) {
+func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 	s := surround(t)
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func TestDesire_IsReadableAndUnderNoLease(t *testing.T) {
 	require.Zero(t, got.Kvs[0].Lease)
 }
 
-func TestDesire_SaysThatEtcdIsAwayAndIsToldOnceItIsBack(t *testing.T) {
+func TestDesire_FailsWithoutEtcdAndWorksAgain(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})

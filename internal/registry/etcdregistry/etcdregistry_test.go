@@ -58,7 +58,7 @@ func TestRegistry_KeyIsReadableAndUnderALease(t *testing.T) {
 // Any holder of a worker's certificate can write anything into the keys of that agent. Readers ignore an
 // instance that is invalid.
 // Req: S9
-func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
+func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	core, logs := observer.New(zapcore.WarnLevel)

@@ -33,7 +33,7 @@ func becomes(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 }
 
 // An unreachable etcd proves nothing about the lease. One that has given the name to another instance does.
-func TestRegistration_TellsWhatIsKnownOfItsLease(t *testing.T) {
+func TestRegistration_ReportsItsLease(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	l := newLink(t, etcd.Endpoints()[0])

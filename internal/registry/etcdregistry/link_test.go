@@ -117,7 +117,7 @@ func TestWatch_ListsAgainAfterACompactionWhileItWasCutOff(t *testing.T) {
 	require.Equal(t, lifecycle.Ready, o.Put().State)
 }
 
-func TestWatch_TellsOnceThatItIsCutOff(t *testing.T) {
+func TestWatch_ReportsAnOutageOnce(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	l := newLink(t, etcd.Endpoints()[0])

@@ -279,7 +279,7 @@ func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	require.ErrorContains(t, err, "--agents "+absent)
 }
 
-func TestConfig_RefusesWhatCannotBe(t *testing.T) {
+func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	for want, flags := range map[string][]string{
 		"--timeout: 100ms is not between 1s and 10m0s":    {"--timeout", "100ms"},
 		"--timeout: 1h0m0s is not between 1s and 10m0s":   {"--timeout", "1h"},

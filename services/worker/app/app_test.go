@@ -142,7 +142,7 @@ func TestNew_AWorkerWithNothingThereIsAliveAndNotReady(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestConfig_RefusesWhatCannotBe(t *testing.T) {
+func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	for want, flags := range map[string][]string{
 		"--drain: -1s is below zero":                     {"--drain=-1s"},
 		`--advertise-addr: "host" is not host:port`:      {"--advertise-addr", "host"},

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each identity may do exactly what it needs in the etcd of a mesh. The names of the agents are prefixes of
 // each other.
-func TestProvision_EachMayDoItsOwnAndNothingElse(t *testing.T) {
+func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "ab")
 	keys := []string{
@@ -88,7 +88,7 @@ func TestProvision_OnlyRootAdministers(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // etcd rejects a client with a certificate of another CA, or without one, before any request.
-func TestProvision_AsksForACertificate(t *testing.T) {
+func TestProvision_RequiresACertificate(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
 	foreign, err := identity.OpenCA(t.TempDir())
@@ -104,7 +104,7 @@ func TestProvision_AsksForACertificate(t *testing.T) {
 }
 
 // Provision keeps correct users and revokes surplus rights.
-func TestProvision_MayBeRepeated(t *testing.T) {
+func TestProvision_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "gone")
 	root := etcd.Client()
@@ -136,7 +136,7 @@ func TestProvision_MayBeRepeated(t *testing.T) {
 // The registry works with provisioned users: a worker registers, the orchestrator sees it and sets a desired
 // state, and the worker receives it. A worker of another agent is rejected with a reason, until it is
 // provisioned.
-func TestRegistry_AsItsUsers(t *testing.T) {
+func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
 	r := func(user string) *etcdregistry.Registry {

@@ -77,7 +77,7 @@ func stored(t *testing.T, etcd *etcdtest.Etcd) int64 {
 }
 
 // The next connection presents the certificate that is in the files by then.
-func TestSecurity_TakesUpNewFiles(t *testing.T) {
+func TestSecurity_ReloadsFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	etcd := etcdtest.Guarded(t, dir, "a", "b")
@@ -128,7 +128,7 @@ func TestRegistration_EndsWithItsProcess(t *testing.T) {
 }
 
 // Invalid settings fail before any connection.
-func TestSecurity_SaysWhatIsWrong(t *testing.T) {
+func TestSecurity_RejectsInvalidSettings(t *testing.T) {
 	t.Parallel()
 	secure, plain := []string{"https://127.0.0.1:1"}, []string{"127.0.0.1:1"}
 	for says, c := range map[string]struct {
@@ -147,7 +147,7 @@ func TestSecurity_SaysWhatIsWrong(t *testing.T) {
 }
 
 // No request goes to an etcd that fails verification, and the log says why.
-func TestSecurity_SaysWhyEtcdIsRefused(t *testing.T) {
+func TestSecurity_LogsWhyEtcdIsRejected(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir())
 	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Memory, "", zap.NewNop())
@@ -166,7 +166,7 @@ func TestSecurity_SaysWhyEtcdIsRefused(t *testing.T) {
 // While authentication is disabled in etcd, a worker does not register and says why: any holder of a
 // certificate could impersonate any other. It registers once authentication is enabled. A worker that may
 // provision itself enables it.
-func TestRegistration_WaitsUntilEtcdAsksWhoComes(t *testing.T) {
+func TestRegistration_WaitsForAuthentication(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
 	root := etcd.Client()
