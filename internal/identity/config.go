@@ -14,7 +14,7 @@ type Config struct {
 	Cert        string `name:"tls-cert" help:"PEM file with the certificate chain of this process, read again when it changes (empty means plain text, on loopback only)." env:"TROUPE_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key         string `name:"tls-key" help:"PEM file with the key of the certificate." env:"TROUPE_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
 	CA          string `name:"tls-ca" help:"PEM file with the CAs of the mesh." env:"TROUPE_TLS_CA" type:"path" default:"" placeholder:"FILE"`
-	TrustDomain string `help:"Trust domain of the mesh (empty means that of the certificate)." env:"TROUPE_TRUST_DOMAIN" placeholder:"NAME"`
+	TrustDomain string `help:"Trust domain of the mesh (empty means the certificate's)." env:"TROUPE_TRUST_DOMAIN" placeholder:"NAME"`
 	DevCA       string `name:"tls-dev-ca" help:"For development on loopback, instead of the files: folder of a CA that is created if needed and issues the certificate." env:"TROUPE_TLS_DEV_CA" type:"path" default:"" placeholder:"DIR"`
 
 	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Serve other machines unencrypted and without authentication." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`

@@ -18,7 +18,7 @@ func (c *content) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// read is the text of a content, and the files in it.
+// read returns the text of a content, and its files.
 func (c content) read() (text string, files []conversation.Attachment, err error) {
 	if len(c) == 0 || string(c) == "null" {
 		return "", nil, nil

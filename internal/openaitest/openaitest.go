@@ -1,5 +1,5 @@
-// Package openaitest speaks the wire format of package openai the other way round: a server of
-// llmtest that is given its Wire answers like a server of Chat Completions.
+// Package openaitest is the server side of the wire format of package openai: an llmtest server with its Wire
+// answers like a Chat Completions server.
 package openaitest
 
 import (
@@ -18,16 +18,16 @@ type Wire struct{}
 
 type object = map[string]any
 
-// Event is a chunk as it stands in a stream.
+// Event returns the encoding of a chunk in a stream.
 func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", packed(chunk)) }
 
-// packed is an object of texts, numbers and such, which all can be written.
+// packed encodes an object of texts and numbers, which cannot fail.
 func packed(v object) []byte {
 	data, _ := json.Marshal(v)
 	return data
 }
 
-// Choice is a chunk with one choice; finish is nil, or the reason of its end.
+// Choice returns a chunk with one choice. finish is the finish reason (nil while the reply continues).
 func Choice(delta map[string]any, finish any) []byte {
 	return Event(object{
 		"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763740000, "model": "test-large-2026", "usage": nil,
@@ -89,7 +89,7 @@ func (Wire) Interruption(kind llm.Kind, text string) []byte {
 	return Event(object{"error": object{"message": text, "type": "server_error", "code": codes[kind]}})
 }
 
-// body is a request, as far as the suite wants to know it.
+// body is the part of a request that the suite checks.
 type body struct {
 	Model         string
 	Stream        bool

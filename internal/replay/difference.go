@@ -40,7 +40,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Brief(d.Recorded, most), conversation.Brief(d.Now, most))
 }
 
-// aModelCall is how a model call is shown; that of a handler is one beside the conversation.
+// aModelCall describes a model call. A call of a handler is not part of the conversation.
 func aModelCall(aside bool) string {
 	if aside {
 		return "a model call beside the conversation"

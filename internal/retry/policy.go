@@ -19,7 +19,7 @@ type Policy struct {
 	Name       string        // as in ParsePolicy
 	Retries    int           // after the first try: 3 means at most 4 executions
 	FirstPause time.Duration // before the first retry
-	Factor     float64       // by which each pause grows (0 means that all are equal)
+	Factor     float64       // growth of each pause (0 means equal pauses)
 	MaxPause   time.Duration // upper bound of a pause (0 means none)
 	Jitter     float64       // random part of a pause, such as 0.1 for 10 % more or less
 	// Modes lists the failure modes that are retried (empty means those that are Retryable). A terminal

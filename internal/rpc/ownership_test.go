@@ -54,7 +54,7 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Worker, Name: "a", Tenant: "default"})
 
 	handler := func(context.Context, any) (any, error) {
-		return nil, ownership.Violation("memory.UpdateState", "trace_id", ownership.Orchestrator, "somebody else")
+		return nil, ownership.Violation("memory.UpdateState", "trace_id", ownership.Orchestrator, "another")
 	}
 	_, err = ownershipInterceptor(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, handler)
 	require.True(t, failure.Is(err, failure.StateViolation))
@@ -75,9 +75,8 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violated(t, reader))
 }
 
-// A worker that writes to a session which is not that of its turn violates the owner's right, and is
-// told no more than that there is no such session; the audit log has it.
-//
+// A worker that writes to a session other than its turn's violates the owner's right. It learns only that there
+// is no such session; the audit log has the violation.
 // Req: SO-8
 func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()

@@ -30,13 +30,13 @@ import (
 // elsewhere is a server outside of the mesh that records its calls.
 type elsewhere struct {
 	healthpb.UnimplementedHealthServer
-	brought []metadata.MD
+	calls []metadata.MD
 }
 
 // Check implements healthpb.HealthServer.
 func (e *elsewhere) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	e.brought = append(e.brought, md)
+	e.calls = append(e.calls, md)
 	return &healthpb.HealthCheckResponse{}, nil
 }
 
@@ -92,8 +92,8 @@ func TestExecuteStep_ShowsItsCredentialToTheMemoryServiceAlone(t *testing.T) {
 	_, result := finish(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "Done.", result.GetText())
-	require.Len(t, outside.brought, 1)
-	require.Empty(t, outside.brought[0].Get(turnctx.CredentialKey))
+	require.Len(t, outside.calls, 1)
+	require.Empty(t, outside.calls[0].Get(turnctx.CredentialKey))
 	stored := s.redis.Dump()
 	require.Contains(t, stored, "note.txt")
 	require.NotContains(t, stored, req.GetCredential())

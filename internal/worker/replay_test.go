@@ -126,7 +126,7 @@ func TestExecuteStep_RecordsWhatItWasGiven(t *testing.T) {
 	require.Equal(t, "Done.", entries[4].Reply.Text)
 }
 
-func TestExecuteStep_RecordsNothingUnasked(t *testing.T) {
+func TestExecuteStep_RecordsOnlyOnRequest(t *testing.T) {
 	s, sent := surround(t), new(letters)
 	r := s.start(t, sender(t, sent, scripted.Say("Done.")))
 	finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))

@@ -113,8 +113,7 @@ func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
 	}
 }
 
-// A worker whose place is taken says so and ends: nobody would ever find it.
-//
+// A worker whose name is taken says so and ends, because no orchestrator would find it.
 // Req: LC-16
 func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 	s := surround(t)

@@ -81,7 +81,7 @@ var life = []troupev1.InstanceState{
 	check.Paused, check.Ready, check.ShuttingDown, check.Terminated,
 }
 
-// tells demands that the transitions are those of whole above a version.
+// tells requires the transitions to be the ones of whole after a version.
 func tells(t *check.T, w *check.Watched, after uint64) {
 	from := check.Uninitialized
 	if after > 0 {

@@ -132,7 +132,7 @@ func provide(ctx context.Context, client *clientv3.Client, u User) error {
 	}
 	missing := slices.Clone(u.Rights)
 	for _, p := range role.Perm {
-		i := slices.IndexFunc(missing, func(r Right) bool { return same(r, p) })
+		i := slices.IndexFunc(missing, func(r Right) bool { return matches(r, p) })
 		if i >= 0 {
 			missing = slices.Delete(missing, i, i+1)
 			continue
@@ -157,7 +157,7 @@ func (r Right) kind() clientv3.PermissionType {
 	return clientv3.PermissionType(clientv3.PermRead)
 }
 
-func same(r Right, p *authpb.Permission) bool {
+func matches(r Right, p *authpb.Permission) bool {
 	return string(p.GetKey()) == r.Prefix && string(p.GetRangeEnd()) == clientv3.GetPrefixRangeEnd(r.Prefix) &&
 		clientv3.PermissionType(p.GetPermType()) == r.kind()
 }

@@ -64,7 +64,7 @@ func TestProvision_OnlyRootAdministers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = etcd.As("worker/b").Put(t.Context(), "/troupe/v1/reg/b/1", "", clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
-	for _, user := range []string{"worker/a", "orchestrator", "memory", "nobody"} {
+	for _, user := range []string{"worker/a", "orchestrator", "memory", "unknown"} {
 		c, ctx := etcd.As(user), t.Context()
 		for what, err := range map[string]error{
 			"reads all":                second(c.Get(ctx, "", clientv3.WithPrefix())),
