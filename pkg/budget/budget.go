@@ -14,7 +14,7 @@ type Kind string
 // The kinds. Depth is not an amount; it limits how deep remote turns may nest.
 const (
 	Iterations Kind = "iterations" // model calls of a conversation, with their tool rounds
-	ModelCalls Kind = "modelCalls" // requests to models, including those of handlers
+	ModelCalls Kind = "modelCalls" // requests to models, including calls of handlers
 	ToolCalls  Kind = "toolCalls"  // executions of tools
 	Tokens     Kind = "tokens"     // input and output together
 	Cost       Kind = "cost"       // of models with a known price

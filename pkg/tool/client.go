@@ -10,14 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Client makes a tool that the client of the agent runs: what only the client has, such as its
-// screen, its files or its keys (LP-16). When a model asks for it the turn ends and hands the
-// call out, with execution.NeedResult; the turn that brings what came of it goes on in its
-// place, and the model reads that as the result. Here the tool never runs.
+// Client makes a tool that the client of the agent runs, because only the client has its screen, its files or its
+// keys (LP-16). When a model calls it, the turn ends with the call, as execution.NeedResult. The turn that brings
+// the result continues, and the model reads it. Here the tool never runs.
 //
-// The schema is a JSON Schema of type object, of which NewSchema says what it may hold; {"type":
-// "object"} takes no arguments in particular. Arguments that do not fit never reach the client:
-// the model is told what the schema wants (CO-37). Modes: agent_validation.
+// The schema is a JSON Schema of type object; NewSchema says what it may hold. {"type": "object"} accepts any
+// arguments. Arguments that do not match never reach the client: the model reads what the schema wants (CO-37).
+// Modes: agent_validation.
 func Client(name, description string, schema json.RawMessage) (Tool, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ type client struct {
 
 func (c *client) Spec() llm.ToolSpec { return c.spec }
 
-// Scope implements Scoper: what the client has on its screen or in its files, others may have written.
+// Scope implements Scoper: others may have written what the client has on its screen or in its files.
 func (c *client) Scope() Scope { return Scope{Untrusted: true} }
 
 // Call never runs the tool.
@@ -58,11 +57,10 @@ func (c *client) Call(_ context.Context, args json.RawMessage) (Result, error) {
 		return Result{}, err
 	}
 	return Result{}, failure.Newf(failure.AgentState, "tool.Call",
-		"%s runs at the client of the agent, not here; give it to an agent in a session, whose turn ends with the call and goes on with its result", c.spec.Name)
+		"%s runs at the client of the agent, not here; give it to an agent in a session, whose turn ends with the call and continues with its result", c.spec.Name)
 }
 
-// AtClient reports whether a tool was made by Client, also behind With, and returns what its
-// arguments must fit.
+// AtClient reports whether a tool was made by Client, also inside With, and returns the schema of its arguments.
 func AtClient(t Tool) (*Schema, bool) {
 	switch t := t.(type) {
 	case *client:

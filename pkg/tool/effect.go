@@ -6,15 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Effector is implemented by tools that say what running them again would do. A tool that
-// does not say is taken as execution.AtMostOnce: when its worker is lost while it runs, it
-// is not run again, and the model is told that the outcome is unknown.
+// Effector is implemented by tools that say what running them again would do. A tool that does not say counts as
+// execution.AtMostOnce: if its worker is lost while it runs, it is not run again, and the model reads that the
+// outcome is unknown.
 type Effector interface {
-	// Effect is the same each time.
+	// Effect returns the same value each time.
 	Effect() execution.Effect
 }
 
-// EffectOf is what running the tool again would do.
+// EffectOf returns what running the tool again would do.
 func EffectOf(t Tool) execution.Effect {
 	if e, ok := t.(Effector); ok && e.Effect() != "" {
 		return e.Effect()
@@ -40,9 +40,9 @@ func wrapped(w with, t Tool) Tool {
 
 type with struct {
 	Tool
-	effect execution.Effect // empty: what is inside decides
-	login  *execution.Login // without which it cannot run; nil: what is inside decides
-	scope  *Scope           // nil: what is inside decides
+	effect execution.Effect // (empty means the effect of the tool inside)
+	login  *execution.Login // without which it cannot run (nil means the login of the tool inside)
+	scope  *Scope           // (nil means the scope of the tool inside)
 }
 
 func (w *with) Effect() execution.Effect {
@@ -52,7 +52,7 @@ func (w *with) Effect() execution.Effect {
 	return w.effect
 }
 
-// startingWith keeps the tool a Starter.
+// startingWith keeps the tool a Starter if it was one.
 type startingWith struct {
 	with
 	Starter
@@ -60,14 +60,14 @@ type startingWith struct {
 
 type keyOfCall struct{}
 
-// Keyed returns a context under which IdempotencyKey is key. It is for whoever calls tools.
+// Keyed returns a context under which IdempotencyKey is key. It is for callers of tools.
 func Keyed(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOfCall{}, key)
 }
 
-// IdempotencyKey is that of the call under way: the same when a successor of a lost worker
-// makes the call again, and different for every other call. Hand it on to the system that
-// the tool talks to. It is empty outside of a step.
+// IdempotencyKey returns the key of the current call. It is the same when the successor of a lost worker repeats
+// the call, and different for every other call. Pass it on to the system that the tool calls. It is empty outside
+// of a step.
 func IdempotencyKey(ctx context.Context) string {
 	key, _ := ctx.Value(keyOfCall{}).(string)
 	return key

@@ -13,21 +13,19 @@ import (
 // noDescription is what is wrong with a tool that has none.
 const noDescription = "the description is empty; the model chooses tools by it"
 
-// MaxResult is how much JSON a Func hands to the model, in bytes. What is longer is cut, and
-// the text says so.
+// MaxResult bounds the JSON that a Func returns to the model, in bytes. A longer result is cut, and the text says
+// so.
 const MaxResult = 256 << 10
 
-// Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its
-// json tags, and a `jsonschema:"…"` tag describes a field. Fields without omitempty or
-// omitzero are required, a pointer may be null, an Enum lists its values, and others than the
-// fields of In are refused.
+// Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its json tags, and a
+// `jsonschema:"…"` tag describes a field. Fields without omitempty or omitzero are required, a pointer may be
+// null, and an Enum lists its values. Unknown fields are rejected.
 //
-// Out is what the model reads: a string as it is, anything else as JSON, at most MaxResult
-// bytes of it (CO-39). A value that is no JSON, such as one with NaN or with itself in it,
-// gives agent_logic; the message says that the tool did run.
+// Out is what the model reads: a string as it is, anything else as JSON of at most MaxResult bytes (CO-39). A
+// value that cannot be JSON, such as NaN or a cycle, is agent_logic; the message says that the tool did run.
 //
-// Arguments are checked before fn runs. Those that do not fit give agent_validation with a
-// hint of what the schema wants (CO-37). An error of Func itself is agent_validation too.
+// Arguments are checked before fn runs. Arguments that do not match are agent_validation, with a hint of what the
+// schema wants (CO-37). An error of Func itself is agent_validation too.
 func Func[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) (Tool, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -77,7 +75,7 @@ func (t *typed[In, Out]) Call(ctx context.Context, args json.RawMessage) (Result
 	return Result{Text: text}, err
 }
 
-// encode is a result as JSON, as the model reads it.
+// encode returns a result as the JSON that the model reads.
 func (t *typed[In, Out]) encode(out Out) (string, error) {
 	var text strings.Builder
 	to := json.NewEncoder(&text)

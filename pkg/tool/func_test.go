@@ -107,7 +107,7 @@ type trip struct {
 	hidden bool
 }
 
-// What a Go type says of its fields is what the model is told of them.
+// The model reads the descriptions of the fields of the Go type.
 func TestFunc_TellsWhichFieldsAreOptional(t *testing.T) {
 	var got trip
 	book, err := tool.Func("book", "Books.", func(_ context.Context, in trip) (bool, error) {

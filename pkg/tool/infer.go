@@ -10,14 +10,14 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Enum is implemented by a type of arguments that has few values, such as one of texts. Its JSON
-// Schema lists them, so that a model chooses one, and no other reaches a tool (CO-60).
+// Enum is implemented by a type of arguments with few values, such as a string type with constants. Its JSON
+// Schema lists them, so that a model chooses one, and no other value reaches a tool (CO-60).
 type Enum interface {
-	// Enum are all values, the same each time, also of the zero value.
+	// Enum returns all values, the same each time, also for the zero value.
 	Enum() []any
 }
 
-// infer is the JSON Schema of arguments of a type, and its text.
+// infer returns the JSON Schema of a type of arguments, and its text.
 func infer(t reflect.Type) (*Schema, json.RawMessage, error) {
 	enums := map[reflect.Type]*jsonschema.Schema{}
 	if err := findEnums(t, enums, map[reflect.Type]bool{}); err != nil {
@@ -42,7 +42,7 @@ func infer(t reflect.Type) (*Schema, json.RawMessage, error) {
 	return &Schema{resolved}, text, nil
 }
 
-// findEnums collects the schemas of all types below t that are an Enum.
+// findEnums collects the schemas of all types within t that are an Enum.
 func findEnums(t reflect.Type, found map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil

@@ -14,16 +14,15 @@ import (
 //
 //	tool.WithLogin(execution.Login{Name: "github", Prompt: "A token that may read issues.", URL: "https://github.com/settings/tokens"}, issues)
 //
-// The tool finds it with execution.Credential. When the turn did not bring it (LP-18), the call
-// waits before it runs, and the turn ends with it: whoever answers gives the credential to this
-// tool alone, sealed, for the rest of the turn that goes on. Its name has 1 to 64 letters,
-// digits, dots, hyphens and underscores. A tool that its client runs, or that is an agent, asks
-// for none.
+// The tool reads it with execution.Credential. If the turn did not bring it (LP-18), the call waits before it runs
+// and the turn ends. The answer brings the credential, sealed, for this tool alone and for the rest of the turn.
+// Its name has 1 to 64 letters, digits, dots, hyphens and underscores. A tool that its client runs, or that is an
+// agent, cannot have a login.
 func WithLogin(login execution.Login, t Tool) Tool {
 	return wrapped(with{Tool: t, effect: EffectOf(t), login: &login}, t)
 }
 
-// LoginOf is the credential without which a tool cannot run, also behind With.
+// LoginOf returns the credential without which a tool cannot run, also inside With.
 func LoginOf(t Tool) (execution.Login, bool) {
 	var w *with
 	switch t := t.(type) {
@@ -40,9 +39,9 @@ func LoginOf(t Tool) (execution.Login, bool) {
 	return LoginOf(w.Tool)
 }
 
-// LoginRejected returns the error of a tool whose credential was not taken: it has expired, say.
-// The model reads why. For the rest of the turn the tool does not find the credential any more,
-// so that its next call waits for another one.
+// LoginRejected returns the error of a tool whose credential was rejected, for example because it has expired. The
+// model reads why. For the rest of the turn the tool no longer finds the credential, so that its next call waits
+// for another one.
 func LoginRejected(name, why string) error { return &rejected{name, why} }
 
 type rejected struct{ name, why string }
@@ -51,8 +50,8 @@ func (r *rejected) Error() string {
 	return fmt.Sprintf("the credential %s was not taken: %s; call the tool again, and the user is asked for another one", r.name, r.why)
 }
 
-// Rejected returns the name of the credential that a tool could not use, and whether that is why
-// it failed.
+// Rejected returns the name of the credential that a tool could not use, and whether the tool failed for that
+// reason.
 func Rejected(err error) (string, bool) {
 	if r, ok := errors.AsType[*rejected](err); ok {
 		return r.name, true
@@ -68,7 +67,7 @@ const (
 
 var loginName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// checkLogin says what is wrong with a login; empty: nothing.
+// checkLogin returns what is wrong with a login (empty for a valid one).
 func checkLogin(l execution.Login) string {
 	at, err := url.Parse(l.URL)
 	switch {

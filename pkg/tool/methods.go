@@ -13,14 +13,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Methods makes tools of methods of a value, in the order of their names: those that docs tells
-// of, by their names, with what they do; the model reads the first paragraph of that. What docs
-// leaves out stays out of a model's reach. Each method has the form of the function of Func,
+// Methods makes tools of the methods of a value, in the order of their names. It takes the methods that docs
+// names; the model reads the first paragraph of each description. Other methods are not tools. Each method has the
+// form of the function of Func,
 //
 //	func (o *Orders) FindOrder(ctx context.Context, in Query) (Order, error)
 //
-// with a struct of arguments, and becomes a tool as if Func had been given it, here find_order.
-// The value is used from several goroutines at once. Modes: agent_validation (CO-60).
+// with a struct of arguments, and becomes the tool that Func would make, here find_order. The value is used by
+// several goroutines at once. Modes: agent_validation (CO-60).
 func Methods(v any, docs map[string]string) ([]Tool, error) {
 	var all []Tool
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
@@ -33,7 +33,7 @@ func Methods(v any, docs map[string]string) ([]Tool, error) {
 	return all, nil
 }
 
-// method makes a tool of one.
+// method makes a tool of one method.
 func method(v any, name, doc string) (Tool, error) {
 	invalid := func(what string) *failure.Error {
 		return failure.Newf(failure.AgentValidation, "tool.Methods", "method %s of %T: %s", name, v, what)
@@ -87,7 +87,7 @@ func callable(t reflect.Type) bool {
 	return t.NumIn() == 2 && t.In(0) == contextType && t.In(1).Kind() == reflect.Struct && t.NumOut() == 2 && t.Out(1) == errorType
 }
 
-// has tells which methods could be meant.
+// has lists the methods that docs could mean.
 func has(t reflect.Type) string {
 	var names []string
 	for m := range t.Methods() {
@@ -96,7 +96,7 @@ func has(t reflect.Type) string {
 	return "it has " + list(names)
 }
 
-// firstParagraph is what stands before the first empty line, in one line.
+// firstParagraph returns the text before the first empty line, as one line.
 func firstParagraph(doc string) string {
 	var words []string
 	for line := range strings.Lines(strings.TrimSpace(doc)) {
@@ -108,7 +108,7 @@ func firstParagraph(doc string) string {
 	return strings.Join(words, " ")
 }
 
-// snakeCase is a name of Go as models know names: FindOrder is find_order, HTTPGet http_get.
+// snakeCase converts a Go name to the style of models: FindOrder to find_order, HTTPGet to http_get.
 func snakeCase(name string) string {
 	var out strings.Builder
 	runes := []rune(name)

@@ -15,7 +15,7 @@ import (
 )
 
 func TestProgress_SaysHowMuchIsDone(t *testing.T) {
-	tool.Progress(t.Context(), 1, 2, "nobody hears it")
+	tool.Progress(t.Context(), 1, 2, "without a watcher")
 	synctest.Test(t, func(t *testing.T) {
 		var told []tool.Report
 		ctx := tool.Reporting(t.Context(), func(r tool.Report) { told = append(told, r) })
@@ -32,7 +32,7 @@ func TestProgress_SaysHowMuchIsDone(t *testing.T) {
 	})
 }
 
-// However much a call reports, and from wherever, no more than ten a second are told.
+// At most ten reports a second are sent, however many a call makes and from whichever goroutine.
 func TestProgress_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

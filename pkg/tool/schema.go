@@ -19,12 +19,12 @@ import (
 // Schema checks the arguments of a tool before it runs. It is safe for concurrent use.
 type Schema struct{ resolved *jsonschema.Resolved }
 
-// maxSchema is how many parts a schema may have, each counted as often as it is referred to.
+// maxSchema bounds the parts of a schema, each counted as often as it is referenced.
 const maxSchema = 20_000
 
-// NewSchema reads a JSON Schema, of draft 2020-12 or 7, that refers neither to others nor to
-// itself. The schema may come from a stranger: to check against one that holds itself, or that
-// has few parts but endless ways through them, could take the process down.
+// NewSchema reads a JSON Schema of draft 2020-12 or 7 that references neither other schemas nor itself. The schema
+// may come from a stranger: checking against a schema that contains itself, or that has few parts but endless
+// paths through them, could take the process down.
 func NewSchema(text json.RawMessage) (*Schema, error) {
 	var s jsonschema.Schema
 	var parts any
@@ -41,7 +41,7 @@ func NewSchema(text json.RawMessage) (*Schema, error) {
 	return &Schema{resolved}, nil
 }
 
-// walk goes all the ways through a schema.
+// walk follows all paths through a schema.
 type walk struct {
 	root    any
 	under   []string // references that are being followed
@@ -107,9 +107,8 @@ func (w *walk) follow(ref string) error {
 	return err
 }
 
-// Check returns the arguments as the JSON object that they are, if they fit; no arguments at
-// all are an empty one. If not, the error is agent_validation, with a hint of what the schema
-// wants (CO-37).
+// Check returns the arguments as a JSON object if they match; missing arguments are an empty object. Otherwise the
+// error is agent_validation, with a hint of what the schema wants (CO-37).
 func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, error) {
 	args = bytes.TrimSpace(args)
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
@@ -125,13 +124,12 @@ func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, erro
 	return args, nil
 }
 
-// refuse tells the model what was wrong, and what the schema wants.
+// refuse says what was wrong, and what the schema wants.
 func (s *Schema) refuse(tool, why string, args json.RawMessage) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "tool.Call", "the arguments of %s do not fit: %s %s", tool, why, s.Hint(args))
 }
 
-// Hint says in parentheses which parameters are required, which there are, and which the
-// arguments have (CO-37).
+// Hint lists, in parentheses, the required parameters, all parameters, and those that the arguments have (CO-37).
 func (s *Schema) Hint(args json.RawMessage) string {
 	var provided map[string]json.RawMessage
 	_ = json.Unmarshal(args, &provided) // what is no object provides nothing
@@ -149,8 +147,8 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Bounded is the beginning of a result in at most MaxResult bytes. When that is not all of
-// it, it ends with a mark that says so (CO-39).
+// Bounded returns the beginning of a result, at most MaxResult bytes. A result that was cut ends with a mark that
+// says so (CO-39).
 func Bounded(text string) string {
 	if len(text) <= MaxResult {
 		return text

@@ -5,32 +5,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Scope says to whom a tool opens a turn, beside the user and the author of the agent (guarantees
-// S14). The zero Scope is that of a tool which stays among these: its results are words of theirs,
-// and its arguments reach nobody else.
+// Scope says to whom a tool opens a turn, other than the user and the author of the agent (guarantees S14). A tool
+// with the zero Scope opens it to no one else: its results are words of these two, and its arguments reach only
+// them.
 type Scope struct {
-	// Untrusted: its results hold what others wrote, such as pages, mails or tickets. They may be
-	// written to make a model do something.
+	// Untrusted means that its results hold what others wrote, such as pages, mails or tickets. Such words may try
+	// to make a model do something.
 	Untrusted bool
-	// Egress: its arguments reach others, who may learn from them what the turn knows.
+	// Egress means that its arguments reach others, who may learn from them what the turn knows.
 	Egress bool
-	// Party names who else wrote its name, its description and its schema: PartyPrefix with a name;
-	// empty: the author of the agent did. What the party says there is untrusted for all tools but
-	// its own, from the first model call on.
+	// Party names who else wrote the tool's name, description and schema: PartyPrefix with a name (empty means the
+	// author of the agent). For all other tools, these words are untrusted from the first model call on.
 	Party string
 }
 
-// PartyPrefix begins the name of a Party that is no author of an agent.
+// PartyPrefix begins the name of a Party that is not an author of an agent.
 const PartyPrefix = conversation.PartyPrefix
 
-// Scoper is implemented by tools that declare their scope. One that does not is taken as the
-// author's own, with the zero Scope; under the guard "strict" as one that is all of it.
+// Scoper is implemented by tools that declare their scope. A tool that does not counts as the author's own, with
+// the zero Scope. Under the guard "strict" it counts as untrusted, with egress.
 type Scoper interface {
-	// Scope is the same each time.
+	// Scope returns the same value each time.
 	Scope() Scope
 }
 
-// ScopeOf is the scope of a tool, and whether it declares one.
+// ScopeOf returns the scope of a tool, and whether it declares one.
 func ScopeOf(t Tool) (Scope, bool) {
 	if s, ok := t.(Scoper); ok {
 		return s.Scope(), true
@@ -52,16 +51,16 @@ func (w *with) within() (Scope, bool) {
 	return ScopeOf(w.Tool)
 }
 
-// Within declares the scope of a tool, in the place of the one that it has. Call it around Func:
+// Within declares the scope of a tool, instead of its own. Call it around Func:
 //
 //	tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))
 func Within(scope Scope, t Tool) Tool {
 	return wrapped(with{Tool: t, scope: &scope}, t)
 }
 
-// Guarded reports whether a turn that has read what others wrote may lose a tool: what it does
-// cannot be undone, or reaches others. What the client of the agent runs is the client's to
-// decide, unless it reaches others.
+// Guarded reports whether the guard applies to a tool once its turn has read what others wrote: the tool does
+// something that cannot be undone, or reaches others. The client decides about tools that it runs, unless they
+// reach others.
 func (s Scope) Guarded(effect execution.Effect, atClient bool) bool {
 	return s.Egress || effect == execution.AtMostOnce && !atClient
 }

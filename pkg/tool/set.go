@@ -15,9 +15,8 @@ type Set struct {
 	byName map[string]Tool
 }
 
-// NewSet returns a set of the given tools in their order. A tool that is nil, a name that is not
-// valid, or one that occurs twice, gives agent_validation (CO-59), and so does a login that
-// nobody could answer.
+// NewSet returns a set of tools in the given order. A nil tool, an invalid or duplicate name, and a login that
+// cannot be answered are agent_validation (CO-59).
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	for i, t := range tools {
@@ -52,7 +51,7 @@ func (s *Set) Find(name string) (Tool, bool) {
 	return t, ok
 }
 
-// Tools are all tools, in order.
+// Tools returns all tools, in order.
 func (s *Set) Tools() []Tool {
 	if s == nil {
 		return nil
@@ -60,7 +59,7 @@ func (s *Set) Tools() []Tool {
 	return slices.Clone(s.tools)
 }
 
-// Names are those of all tools, in order.
+// Names returns the names of all tools, in order.
 func (s *Set) Names() []string {
 	var names []string
 	for _, t := range s.Tools() {
@@ -69,8 +68,8 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Only is the set without the tools that a step may not use, in the order in which they are
-// allowed. Names without a tool are passed over. The set itself when all may be used.
+// Only returns the set of the tools that a step may use, in the order in which they are allowed. Unknown names are
+// ignored. If all tools may be used it returns the set itself.
 func (s *Set) Only(allowed *execution.Tools) *Set {
 	if s == nil || allowed == nil {
 		return s
@@ -85,7 +84,7 @@ func (s *Set) Only(allowed *execution.Tools) *Set {
 	return few
 }
 
-// Specs are what a model is told of the tools, in order.
+// Specs returns the specs of the tools for a model, in order.
 func (s *Set) Specs() []llm.ToolSpec {
 	var specs []llm.ToolSpec
 	for _, t := range s.Tools() {

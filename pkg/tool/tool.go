@@ -1,5 +1,5 @@
-// Package tool is the contract between agents and the things that a model can ask them to
-// do. A tool is a Go function with typed arguments (Func) or any implementation of Tool.
+// Package tool is the contract between agents and the tools that a model can call. A tool is a Go function with
+// typed arguments (Func), or any implementation of Tool.
 package tool
 
 import (
@@ -12,34 +12,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Tool is something that a model can ask for. Implementations are safe for concurrent
-// use: an agent runs several steps at once.
+// Tool can be called by a model. Implementations are safe for concurrent use, because an agent runs several steps
+// at once.
 type Tool interface {
-	// Spec is what the model is told. It is the same each time.
+	// Spec describes the tool to the model. It returns the same value each time.
 	Spec() llm.ToolSpec
-	// Call runs the tool. The arguments are as the model wrote them, so they may be no
-	// valid JSON or not fit the schema. An error does not end the step: its text is what
-	// the model reads instead of a result (CO-35). Of a failure.Error that is the message.
+	// Call runs the tool. The arguments are as the model wrote them, so they may be invalid JSON or not match the
+	// schema. An error does not end the step: the model reads its text instead of a result (CO-35). If the error
+	// is a failure.Error, it reads the message.
 	Call(ctx context.Context, args json.RawMessage) (Result, error)
 }
 
-// Result is what a tool gives back.
+// Result is what a tool returns.
 type Result struct {
-	// Text is for the model, and for the steps after this one. It is empty when the tool
-	// has nothing to tell; then it leaves no observation.
+	// Text is for the model, and for later steps. If it is empty, the tool leaves no observation.
 	Text string
 }
 
-// AskUser returns the error of a tool that cannot go on without the user. The tools beside it
-// still run; then the turn ends with the question, and the next turn of the session answers
-// it (LP-16).
+// AskUser returns the error of a tool that cannot continue without the user. The other tools of the round still
+// run. Then the turn ends with the question, and the next turn of the session answers it (LP-16).
 func AskUser(question string) error { return &asks{question} }
 
 type asks struct{ question string }
 
 func (a *asks) Error() string { return "the user is asked: " + a.question }
 
-// Question returns what a tool asks the user, and whether it does.
+// Question returns the question of a tool to the user, and whether there is one.
 func Question(err error) (string, bool) {
 	if a, ok := errors.AsType[*asks](err); ok {
 		return a.question, true
@@ -50,17 +48,17 @@ func Question(err error) (string, bool) {
 // Starter is implemented by tools that own resources. An agent starts them when it starts
 // and closes them when it closes, in reverse order (LC-30).
 type Starter interface {
-	// Start takes the resources. When it fails it has freed what it took.
+	// Start acquires the resources. If it fails it has released what it acquired.
 	Start(ctx context.Context) error
-	// Close frees them. It is called once for each Start that succeeded; no call of the
-	// tool is under way then. Start may follow.
+	// Close releases them. It is called once for each successful Start, when no call of the tool is running. Start
+	// may follow.
 	Close() error
 }
 
 // MaxName is the longest name of a tool, in characters.
 const MaxName = 64
 
-// namePattern is what all providers of models accept.
+// namePattern is accepted by all providers of models.
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 func checkName(name string) error {

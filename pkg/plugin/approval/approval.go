@@ -1,7 +1,7 @@
-// Package approval asks a person before a tool runs that may do more than read (CO-64). Without
-// an Asker the turn ends with what waits, and whoever goes on with it answers (AD-32, OC-33): so
-// it is in the mesh. An Asker runs in the process of the agent and holds the turn while it
-// waits: for a program at a terminal.
+// Package approval asks a person before a tool runs that may do more than read (CO-64). Without an Asker the turn
+// ends with the waiting calls, and the turn that brings the answers continues (AD-32, OC-33). This is how it works
+// in a mesh. An Asker runs in the process of the agent, and the turn waits for it. It is for a program at a
+// terminal.
 package approval
 
 import (
@@ -12,28 +12,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// Name is that of the plugin.
+// Name is the name of the plugin.
 const Name = "approval"
 
-// ReasonNobody is that of the warning when a tool did not run because nobody could be asked.
-const ReasonNobody = "APPROVAL_NOT_POSSIBLE"
+// ReasonNotPossible is the reason of the warning when a tool did not run because no person could be asked.
+const ReasonNotPossible = "APPROVAL_NOT_POSSIBLE"
 
 // Asker asks a person. Implementations are safe for concurrent use.
 type Asker interface {
-	// Ask returns what the person decided. It returns when ctx ends, because the turn took
-	// too long or was stopped. An error means that nobody could be asked: the tool does not
-	// run.
+	// Ask returns what the person decided. It returns when ctx ends, because the turn took too long or was
+	// stopped. An error means that no person could be asked; the tool does not run.
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
-// AskerFunc is a function as an Asker.
+// AskerFunc makes an Asker of a function.
 type AskerFunc func(context.Context, Question) (Answer, error)
 
 // Ask implements Asker.
 func (f AskerFunc) Ask(ctx context.Context, q Question) (Answer, error) { return f(ctx, q) }
 
-// Question is what a person decides about. The arguments are a model's: they may hold
-// anything, so an Asker that shows them on a terminal makes control characters visible.
+// Question is what a person decides about. The arguments come from a model and may hold anything. So an Asker that
+// shows them on a terminal makes control characters visible.
 type Question struct {
 	Turn        hook.Info
 	CallID      string
@@ -41,32 +40,32 @@ type Question struct {
 	Description string // of the tool
 	Arguments   string // a JSON object
 	Risk        execution.Effect
-	Untrusted   string                  // source of words that the turn has read and others wrote, which may be why it wants the call (S14); empty: none
-	Remaining   []conversation.ToolCall // of the round, behind this one
+	Untrusted   string                  // source of untrusted words that the turn has read, which may be the reason for the call (S14; empty means none)
+	Remaining   []conversation.ToolCall // calls of the same round that come after this one
 }
 
 // Answer is what a person decided. The zero Answer decides nothing, so the tool does not run.
 type Answer struct {
 	Verdict Verdict
 	Scope   Scope
-	Reason  string // for Skip and Stop; the model, or the user, reads it
+	Reason  string // for Skip and Stop: the model, or the user, reads it
 }
 
-// Verdict is what becomes of a tool call.
+// Verdict says what happens to a tool call.
 type Verdict string
 
 // The verdicts.
 const (
 	Allow Verdict = "allow" // the tool runs
-	Skip  Verdict = "skip"  // it does not; the model reads that, and the turn goes on
-	Stop  Verdict = "stop"  // it does not, nor does the rest of the round, and the turn ends
+	Skip  Verdict = "skip"  // the tool does not run; the model reads that, and the turn continues
+	Stop  Verdict = "stop"  // neither the tool nor the rest of the round runs, and the turn ends
 )
 
-// Scope is how long an answer counts.
+// Scope says how long an answer counts.
 type Scope string
 
-// The scopes. The zero Scope, and any other, is that of Once.
+// The scopes. The zero Scope, and any unknown one, means Once.
 const (
 	Once    Scope = "once"
-	Session Scope = "session" // for the tool in this session, whatever its arguments; not of Stop
+	Session Scope = "session" // for the tool in this session, whatever its arguments; not for Stop
 )

@@ -157,7 +157,7 @@ func TestApproval_ShowsWhatIsToBeDecided(t *testing.T) {
 		CallID: "2", Tool: "save", Description: "Does save.", Arguments: "{}", Risk: execution.Idempotent,
 		Remaining: round("look", "save", "look", "send").ToolCalls[2:],
 	}, got))
-	require.Equal(t, execution.AtMostOnce, p.asked[1].Risk, "nobody said that it is less")
+	require.Equal(t, execution.AtMostOnce, p.asked[1].Risk, "the tool declares no smaller risk")
 	require.Empty(t, p.asked[1].Remaining)
 }
 
@@ -217,7 +217,7 @@ func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
 // Req: CO-64
 func TestApproval_FailsClosedWhenNobodyDecides(t *testing.T) {
 	for name, asker := range map[string]approval.Asker{
-		"nobody there": nil,
+		"no person": nil,
 		"an error":     &person{answer: approval.Answer{Verdict: approval.Allow}, err: errors.New("gone")},
 		"no answer":    &person{},
 		"what is that": &person{answer: approval.Answer{Verdict: "yes"}},
@@ -231,9 +231,9 @@ func TestApproval_FailsClosedWhenNobodyDecides(t *testing.T) {
 			require.Equal(t, event.ToolError, out.calls[1].Status)
 			require.NotContains(t, out.results[1], "oh")
 			if name != "a panic" {
-				require.Equal(t, "Not run: send needs an approval, and nobody can be asked for it.", out.results[1])
+				require.Equal(t, "Not run: send needs an approval, and no person can be asked.", out.results[1])
 				require.Equal(t, string(failure.UserPermission), out.calls[1].ErrorType)
-				require.Equal(t, []string{approval.ReasonNobody}, out.warned)
+				require.Equal(t, []string{approval.ReasonNotPossible}, out.warned)
 			}
 		})
 	}

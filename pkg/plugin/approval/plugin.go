@@ -16,37 +16,35 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-// DefaultTimeout is how long a call waits for an answer from outside (OC-33), and MaxTimeout how
-// long it may.
+// DefaultTimeout and MaxTimeout bound how long a call waits for an answer from outside (OC-33).
 const (
 	DefaultTimeout = 5 * time.Minute
 	MaxTimeout     = 7 * 24 * time.Hour
 )
 
-// Config describes the plugin. Without lists a tool needs an approval unless it declares that
-// it only reads, or the client of the agent runs it (tool.Client): who could allow it runs it.
+// Config describes the plugin. Without lists a tool needs an approval, unless it declares that it only reads, or
+// the client of the agent runs it (tool.Client) and so decides itself.
 type Config struct {
-	Asker   Asker         // asks within the turn; nil: the turn ends, and whoever goes on with it answers
-	Timeout time.Duration // without an Asker, behind which an answer is a denial; 0: DefaultTimeout
+	Asker   Asker         // asks within the turn (nil means that the turn ends, and a later turn brings the answer)
+	Timeout time.Duration // how long a call waits without an Asker, after which it is denied (0 means DefaultTimeout)
 	Never   []string      // tools that run without an approval, whatever they do
 	Always  []string      // tools that need one, even if they only read
 }
 
-// New returns the plugin that c describes. Modes: agent_validation. At the construction of an
-// agent each tool that is listed must be there: one that is misspelled would guard nothing.
+// New returns the plugin that c describes. Modes: agent_validation. When an agent is made, it must have each
+// listed tool: a misspelled name would guard nothing.
 //
-// Without an Asker a call that needs an approval waits (hook.Call.Wait): the turn ends with
-// event.InputRequired and what waits, no process holds anything meanwhile, and the turn that
-// brings the answer goes on. Each answer is for one call: Session is a scope of an Asker alone.
-// Where a turn cannot go on later, because the agent runs without a session, nobody can be
-// asked, and tools that need an approval do not run.
+// Without an Asker a call that needs an approval waits (hook.Call.Wait). The turn ends with event.InputRequired
+// and the waiting calls, no process holds anything meanwhile, and the turn that brings the answer continues. Each
+// answer is for one call; the scope Session needs an Asker. If a turn cannot continue later, because the agent
+// runs without a session, no person can be asked, and tools that need an approval do not run.
 //
-// With an Asker, what a session's user decided for the session is kept in the agent's own state:
-// until the agent ends, and for the sessions that were used last. A call that an attempt before
-// this one made is not asked about again. One that was skipped then is, because nothing was kept
-// of it.
+// With an Asker, decisions for the whole session are kept in the agent's own state: until the agent ends, and for
+// the most recently used sessions. A call that an earlier attempt made is not asked about again. A call that was
+// skipped then is, because nothing was recorded for it.
 //
-// The person decides about the arguments as they are when the handler runs. Put the plugin
+// The person decides about the arguments as they are when the handler runs. Put the plugin last, because later
+// handlers could change them.
 // last, for handlers behind it could change them.
 func New(c Config) (hook.Plugin, error) {
 	if both := slices.IndexFunc(c.Always, func(name string) bool { return slices.Contains(c.Never, name) }); both >= 0 {
@@ -64,7 +62,7 @@ func New(c Config) (hook.Plugin, error) {
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.ready), hook.BeforeEachTool(p.before)}}, nil
 }
 
-// maxReason is how much of the description of a tool a person gets to read, in characters.
+// maxReason bounds how much of the description of a tool a person reads, in characters.
 const maxReason = 240
 
 type plugin struct {
@@ -95,10 +93,10 @@ func (p *plugin) ready(a hook.Agent) error {
 	return nil
 }
 
-// needed reports whether a call needs an approval. What nobody declared is not read-only.
+// needed reports whether a call needs an approval. A tool that declares nothing is not read-only.
 func (p *plugin) needed(c *hook.Call) bool {
 	switch {
-	case c.Replayed || slices.Contains(p.never, c.Name): // the guard may ask all the same
+	case c.Replayed || slices.Contains(p.never, c.Name): // the guard may still ask
 		return false
 	case slices.Contains(p.always, c.Name):
 		return true
@@ -118,7 +116,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	session := c.Info().Session
 	kept, _ := p.decided.Get(c.State(), session)
 	answer, ok := kept[c.Name]
-	if ok && answer.Verdict == Allow && c.Untrusted != "" { // what was allowed before is not what was read since
+	if ok && answer.Verdict == Allow && c.Untrusted != "" { // the earlier approval did not know what the turn has read since
 		ok = false
 	}
 	if !ok {
@@ -136,7 +134,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 		c.Stop(c.Denied(answer.Reason))
 		return nil
 	default:
-		p.nobody(c)
+		p.refuse(c)
 		return nil
 	}
 	if ok || answer.Scope != Session || session == "" {
@@ -150,7 +148,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	})
 }
 
-// ask returns an answer without a verdict when nobody can be asked.
+// ask returns an answer without a verdict if no person can be asked.
 func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 	if p.asker == nil {
 		return Answer{}, nil
@@ -169,14 +167,14 @@ func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 		return Answer{}, context.Cause(ctx)
 	}
 	if err != nil {
-		return Answer{}, nil //nolint:nilerr // nobody could be asked, which is an answer of its own
+		return Answer{}, nil //nolint:nilerr // no person could be asked, which is an answer of its own
 	}
 	return answer, nil
 }
 
-// nobody refuses a call that nobody decides about: fail closed.
-func (p *plugin) nobody(c *hook.Call) {
-	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and nobody can be asked for it.", c.Name))
-	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and nobody can be asked for it", c.Name)
-	c.Warn(ReasonNobody, fmt.Sprintf("the tool %s did not run, because nobody could be asked to approve it", c.Name))
+// refuse refuses a call about which no person decides: it fails closed.
+func (p *plugin) refuse(c *hook.Call) {
+	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
+	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and no person can be asked", c.Name)
+	c.Warn(ReasonNotPossible, fmt.Sprintf("the tool %s did not run, because no person could be asked to approve it", c.Name))
 }

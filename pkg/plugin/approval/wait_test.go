@@ -102,7 +102,7 @@ func TestApproval_AsksAboutEachCall(t *testing.T) {
 	require.Equal(t, []string{"send", "save", "send"}, d.did)
 }
 
-// What the client runs it allows itself, unless it shall be asked all the same.
+// The client itself decides about its tools, unless the tool is listed in Always.
 func TestApproval_LeavesToolsOfTheClientToIt(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestNew_RefusesATimeoutThatCannotBe(t *testing.T) {
 	}
 }
 
-// The handlers behind the plugin run before somebody is asked, so that the person reads what
+// The handlers after the plugin run before a person is asked, so that the person reads what
 // the tool gets.
 func TestApproval_ShowsTheArgumentsAsTheToolGetsThem(t *testing.T) {
 	type in struct {

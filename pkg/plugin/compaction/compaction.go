@@ -1,6 +1,6 @@
-// Package compaction makes room in the context of a model within a turn: when it is nearly
-// full, the oldest messages of the turn give way to a summary (CO-64). What is stored of the
-// session does not change; the memory service compacts that between turns.
+// Package compaction makes room in the context of a model within a turn: when the context is nearly full, a
+// summary replaces the oldest messages of the turn (CO-64). The stored session does not change; the memory service
+// compacts it between turns.
 package compaction
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
 )
 
-// Name is that of the plugin.
+// Name is the name of the plugin.
 const Name = "compaction"
 
 // Reasons of the warnings.
 const (
-	ReasonCompacted = "CONTEXT_COMPACTED"      // messages gave way to a summary
-	ReasonByRule    = "CONTEXT_SUMMARY_FAILED" // the model made none, so it was made by rule
+	ReasonCompacted = "CONTEXT_COMPACTED"      // a summary replaced messages
+	ReasonByRule    = "CONTEXT_SUMMARY_FAILED" // the model made no summary, so a rule made it
 )
 
 // The defaults of a Config.
@@ -34,14 +34,14 @@ const (
 // MaxSummary is the length of a summary in bytes.
 const MaxSummary = 8 << 10
 
-// maxText is how many bytes of each message the model reads to make a summary.
+// maxText bounds what the model reads of each message to make a summary, in bytes.
 const maxText = 4 << 10
 
 // Config describes the plugin.
 type Config struct {
-	Above   float64 // per cent of the model's context, up to 100; 0: DefaultAbove
-	AtLeast int     // messages that there must be; 0: DefaultAtLeast
-	Keep    int     // messages that stay, fewer than AtLeast; 0: DefaultKeep
+	Above   float64 // per cent of the model's context, up to 100 (0 means DefaultAbove)
+	AtLeast int     // messages that there must be (0 means DefaultAtLeast)
+	Keep    int     // messages that stay, fewer than AtLeast (0 means DefaultKeep)
 }
 
 const summarizing = "You make the beginning of a conversation shorter, for the assistant that goes on with it. Write a summary of at " +
@@ -67,7 +67,7 @@ func New(c Config) (hook.Plugin, error) {
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.AfterLLM(c.compact)}}, nil
 }
 
-// compact runs where the turn goes on: an answer ends it, and nobody reads its messages then.
+// compact runs where the turn continues. An answer ends the turn, and its messages are not sent again.
 func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	messages := reply.Messages()
 	if len(reply.ToolCalls) == 0 || reply.ContextPercent() < c.Above || len(messages) < c.AtLeast {
@@ -75,7 +75,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	}
 	done := conversation.Compact(numbered(messages), conversation.Summarize, c.Keep, "", MaxSummary)
 	if done.Messages == 0 {
-		return nil // all of it is one tool round, which stays whole
+		return nil // all of it is one tool round, which is never split
 	}
 	cut := int(done.Messages)
 	if messages[0].Role == conversation.RoleSummary {
@@ -105,8 +105,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	return nil
 }
 
-// lastRequest is where the user spoke last: without that message nobody knows what the turn
-// is about. It is -1 when the user did not.
+// lastRequest is the index of the user's last message, which says what the turn is about; -1 if there is none.
 func lastRequest(messages []conversation.Message) int {
 	for i, m := range slices.Backward(messages) {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -116,7 +115,7 @@ func lastRequest(messages []conversation.Message) int {
 	return -1
 }
 
-// numbered are messages with a sequence each: those of the turn are not stored, and have none.
+// numbered gives each message a sequence. Messages of the turn are not stored yet and have none.
 func numbered(messages []conversation.Message) []conversation.Message {
 	messages = slices.Clone(messages)
 	last := int64(0)

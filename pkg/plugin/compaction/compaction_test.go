@@ -155,7 +155,7 @@ func TestCompaction_GoesOnFromTheSummaryOfBefore(t *testing.T) {
 	require.Len(t, last, 1+5+2)
 }
 
-// What is no failure of the model ends the turn: nobody makes light of it.
+// An error that is not a failure of the model ends the turn.
 func TestCompaction_FailsWithTheTurn(t *testing.T) {
 	_, _, _, err := try(t, compaction.Config{}, talk(9), round(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
 	require.ErrorContains(t, err, "plugin compaction failed")

@@ -12,18 +12,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
 )
 
-// Check looks at a text. Make one with a function of this package; what is wrong with it is
-// told by New.
+// Check looks at a text. The functions of this package make checks; New reports invalid ones.
 type Check struct {
 	name   string
 	trips  func(ctx context.Context, t *hook.Turn, text string) (bool, error)
 	judged bool   // it asks the model
-	wrong  string // why it cannot be
+	wrong  string // why it is invalid
 }
 
-// Func is a check of the author's own: trips reports whether the text must not pass. If it
-// fails or panics, the text does not pass. The name stands in warnings and errors. Of the
-// user's input it may see older messages of the session as well, so it should be cheap.
+// Func is a check of your own: trips reports whether the text must be blocked. If it fails or panics, the text is
+// blocked. The name appears in warnings and errors. A check of the input may also see older messages of the
+// session, so it should be cheap.
 func Func(name string, trips func(ctx context.Context, t *hook.Turn, text string) (bool, error)) Check {
 	c := Check{name: name, trips: trips}
 	switch {
@@ -35,7 +34,7 @@ func Func(name string, trips func(ctx context.Context, t *hook.Turn, text string
 	return c
 }
 
-// MaxLength trips at texts of more than so many characters.
+// MaxLength trips on texts with more characters than this.
 func MaxLength(characters int) Check {
 	c := Func("maxLength", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
 		return utf8.RuneCountInString(text) > characters, nil
@@ -46,8 +45,8 @@ func MaxLength(characters int) Check {
 	return c
 }
 
-// Forbid trips at texts in which one of the patterns is found: regular expressions of Go
-// (RE2), whose time is bounded by the length of the text. (?i) at the beginning ignores case.
+// Forbid trips on texts that match one of the patterns. They are regular expressions of Go (RE2), whose time is
+// bounded by the length of the text. A leading (?i) ignores case.
 func Forbid(patterns ...string) Check {
 	var all []*regexp.Regexp
 	c := Func("forbid", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
@@ -72,7 +71,7 @@ func Forbid(patterns ...string) Check {
 	return c
 }
 
-// maxJudged is the longest text that a model judges, in bytes; a longer one trips.
+// maxJudged is the longest text that a model judges, in bytes. A longer one trips.
 const maxJudged = 16 << 10
 
 const judging = `You decide whether an assistant may deal with a text. It may deal with these subjects only:
@@ -82,13 +81,13 @@ const judging = `You decide whether an assistant may deal with a text. It may de
 Greetings, thanks and questions about the assistant itself are allowed as well. When in doubt, it may not.
 Answer with exactly {"allowed": true} or {"allowed": false}, and not a character more.`
 
-// judgement is stricter than encoding/json, which takes the last of two that are the same.
+// judgement is stricter than encoding/json, which accepts duplicate names and takes the last.
 var judgement = regexp.MustCompile(`^\s*\{\s*"allowed"\s*:\s*(true|false)\s*\}\s*$`)
 
 var errNoJudgement = errors.New("the model's answer is no judgement")
 
-// Topics trips at texts about anything but the given subjects, each in a few words. The
-// agent's model decides, one more call each time; what it does not answer plainly trips.
+// Topics trips on texts about anything but the given subjects, each in a few words. The agent's model decides,
+// with one more call each time. An unclear answer trips.
 func Topics(subjects ...string) Check {
 	instruction := fmt.Sprintf(judging, strings.Join(subjects, "\n- "))
 	c := Func("topics", func(ctx context.Context, t *hook.Turn, text string) (bool, error) {

@@ -1,7 +1,6 @@
-// Package guardrails keeps an agent to what it may be asked and what it may say: checks look at
-// the user's input before the agent works, and at what the model says before it counts. One
-// that trips ends the turn, either with an answer that was written before or with
-// policy_security. A check that fails trips as well.
+// Package guardrails limits what an agent may be asked and what it may say. Checks look at the user's input before
+// the agent works, and at what the model says before it counts. A check that trips ends the turn, either with a
+// prepared answer or with policy_security. A check that fails trips as well.
 package guardrails
 
 import (
@@ -19,30 +18,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
 )
 
-// Name is that of the plugin, unless its Config has another.
+// Name is the name of the plugin, unless its Config has another.
 const Name = "guardrails"
 
-// ReasonTripped is that of the warning that says which check tripped. It quotes nothing of the
+// ReasonTripped is the reason of the warning that names the check that tripped. The warning quotes nothing of the
 // text.
 const ReasonTripped = "GUARDRAIL_TRIPPED"
 
 // Config describes the plugin. It has at least one check.
 type Config struct {
-	Name   string  // for an agent with several; empty: Name
-	Input  []Check // of what the user said
-	Output []Check // of what the model says, also of texts beside tool calls
-	// Answer is said in the agent's stead when a check trips, and the turn completes. Empty:
-	// the turn fails with policy_security, as it does in a step that decides where to go.
+	Name   string  // for an agent with several guardrails (empty means Name)
+	Input  []Check // of the user's input
+	Output []Check // of what the model says, including text next to tool calls
+	// Answer is given instead of the agent's when a check trips, and the turn completes. If it is empty the turn
+	// fails with policy_security, and so does a step that decides the route.
 	Answer string
-	Log    *zap.Logger // is told why a check failed; nil: nobody
+	Log    *zap.Logger // for the reasons why checks fail (nil logs nothing)
 }
 
-// New returns the plugin that c describes. Modes: agent_validation. An agent without a model
-// says nothing that could be checked, and has nobody to judge topics: there it fails at
-// construction.
+// New returns the plugin that c describes. Modes: agent_validation. An agent without a model says nothing that
+// could be checked and cannot judge topics; making such an agent fails.
 //
-// With checks of the output the model's words are shown in one piece once they have passed,
-// and not as they come (hook.LLMRequest.Quiet).
+// With checks of the output, the model's words are shown in one piece once they have passed, and not as they
+// arrive (hook.LLMRequest.Quiet).
 func New(c Config) (hook.Plugin, error) {
 	if len(c.Input)+len(c.Output) == 0 {
 		return hook.Plugin{}, failure.New(failure.AgentValidation, "guardrails.New", "Input and Output are missing; add a check, or leave the plugin out")
@@ -79,8 +77,8 @@ func New(c Config) (hook.Plugin, error) {
 }
 
 type guard struct {
-	input  []Check // that need no model, so they come before everything else
-	judged []Check // of the input, by the model, which can be asked later
+	input  []Check // without a model, so they come before everything else
+	judged []Check // of the input, by the model, which can only be asked later
 	output []Check
 	answer string
 	log    *zap.Logger
@@ -105,8 +103,8 @@ func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
 	return g.stead(t, "input", tripped)
 }
 
-// forget takes the text out of older messages of the user that would trip: the session keeps
-// what was refused, and the next turn must not bring it back.
+// forget removes the text of older user messages that would trip: the session keeps what was refused, and the next
+// turn must not bring it back.
 func (g *guard) forget(ctx context.Context, t *hook.Turn) error {
 	messages := slices.Clone(t.Messages())
 	changed, last := false, true
@@ -151,11 +149,10 @@ func (g *guard) beforeLLM(_ context.Context, req *hook.LLMRequest) error {
 	return nil
 }
 
-// afterLLM also looks at what is said beside tool calls: it is the answer when the iterations
-// are used up.
+// afterLLM also checks text next to tool calls, because it is the answer when no iterations are left.
 func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	if len(reply.Info().Routes) > 0 {
-		return nil // the name of an agent, which nobody is told
+		return nil // the name of an agent, which is not shown
 	}
 	tripped, err := g.first(ctx, reply.Turn, g.output, reply.Text)
 	if err != nil || tripped == "" {
@@ -166,7 +163,7 @@ func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	return err
 }
 
-// first is the name of the first check that trips. An error is about the turn.
+// first returns the name of the first check that trips. An error concerns the turn, not the check.
 func (g *guard) first(ctx context.Context, t *hook.Turn, checks []Check, text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -188,8 +185,8 @@ func (g *guard) first(ctx context.Context, t *hook.Turn, checks []Check, text st
 	return "", nil
 }
 
-// turnError marks an error that is not the check's: the turn was stopped while the model
-// judged, or its worker lost it.
+// turnError marks an error that the check did not cause: the turn was stopped while the model judged, or its
+// worker was lost.
 type turnError struct{ error }
 
 func (e turnError) Unwrap() error { return e.error }
@@ -208,7 +205,7 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 	return trips, err
 }
 
-// stead is what is said in the agent's stead.
+// stead returns the answer that is given instead of the agent's.
 func (g *guard) stead(t *hook.Turn, of, check string) (string, error) {
 	t.Warn(ReasonTripped, fmt.Sprintf("the guardrail %s tripped at the %s of agent %s", check, of, t.Info().Agent))
 	if g.answer != "" && len(t.Info().Routes) == 0 {

@@ -18,13 +18,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// IdempotencyKey is where a call carries its key, in _meta: the same when a successor of a
-// lost worker makes it again, and different for every other call.
+// IdempotencyKey is the name under which a call carries its key, in _meta. The key is the same when the successor
+// of a lost worker repeats the call, and different for every other call.
 const IdempotencyKey = "troupe.dev/idempotency-key"
 
-// Call implements tool.Tool. What the server calls an error is resource_tool with its text and
-// a hint of what the schema wants (CO-37). When the server is lost on the way, a tool that may
-// run only once gives unknown_outcome, and any other resource_tool.
+// Call implements tool.Tool. An error of the server is resource_tool, with its text and a hint of what the schema
+// wants (CO-37). If the server is lost during the call, a tool that may run only once is unknown_outcome, and any
+// other resource_tool.
 func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, error) {
 	known := r.known.Load()
 	args, err := known.check(args)
@@ -70,7 +70,7 @@ func (d *definition) hint(args json.RawMessage) string {
 	return d.schema.Hint(args)
 }
 
-// ask sends the call. The status is that of the HTTP answer, and 0 when there was none.
+// ask sends the call. The status is the HTTP status of the response, or 0 without a response.
 func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
 	l, err := r.server.connected(ctx)
 	if err != nil {
@@ -92,19 +92,19 @@ func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.Ca
 	return result, int(answered.Load()), err
 }
 
-// unsent is an error before the server was asked.
+// unsent is an error that occurred before the request was sent.
 type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }
 
-// Codes that the SDK gives to errors of its own, beside those that servers send.
+// Codes that the SDK gives to its own errors, in addition to the codes of servers.
 const (
 	codeClosingHere  = -32003
 	codeClosingThere = -32004
 	codeNotSent      = -32005
 )
 
-// refused is the answer of a server that did not run the tool; nil if err is something else.
+// refused returns the response of a server that did not run the tool, or nil for any other error.
 func refused(err error) *jsonrpc.Error {
 	e, ok := errors.AsType[*jsonrpc.Error](err)
 	if !ok || e.Code == codeClosingHere || e.Code == codeClosingThere || e.Code == codeNotSent {
@@ -113,7 +113,7 @@ func refused(err error) *jsonrpc.Error {
 	return e
 }
 
-// explain says what became of a call that has no result.
+// explain says what happened to a call that has no result.
 func (r *remote) explain(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
 	if u, ok := errors.AsType[*unsent](err); ok {
 		return u.error
@@ -153,7 +153,7 @@ func (r *remote) failed(mode failure.Mode, format string, args ...any) *failure.
 	return failure.Newf(mode, "mcptool.Call", "the tool "+r.public+" "+format, args...)
 }
 
-// textOf is what a model can read of a result.
+// textOf returns the part of a result that a model can read.
 func textOf(result *mcp.CallToolResult) string {
 	var parts []string
 	for _, c := range result.Content {

@@ -23,32 +23,31 @@ const (
 	DefaultCallTimeout  = time.Minute
 )
 
-// Config says what a server is and which of its tools are wanted. It needs Command or URL.
+// Config describes a server, and which of its tools are used. It needs Command or URL.
 type Config struct {
-	// Command is the program and its arguments, which speaks MCP on stdin and stdout. It is run
-	// in a process group of its own, which ends with it. What it writes to stderr goes to Log.
+	// Command is the program and its arguments. It speaks MCP on stdin and stdout. It runs in a process group of
+	// its own, which ends with it. Its stderr goes to Log.
 	Command []string
-	// Env is what the program gets of the environment: NAME, which must be set, or NAME=value.
-	// PATH, HOME, USER, TMPDIR, TZ and the language are always handed on, and nothing else is.
+	// Env adds to the environment of the program: NAME, which must be set, or NAME=value. PATH, HOME, USER,
+	// TMPDIR, TZ and the language are always passed on, and nothing else is.
 	Env []string
-	Dir string // where it runs; empty: where this process does
+	Dir string // working directory (empty means the one of this process)
 
-	// URL of a server over streamable HTTP. It is asked through internal/egress: no other host, no
-	// proxy, and no inner addresses except where the URL itself names one.
+	// URL is the address of a server over streamable HTTP. It is called through internal/egress: no other host, no
+	// proxy, and no inner addresses unless the URL itself names one.
 	URL string
-	// Token, if there is one, goes along to the URL as Authorization: Bearer.
+	// Token is sent to the URL as Authorization: Bearer (empty sends none).
 	Token secret.Value
-	// AllowInnerAddresses opens networks for a URL whose host is a name: in a cluster, those of
-	// its services.
+	// AllowInnerAddresses opens networks for a URL whose host is a name, such as the service network of a cluster.
 	AllowInnerAddresses []netip.Prefix
 
 	Prefix string   // of the names that the model sees, such as fs_
-	Tools  []string // the wanted ones, as the server calls them; New needs at least one
+	Tools  []string // that are used, by their names at the server; New needs at least one
 
-	StartTimeout time.Duration // of the way to where tools can be called; 0: DefaultStartTimeout
-	CallTimeout  time.Duration // of one call; 0: DefaultCallTimeout
+	StartTimeout time.Duration // until tools can be called (0 means DefaultStartTimeout)
+	CallTimeout  time.Duration // of one call (0 means DefaultCallTimeout)
 
-	Log *zap.Logger // nil: none
+	Log *zap.Logger // (nil logs nothing)
 }
 
 func invalid(format string, args ...any) error {
@@ -57,7 +56,7 @@ func invalid(format string, args ...any) error {
 
 var prefixPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 
-// fill puts in the defaults and refuses what cannot be.
+// fill sets the defaults and rejects invalid settings.
 func (c *Config) fill() error {
 	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
 	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
@@ -90,7 +89,7 @@ func (c *Config) fill() error {
 	return err
 }
 
-// redacted is a URL that may be shown.
+// redacted returns a URL that may be shown.
 func redacted(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()
@@ -98,10 +97,10 @@ func redacted(text string) string {
 	return secret.Redacted
 }
 
-// handedOn is what programs need to run at all; none of it is secret.
+// handedOn are variables that programs need to run at all; none of them is secret.
 var handedOn = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
 
-// environment is that of the program.
+// environment returns the environment of the program.
 func (c *Config) environment() ([]string, error) {
 	var all []string
 	for _, name := range handedOn {
@@ -126,8 +125,8 @@ func (c *Config) environment() ([]string, error) {
 	return all, nil
 }
 
-// name is what the server is called in messages and the log: its host, or its program with the
-// first argument that is no flag, which is what a package runner runs.
+// name returns what messages and the log call the server: its host, or its program with the first argument that is
+// not a flag, which is what a package runner runs.
 func (c *Config) name() string {
 	if c.URL != "" {
 		if u, err := url.Parse(c.URL); err == nil {
@@ -144,7 +143,7 @@ func (c *Config) name() string {
 	return name
 }
 
-// port of the URL, with that of its scheme filled in.
+// port returns the port of the URL (the default of its scheme if it has none).
 func port(u *url.URL) int {
 	if n, err := strconv.Atoi(u.Port()); err == nil {
 		return n

@@ -17,25 +17,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// link is one connection with a server, from when its tools are known to when it is closed.
+// link is one connection to a server, from the moment its tools are known until it is closed.
 type link struct {
 	server  *Server
 	session *mcp.ClientSession
 	end     func() // of what is below the session; may be called twice
 	tools   atomic.Pointer[[]*mcp.Tool]
 	calls   calls
-	suspect atomic.Bool // a call got no proper answer: look before the next one
+	suspect atomic.Bool // a call got no proper response: check before the next one
 	changed chan struct{}
 	ended   chan struct{} // closed when the session is over
 	cancel  context.CancelFunc
 	working sync.WaitGroup
 
 	mu   sync.Mutex
-	lost error // why it is not to be used any more
+	lost error // why it can no longer be used
 }
 
-// protocols are the versions to begin with. The SDK asks servers in the newest way and falls
-// back to the one before; there are servers that end at the first thing that they do not know.
+// protocols are the versions to begin with. The SDK tries the newest way and falls back to the one before; some
+// servers end at the first request that they do not know.
 var protocols = []string{"", "2025-11-25"}
 
 // Limits of what a server may send.
@@ -74,7 +74,7 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	return nil, s.failed(failure.ResourceTool, "did not start%s", reason).Because(err)
 }
 
-// open does so in one way. With an error comes what a program said last on its stderr.
+// open dials in one way. An error comes with the last lines of a program's stderr.
 func (s *Server) open(ctx context.Context, protocol string) (_ *link, said string, err error) {
 	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	transport, end, last, err := s.transport()
@@ -107,7 +107,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case l.changed <- struct{}{}:
-			default: // somebody said so already
+			default: // another goroutine has reported it
 			}
 		},
 		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.heard(n.Params) },
@@ -121,7 +121,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 	return l, "", nil
 }
 
-// version is that of this program, for the server's log.
+// version is the version of this program, for the server's log.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -146,7 +146,7 @@ func (l *link) list(ctx context.Context) error {
 
 func (l *link) offered() []*mcp.Tool { return *l.tools.Load() }
 
-// begin starts what goes on while the link is in use.
+// begin starts the background work of a link.
 func (l *link) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
@@ -170,7 +170,7 @@ func (l *link) begin() {
 	})
 }
 
-// refresh follows a list of tools that changed.
+// refresh follows changes of the list of tools.
 func (l *link) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.server.config.StartTimeout)
 	defer cancel()
@@ -181,7 +181,7 @@ func (l *link) refresh(ctx context.Context) {
 	l.server.compare(l.offered())
 }
 
-// lose marks the link as of no more use.
+// lose marks the link as unusable.
 func (l *link) lose(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,8 +196,8 @@ func (l *link) cause() error {
 	return l.lost
 }
 
-// alive reports whether the link can be used. A server that left a call without an answer is
-// asked for a sign of life: any will do, a refusal as well.
+// alive reports whether the link can be used. If a call got no response, the server is pinged; any response will
+// do, a refusal too.
 func (l *link) alive(ctx context.Context) bool {
 	select {
 	case <-l.ended:

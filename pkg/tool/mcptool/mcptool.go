@@ -1,10 +1,9 @@
-// Package mcptool gives agents the tools of MCP servers: programs that it runs (stdio), or
-// servers at a URL (streamable HTTP), by the official SDK.
+// Package mcptool gives agents the tools of MCP servers: programs that it runs (stdio), or servers at a URL
+// (streamable HTTP), with the official SDK.
 //
-// What a server says is not trusted further than it has to be: its schemas are checked before
-// they are used, its answers are bounded, and what it told of its tools when the agent started
-// stays as it was until the agent starts again, so that a server cannot change under an agent
-// what its author has seen.
+// A server is trusted no further than necessary. Its schemas are checked before they are used, and its results are
+// bounded. What it says about its tools is read when the agent starts and stays as it was until the next start, so
+// that a server cannot change what the author of the agent has seen.
 package mcptool
 
 import (
@@ -22,22 +21,21 @@ import (
 
 // Server is an MCP server as an agent knows it. It is safe for concurrent use.
 //
-// Nothing runs, and nothing is connected, before the first of its tools is started; the last
-// one that is closed ends it. So a Server that no agent was made of leaves nothing behind, and
-// several agents can share one. In between it is brought back when it is lost: the call that
-// was under way fails, the next one finds it again. A server that does not come back is asked
-// for at growing intervals; calls in between fail at once and say so.
+// Nothing runs and nothing is connected before the first of its tools is started; closing the last one ends it. So
+// a Server without an agent leaves nothing behind, and several agents can share one. A lost server is restarted:
+// the current call fails, and the next one finds it again. A server that does not come back is tried at growing
+// intervals, and calls in between fail at once and say so.
 type Server struct {
 	config Config
 	log    *zap.Logger
 	tools  []*remote
 
-	turn    chan struct{} // holds one token: whoever takes it may use what follows
+	turn    chan struct{} // holds one token; its holder may use the fields below
 	users   int           // tools that are started
-	current *link         // nil: none
+	current *link         // (nil means none)
 	retry   *backoff.ExponentialBackOff
 	retryAt time.Time
-	down    error // why there is no current link; nil: nobody tried
+	down    error // why there is no current link (nil if none was tried)
 }
 
 // How often a server that does not start is tried again.
@@ -46,9 +44,8 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// New describes a server, and does not ask it anything: what its tools do and take is known
-// once they are started. Settings that cannot be give user_invalid_input with the name of the
-// field, as YAML has it.
+// New describes a server without calling it: what its tools do and accept is known once they are started. Invalid
+// settings are user_invalid_input with the name of the field, as in YAML.
 func New(c Config) (*Server, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -81,8 +78,8 @@ func newServer(c Config) *Server {
 	}
 }
 
-// Names starts a server, asks which tools it has, and ends it: what a Config may have as Tools,
-// whose own are ignored. It takes no longer than the start timeout.
+// Names starts a server, asks for its tools, and ends it. The names are valid values of Config.Tools, which it
+// ignores. It takes at most the start timeout.
 func Names(ctx context.Context, c Config) ([]string, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -99,7 +96,7 @@ func Names(ctx context.Context, c Config) ([]string, error) {
 	return names, nil
 }
 
-// Tools are those of the Config, in its order. Each is a tool.Starter.
+// Tools returns the tools of the Config, in its order. Each is a tool.Starter.
 func (s *Server) Tools() []tool.Tool {
 	all := make([]tool.Tool, len(s.tools))
 	for i, t := range s.tools {
@@ -120,7 +117,7 @@ func (s *Server) take(ctx context.Context) error {
 
 func (s *Server) give() { <-s.turn }
 
-// start counts a tool in; the first one connects.
+// start counts a started tool; the first one connects.
 func (s *Server) start(ctx context.Context) error {
 	if err := s.take(ctx); err != nil {
 		return err
@@ -143,7 +140,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// stop counts a tool out; the last one disconnects.
+// stop counts a closed tool; the last one disconnects.
 func (s *Server) stop() {
 	s.turn <- struct{}{}
 	defer s.give()
@@ -154,7 +151,7 @@ func (s *Server) stop() {
 	s.current, s.down, s.retryAt = nil, nil, time.Time{}
 }
 
-// connected returns the link to the server, a new one if the last is lost.
+// connected returns the link to the server, or a new one if the last is lost.
 func (s *Server) connected(ctx context.Context) (*link, error) {
 	if err := s.take(ctx); err != nil {
 		return nil, err
@@ -179,7 +176,7 @@ func (s *Server) connected(ctx context.Context) (*link, error) {
 	}
 	l, err := s.dial(ctx)
 	if ctx.Err() != nil && err != nil {
-		return nil, ctx.Err() // that says nothing about the server
+		return nil, ctx.Err() // says nothing about the server
 	}
 	if err != nil {
 		s.down, s.retryAt = err, time.Now().Add(s.retry.NextBackOff())
@@ -191,7 +188,7 @@ func (s *Server) connected(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// failed makes an error of the server: its name, and what is wrong with it.
+// failed returns an error of the server, with its name.
 func (s *Server) failed(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "mcptool.Server", "the MCP server %s %s", s.config.name(), fmt.Sprintf(format, args...))
 }

@@ -25,7 +25,7 @@ import (
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
 
-// config is that of this binary as a server.
+// config runs this test binary as a server.
 func config(t *testing.T, mode string, tools ...string) mcptool.Config {
 	t.Helper()
 	program, err := os.Executable()

@@ -21,8 +21,8 @@ const (
 	lastLines  = 5       // of stderr in the error of a program that did not start
 )
 
-// messages is the stdout of a program without the lines that are no message: programs greet
-// there, or write what they should write to stderr. It is read by one goroutine.
+// messages is the stdout of a program without the lines that are not messages: programs greet there, or write what
+// belongs on stderr. One goroutine reads it.
 type messages struct {
 	io.Closer
 
@@ -80,7 +80,7 @@ func (m *messages) next() error {
 	return nil
 }
 
-// stderr is that of a program: each line goes to the log.
+// stderr logs each line of a program's stderr.
 type stderr struct {
 	log *zap.Logger
 
@@ -123,7 +123,7 @@ func (w *stderr) flush() {
 	w.say()
 }
 
-// last are the last lines, in one.
+// last returns the last lines, joined.
 func (w *stderr) last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// How a program is ended: it has this long after its stdin was closed, and as long again after
-// a SIGTERM. Then its group is killed.
+// grace is how long a program may take to end after its stdin was closed, and again after SIGTERM. Then its group
+// is killed.
 const grace = 2 * time.Second
 
 // stuckTime bounds a write to a program that does not read.
@@ -52,7 +52,7 @@ func (s *Server) run() (*process, error) {
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
 	p.command.WaitDelay = grace
 	if err := p.command.Start(); err != nil {
-		_, _ = ourIn.Close(), ourOut.Close() // nobody has the other end
+		_, _ = ourIn.Close(), ourOut.Close() // the other end is closed
 		return nil, invalid("command: %s cannot be run: %s", s.config.Command[0], err)
 	}
 	go func() {
@@ -67,7 +67,7 @@ func (s *Server) run() (*process, error) {
 // signal reaches the whole group.
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.command.Process.Pid, s) } // it may be gone
 
-// end lets the program end, and sees to it that it does. It may be called more than once.
+// end ends the program, and waits for that. It may be called more than once.
 func (p *process) end() {
 	_ = p.stdin.Close() // which asks it to end
 	for _, next := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -81,8 +81,7 @@ func (p *process) end() {
 	_ = p.stdout.Close() // it may be closed
 }
 
-// transport is how to talk to the server, how to end that, and what a program said last on
-// its stderr.
+// transport says how to talk to the server, how to end that, and what a program wrote last to stderr.
 func (s *Server) transport() (t mcp.Transport, end func(), said func() string, err error) {
 	if s.config.URL != "" {
 		return s.web()
@@ -98,7 +97,7 @@ func (s *Server) transport() (t mcp.Transport, end func(), said func() string, e
 	}, p.end, p.stderr.last, nil
 }
 
-// stdin is that of a program, which may not read it.
+// stdin is the stdin of a program, which may not read it.
 type stdin struct{ *os.File }
 
 func (w stdin) Write(b []byte) (int, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What a server says of a call is told as its progress; what it says of another one is not.
+// Progress that a server reports is passed on for the call that it names, and for no other.
 func TestServer_SaysHowFarACallIs(t *testing.T) {
 	a := start(t, config(t, "good", "tells"))
 	var mu sync.Mutex

@@ -30,11 +30,11 @@ type remote struct {
 	known  atomic.Pointer[definition]
 }
 
-// definition is what a server says of a tool.
+// definition is what a server says about a tool.
 type definition struct {
 	spec   llm.ToolSpec
 	effect execution.Effect
-	schema *tool.Schema // nil: the server alone checks
+	schema *tool.Schema // (nil means that only the server checks)
 }
 
 var (
@@ -52,11 +52,11 @@ func newRemote(s *Server, name string) *remote {
 // Spec has no description and no schema before the tool is started.
 func (r *remote) Spec() llm.ToolSpec { return r.known.Load().spec }
 
-// Effect is what the annotations of the server say, and AtMostOnce if they say nothing.
+// Effect returns what the server's annotations say, or AtMostOnce if they say nothing.
 func (r *remote) Effect() execution.Effect { return r.known.Load().effect }
 
-// Scope implements tool.Scoper: all of it, whatever the server says of itself, such as that its world
-// is closed. An author who knows better declares it with tool.Within.
+// Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
+// its world is closed. An author who knows better declares the scope with tool.Within.
 func (r *remote) Scope() tool.Scope {
 	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.From(tool.PartyPrefix, r.server.config.name())}
 }
@@ -72,8 +72,8 @@ func (r *remote) Close() error {
 
 var invalidInName = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// publicName makes a name that providers of models accept. One that is too long ends with a
-// part of its hash, so that two that begin alike stay two.
+// publicName makes a name that providers of models accept. A name that is too long ends with a part of its hash,
+// so that two names with the same beginning stay different.
 func publicName(prefix, name string) string {
 	public := prefix + invalidInName.ReplaceAllString(name, "_")
 	if len(public) <= tool.MaxName {
@@ -84,7 +84,7 @@ func publicName(prefix, name string) string {
 	return public[:tool.MaxName-len(tail)] + tail
 }
 
-// learn takes over what the server says of the wanted tools.
+// learn stores what the server says about the used tools.
 func (s *Server) learn(offered []*mcp.Tool) error {
 	for _, r := range s.tools {
 		t := find(offered, r.name)
@@ -143,8 +143,7 @@ func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
 	return d, nil
 }
 
-// compare tells the log where the server says something else of the wanted tools than it did
-// when they were started.
+// compare logs where the server's definitions differ from those at the start.
 func (s *Server) compare(offered []*mcp.Tool) {
 	for _, r := range s.tools {
 		t := find(offered, r.name)

@@ -45,7 +45,7 @@ func serve(mode string) error {
 	case "silent":
 		_, err := io.Copy(io.Discard, os.Stdin)
 		return err
-	case "lazy": // begins when somebody asks
+	case "lazy": // begins with the first request
 		in := bufio.NewReader(os.Stdin)
 		if _, err := in.Peek(1); err != nil {
 			return err

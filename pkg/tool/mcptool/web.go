@@ -42,8 +42,8 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 	}, func() string { return "" }, nil
 }
 
-// streamRetries bounds how often a stream that broke is taken up again, at intervals that begin
-// with a second. Calls that wait for an answer in it fail after that.
+// streamRetries bounds how often a broken stream is resumed, at intervals that begin with a second. Calls that
+// wait for a response in it fail after that.
 const streamRetries = 2
 
 func plain(u *url.URL) int {
@@ -53,7 +53,7 @@ func plain(u *url.URL) int {
 	return 0
 }
 
-// meant are the inner addresses that somebody means who writes this host into a configuration.
+// meant returns the inner addresses that a host in a configuration names on purpose.
 func meant(host string) []netip.Prefix {
 	if host == "localhost" {
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -67,14 +67,14 @@ func meant(host string) []netip.Prefix {
 
 type statusOf struct{}
 
-// withStatus returns a context and what holds the status of the last answer to a request under
-// it. Only so can a call tell that it was refused itself from that another one of its session was.
+// withStatus returns a context, and a holder of the status of the last response to a request under it. With it a
+// call can tell its own refusal from the refusal of another call of its session.
 func withStatus(ctx context.Context) (context.Context, *atomic.Int64) {
 	status := new(atomic.Int64)
 	return context.WithValue(ctx, statusOf{}, status), status
 }
 
-// bearer puts the token on requests to where it belongs, and bounds answers that are no stream.
+// bearer adds the token to requests, and bounds responses that are not streams.
 type bearer struct {
 	next   http.RoundTripper
 	origin *url.URL
@@ -137,6 +137,6 @@ func (c *capture) end() {
 	c.ended = true
 	c.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // nobody is left to be told
+		_ = conn.Close() // no caller is left that could handle it
 	}
 }

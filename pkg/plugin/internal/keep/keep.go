@@ -1,5 +1,5 @@
-// Package keep is what a plugin remembers by name in the agent's own state (the AGENT tier):
-// of each session, or of each turn. The number of names is bounded.
+// Package keep lets a plugin remember values by name in the agent's own state (the AGENT tier), for example one
+// for each session or turn. The number of names is bounded.
 package keep
 
 import (
@@ -9,8 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Limit is how many names are kept. The one that was not used for the longest time is
-// forgotten for a new one.
+// Limit is how many names are kept. A new name replaces the least recently used one.
 const Limit = 10_000
 
 // Values are the values of a plugin by name. They are forgotten when the agent closes. Safe
@@ -20,11 +19,11 @@ type Values[T any] struct {
 	mu  sync.Mutex
 }
 
-// New returns the values that are kept under a key of the agent's own, which begins with "_".
+// New returns the values under a key of the agent's own state, which begins with "_".
 func New[T any](key string) *Values[T] { return &Values[T]{key: key} }
 
-// Do calls change with the value of a name, which begins as the zero T. Calls come one at a
-// time, so change must not wait for anything.
+// Do calls change with the value of a name, which is initially the zero T. Calls are serialized, so change must
+// not wait for anything.
 func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -56,7 +55,7 @@ func (v *Values[T]) in(state *ownership.AgentState) *recent[T] {
 	return kept
 }
 
-// recent are values in the order in which they were used last.
+// recent orders values by their last use.
 type recent[T any] struct {
 	order list.List // of *entry[T]; the one used last in front
 	at    map[string]*list.Element
