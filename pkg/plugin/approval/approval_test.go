@@ -217,7 +217,7 @@ func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
 // Req: CO-64
 func TestApproval_FailsClosedWhenNobodyDecides(t *testing.T) {
 	for name, asker := range map[string]approval.Asker{
-		"no person": nil,
+		"no person":    nil,
 		"an error":     &person{answer: approval.Answer{Verdict: approval.Allow}, err: errors.New("gone")},
 		"no answer":    &person{},
 		"what is that": &person{answer: approval.Answer{Verdict: "yes"}},
