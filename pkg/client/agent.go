@@ -58,7 +58,7 @@ const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 // asked, and the caller's step fails with policy_budget (S17).
 //
 // Config may have every setting of an agent that does not call a model itself. Its name defaults to target. An agent that
-// would call itself fails with agent_logic. Modes: those of agent.New.
+// would call itself fails with agent_logic. Agent has the errors of agent.New.
 func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error) {
 	config.Name = cmp.Or(config.Name, target)
 	if target == "" || config.Run != nil || len(config.Agents) > 0 {
@@ -162,12 +162,12 @@ func (r *remote) used() budget.Amounts {
 	return used
 }
 
-// cancelTime is what a remote turn may take to be cancelled (AD-33).
+// cancelTime bounds the cancellation of a remote turn (AD-33).
 const cancelTime = 5 * time.Second
 
-// abandon cancels a remote turn that has not ended, if nobody wants its result: the agent above
-// was stopped, or its turn cancelled. A context that ended for another reason may be that of a
-// worker which is lost; where there is no journal, nobody comes after it.
+// abandon cancels a remote turn that has not ended, if its result is no longer wanted: the parent was stopped, or its turn
+// was cancelled. A context that ended for another reason may belong to a lost worker, whose successor attaches to the
+// remote turn. Without a journal there is no successor.
 func (r *remote) abandon(ctx context.Context, c *Client, inv agent.Invocation) {
 	unwanted := r.readerGone || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
 		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)
@@ -186,7 +186,7 @@ const (
 	maxTimeout = 10 * time.Minute
 )
 
-// maxTurnID is that of Parent.turn_id; an agent that is a tool has the key of its call there.
+// maxTurnID is the length limit of Parent.turn_id, which holds the key of the call if the agent is a tool.
 const maxTurnID = 64
 
 // request is the same in all attempts of the step, but for its timeout, its budget, its
@@ -223,7 +223,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	return req
 }
 
-// conversationOf is the session of the turn. That of an agent that is a tool is made up for the call.
+// conversationOf returns the session of the turn. The session id of an agent that is a tool is generated for the call.
 func conversationOf(ctx context.Context, inv agent.Invocation) string {
 	if c, ok := execution.ContextFrom(ctx); ok && c.Origin().SessionID != "" {
 		return c.Origin().SessionID
@@ -231,7 +231,7 @@ func conversationOf(ctx context.Context, inv agent.Invocation) string {
 	return inv.Step.SessionID
 }
 
-// forward passes an event on, and reports whether somebody reads.
+// forward yields an event, and reports whether the reader wants more.
 func (r *remote) forward(e *troupev1.Event) bool {
 	if begun := e.GetTurnStarted(); begun != nil {
 		return r.reportSubtask(e, begun)
@@ -290,7 +290,7 @@ func (r *remote) finish(done *troupev1.TurnResult, session string) error {
 	case r.result.MaxIterations:
 		out.Reason = event.MaxIterations
 	}
-	out.Result.Untrusted = conversation.From("agent", r.target) // whatever it read, nobody here saw it
+	out.Result.Untrusted = conversation.From("agent", r.target) // what it has read is unknown here
 	out.Result.Agent, out.Result.Text, out.Result.Confidence = r.target, done.GetText(), done.Confidence
 	if len(done.GetPending()) > 0 {
 		out.Result.Text += " It is answered in session " + session + "."

@@ -23,8 +23,8 @@ func broken(recoverable bool) []*troupev1.Event {
 	return []*troupev1.Event{of("research", "", said("It may be")), ended(result)}
 }
 
-// A retry, or a resume, of the step finds the remote turn failed and asks for it once more, under a
-// request id that is the same whoever repeats the attempt. What was done is gone on with if that can be.
+// A retry, or a resume, of the step finds that the remote turn failed and requests it once more. Every repetition of the
+// attempt has the same request id. The new turn continues from the results of the failed one if possible.
 func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempt     int
@@ -58,7 +58,7 @@ func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 			require.NoError(t, err)
 			var repeated []string
-			for range 2 { // the second is that of who repeats the attempt
+			for range 2 { // the second repeats the attempt
 				m.requests = nil
 				inv := agent.Invocation{Step: step()}
 				inv.Step.Journal, inv.Step.Attempt, inv.Step.Origin = newJournal(), c.attempt, c.origin
@@ -88,7 +88,7 @@ func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
 					if c.refused {
 						failures-- // that one was not taken
 					}
-					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "those of the turns that failed count")
+					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "tokens of failed turns count")
 				}
 				if len(c.want) > 1 {
 					require.Contains(t, told[1], client.ReasonBegunAgain)

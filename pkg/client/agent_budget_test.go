@@ -44,12 +44,12 @@ func TestAgent_ItsTurnHasAShareOfWhatIsLeft(t *testing.T) {
 		require.EqualValues(t, budget.DefaultDepth, req.GetBudget().GetDepth())
 		require.Nil(t, req.GetBudget().FanOut, "its remote turns are its own")
 		require.LessOrEqual(t, req.GetBudget().GetTokens(), int64(budget.DefaultTokens/2))
-		require.Greater(t, req.GetBudget().GetTokens(), int64(40_000), "whoever of the two has ended")
+		require.Greater(t, req.GetBudget().GetTokens(), int64(40_000), "whichever of the two has ended")
 	}
 	require.Equal(t, budget.Amounts{Iterations: 5, ModelCalls: 7, ToolCalls: 8, Tokens: 10_000, Cost: 12, FanOut: 2}, inv.Step.Budget.Used())
 }
 
-// What is refused here is asked of nobody.
+// A turn that the budget forbids is not requested.
 func TestAgent_IsNotAskedBeyondTheBudget(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})

@@ -13,9 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// What stands before and after the request of a remote agent are the handlers of the agent
-// that stands for it: they see what was said, may answer in its place, so that nobody is
-// asked, may refuse it, and may add to what it answered.
+// The handlers of a remote agent's local stand-in run before and after the request. They see the messages, may answer
+// instead so that nothing is requested, may reject the request, and may add to the answer.
 //
 // Req: AD-33
 func TestAgent_HandlersStandBeforeAndAfterTheRequest(t *testing.T) {
@@ -27,7 +26,7 @@ func TestAgent_HandlersStandBeforeAndAfterTheRequest(t *testing.T) {
 		fails   failure.Mode
 	}{
 		"it is asked":                      {func() (string, error) { return "", nil }, 1, "I found it.", "It was red.", ""},
-		"somebody answers in its place":    {func() (string, error) { return "It is known.", nil }, 0, "It is known.", "It is known.", ""},
+		"a handler answers instead":        {func() (string, error) { return "It is known.", nil }, 0, "It is known.", "It is known.", ""},
 		"it is refused to those who asked": {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// journal keeps what happened in a step for the turn that goes on with it.
+// journal keeps what happened in a step for the turn that continues it.
 type journal struct {
 	mu   sync.Mutex
 	kept map[int]map[execution.Phase]execution.Entry
@@ -43,8 +43,8 @@ func (j *journal) Record(e execution.Entry) {
 
 func (*journal) Sync(context.Context) error { return nil }
 
-// The turn that goes on with a call that waited has another id; the agent elsewhere is asked
-// for the same turn as before nevertheless, and so works once.
+// The turn that continues with a waiting call has another id. It still requests the same turn of the remote agent, which
+// therefore runs once.
 func TestAgent_IsAskedOnceBesideACallThatWaits(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Nobody elsewhere is asked when a step is run again: what came of it as a tool is in the
-// recording, and as the agent of the step it is not.
+// A replay of a step requests nothing of remote agents. The result of a remote agent that is a tool is in the recording. The
+// result of one that is the agent of the step is not.
 func TestAgent_IsNotAskedInAReplay(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})

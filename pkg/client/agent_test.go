@@ -182,7 +182,7 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	require.NoError(t, err)
 	auth := execution.Auth{Actor: "alice", Credentials: map[string]secret.Value{"github": secret.New("token-1")}}
 
-	for attempt := 1; attempt <= 2; attempt++ { // the second is that of a successor
+	for attempt := 1; attempt <= 2; attempt++ { // the second belongs to a successor
 		inv := agent.Invocation{Step: step()}
 		inv.Step.Attempt = attempt
 		told, done, err := drive(execution.WithAuth(t.Context(), auth), team, inv)
@@ -253,11 +253,11 @@ func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
 		reason event.Reason
 		mode   failure.Mode
 	}{
-		"a question":                 {&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which one?"}, event.InputRequired, ""},
-		"a failure":                  {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
-		"a failure that is not ours": {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
-		"cancelled by somebody":      {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
-		"its workers are lost":       {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
+		"a question":                  {&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which one?"}, event.InputRequired, ""},
+		"a failure":                   {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
+		"a failure that is not ours":  {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
+		"cancelled by another client": {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
+		"its workers are lost":        {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
 	} {
 		t.Run(name, func(t *testing.T) {
 			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{ended(tc.result)}}).Agent("research", agent.Config{})
@@ -329,8 +329,7 @@ func ExampleClient_Agent() {
 	// Output: team
 }
 
-// An agent that is a tool tells its own events to nobody, but the turn that works for it is told,
-// however deep it is.
+// An agent that is a tool publishes no events of its own, but the remote turn that works for it is published, at any depth.
 func TestAgent_ThatIsAToolIsASubtask(t *testing.T) {
 	m := &mesh{events: research()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})

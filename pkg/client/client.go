@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Client talks to the orchestrator at one address. Its unary methods are those of the generated clients. Safe for
+// Client talks to the orchestrator at one address. It has the unary methods of the generated clients. It is safe for
 // concurrent use.
 type Client struct {
 	troupev1.OrchestratorServiceClient
@@ -66,7 +66,7 @@ const firstPatience = 3 * time.Second
 // last item. Before any event it means that nothing was admitted, unless its mode is system_network, system_timeout or
 // trace_orphaned.
 func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) iter.Seq2[*troupev1.Event, error] {
-	if req.GetSessionId() == "" && (req.GetFrom() == nil || req.GetFrom().GetFork()) { // else it is that of the trace
+	if req.GetSessionId() == "" && (req.GetFrom() == nil || req.GetFrom().GetFork()) { // otherwise the trace names the session
 		req.SessionId = uuid.NewString()
 	}
 	if req.GetRequestId() == "" {

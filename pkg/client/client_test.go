@@ -188,7 +188,7 @@ func question() *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: "What may an agent write?"}}
 }
 
-// collect reads a stream of events; the error is its last item. Arrived is told of each.
+// collect reads a stream of events, whose last item is the error. It calls arrived after each event.
 func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, last error) {
 	for e, err := range events {
 		for _, tell := range arrived {

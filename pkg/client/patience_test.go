@@ -29,7 +29,7 @@ func inside(t *testing.T, script func(int) (int, error)) (*orchestrator, *client
 	return serveAt(t, lis, conn, script)
 }
 
-// impatience is that of a test that waits for a client to give up.
+// impatience is how long a client in these tests waits before it gives up.
 const impatience = 300 * time.Millisecond
 
 // An orchestrator that is restarted is away for seconds, at an address that refuses.
@@ -60,7 +60,7 @@ func TestTurn_OutlastsTheRestartOfItsOrchestrator(t *testing.T) {
 	}
 }
 
-// Who mistyped an address is told soon.
+// A mistyped address fails soon.
 func TestTurn_AnAddressThatNeverAnsweredIsGivenUpSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := inside(t, func(int) (int, error) { return 0, failure.New(failure.SystemNetwork, "test", "refused") })
@@ -72,14 +72,14 @@ func TestTurn_AnAddressThatNeverAnsweredIsGivenUpSoon(t *testing.T) {
 }
 
 // The turn of an orchestrator that was killed is taken over by the same request, once its
-// lease has run out; who only watches cannot take it over.
-func TestTurn_SendsTheRequestAgainWhenNobodyDrivesTheTurn(t *testing.T) {
+// lease has run out; a watching client cannot take it over.
+func TestTurn_SendsTheRequestAgainWhenTheTurnIsOrphaned(t *testing.T) {
 	const lease = 30 * time.Second
 	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				orphaned := failure.New(failure.TraceOrphaned, "test", "nobody drives it").With("retry_after", lease.String())
+				orphaned := failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it").With("retry_after", lease.String())
 				o, c := inside(t, func(int) (int, error) {
 					if time.Since(began) < lease {
 						return items, orphaned
@@ -97,7 +97,9 @@ func TestTurn_SendsTheRequestAgainWhenNobodyDrivesTheTurn(t *testing.T) {
 			})
 		})
 	}
-	o, c := serve(t, func(int) (int, error) { return 0, failure.New(failure.TraceOrphaned, "test", "nobody drives it") })
+	o, c := serve(t, func(int) (int, error) {
+		return 0, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
+	})
 	_, err := collect(c.Watch(t.Context(), traceID, 1))
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 	require.Equal(t, 1, o.calls())
@@ -107,7 +109,7 @@ func TestTurn_SendsTheRequestAgainWhenNobodyDrivesTheTurn(t *testing.T) {
 func TestTurn_SendsAnswersAgain(t *testing.T) {
 	o, c := serve(t, func(stream int) (int, error) {
 		if stream == 1 {
-			return 3, failure.New(failure.TraceOrphaned, "test", "nobody drives it")
+			return 3, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
 		}
 		return -1, nil
 	})

@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// files are those of a server on this machine, of a CA of its own.
+// files returns the certificate files of a server on this machine, from a CA of its own.
 func files(t *testing.T) identity.Files {
 	t.Helper()
 	ca, err := identity.OpenCA(t.TempDir())
@@ -29,7 +29,7 @@ func files(t *testing.T) identity.Files {
 	return f
 }
 
-// A certificate that is refused is refused again: nobody waits for that, and nothing was sent.
+// A rejected certificate would be rejected again, so the client neither retries nor sends anything.
 func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
 	ours, theirs := files(t), files(t)
 	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())

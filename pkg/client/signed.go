@@ -7,8 +7,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Signed returns a connection whose calls show the credentials, such as those of bearer.Token;
-// with nil, the connection itself.
+// Signed returns a connection whose calls carry the credentials, such as a bearer.Token. If as is nil, it returns conn.
 func Signed(conn grpc.ClientConnInterface, as credentials.PerRPCCredentials) grpc.ClientConnInterface {
 	if as == nil {
 		return conn

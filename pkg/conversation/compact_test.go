@@ -61,12 +61,12 @@ func talk(turns int) []Message {
 }
 
 func TestCompact_TellsWhoSaidWhat(t *testing.T) {
-	all := append(talk(2), Message{Role: RoleAssistant, Text: "of nobody", Sequence: 5}, Message{Role: RoleAssistant, Sequence: 6, ToolCalls: []ToolCall{{ID: "1"}}},
+	all := append(talk(2), Message{Role: RoleAssistant, Text: "without an author", Sequence: 5}, Message{Role: RoleAssistant, Sequence: 6, ToolCalls: []ToolCall{{ID: "1"}}},
 		Message{Role: RoleTool, Text: "found", Sequence: 7}, User("last"))
-	require.Equal(t, "Messages up to 7 are left out.\nUser: question 0\necho: answer 0\nUser: question 1\necho: answer 1\nAI: of nobody",
+	require.Equal(t, "Messages up to 7 are left out.\nUser: question 0\necho: answer 0\nUser: question 1\necho: answer 1\nAI: without an author",
 		Compact(all, Summarize, 1, "", 1000).Summary)
 	require.Equal(t, "Messages up to 7 are left out.", Compact(all, SlidingWindow, 1, "", 1000).Summary)
-	require.Equal(t, "Messages up to 7 are left out.\n1 to 7: User: question 0 … AI: of nobody", Compact(all, Hierarchical, 1, "", 1000).Summary)
+	require.Equal(t, "Messages up to 7 are left out.\n1 to 7: User: question 0 … AI: without an author", Compact(all, Hierarchical, 1, "", 1000).Summary)
 }
 
 // Req: LP-26

@@ -19,7 +19,7 @@ func CheckRounds(messages []Message) error {
 			case messages[i].Role != RoleTool:
 				return fmt.Errorf("message %d is not the result of call %q of tool %s, which belongs there", i+1, call.ID, call.Name)
 			case messages[i].ToolCallID != call.ID:
-				return fmt.Errorf("message %d is the result of call %q, where that of %q belongs", i+1, messages[i].ToolCallID, call.ID)
+				return fmt.Errorf("message %d is the result of call %q; want the result of call %q", i+1, messages[i].ToolCallID, call.ID)
 			}
 		}
 	}

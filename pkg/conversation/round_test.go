@@ -47,7 +47,7 @@ func TestCheckRounds_WantsOneResultPerCallInOrder(t *testing.T) {
 		"uAu1":     `message 3 is not the result of call "1" of tool echo, which belongs there`,
 		"uB1u2":    `message 4 is not the result of call "2" of tool echo, which belongs there`,
 		"uAA1":     `message 3 is not the result of call "1" of tool echo, which belongs there`,
-		"uB21":     `message 3 is the result of call "2", where that of "1" belongs`,
+		"uB21":     `message 3 is the result of call "2"; want the result of call "1"`,
 	} {
 		t.Run(text, func(t *testing.T) {
 			err := CheckRounds(spell(text))

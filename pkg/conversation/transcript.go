@@ -2,10 +2,9 @@ package conversation
 
 import "strings"
 
-// Transcript is what the user and the agents said, a line each: "User: …" and "AI: …", oldest
-// first; without any, "No previous conversation." (RA-22). Line breaks within a message become
-// spaces, so that nobody can put words into another's mouth. What only a model and its tools
-// said to each other is left out.
+// Transcript returns the messages of the user and the agents as lines "User: …" and "AI: …", oldest first. Without any
+// it returns "No previous conversation." (RA-22). Line breaks within a message become spaces, so that a message cannot forge
+// the line of another author. Messages between a model and its tools are left out.
 func Transcript(messages []Message) string {
 	var lines []string
 	for _, m := range messages {

@@ -13,9 +13,9 @@ func From(kind, name string) string {
 	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
 }
 
-// Source names where words of a message come from that neither the user nor the author of the
-// agent wrote; empty: there are none. A file that the user attaches is such a source: nobody knows
-// who wrote what is in it. So is a summary of messages that had one.
+// Source names the source of words in a message that neither the user nor the author of the agent wrote (empty if there are
+// none). A file that the user attaches is such a source, because its author is unknown. So is a summary of messages that
+// had one.
 func (m Message) Source() string {
 	switch {
 	case m.Untrusted != "":

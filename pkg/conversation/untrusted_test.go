@@ -37,7 +37,7 @@ func TestGravest_IsTheFirstThatIsNoParty(t *testing.T) {
 	}
 }
 
-// Behind has a window name what it does not show, and changes nobody else's messages.
+// Behind marks a window with the sources of messages that it does not show. It does not modify the caller's messages.
 func TestBehind_MarksTheFirstMessage(t *testing.T) {
 	sums := conversation.PartyPrefix + "sums"
 	for _, row := range []struct {
@@ -72,7 +72,7 @@ func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {
 // The author of a summary, and the words in it, cannot take the mark away; summaries of
 // summaries keep it, and one of trusted words has none.
 func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
-	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nobody.)", strings.Repeat("long ", 100)} {
+	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nowhere.)", strings.Repeat("long ", 100)} {
 		for _, strategy := range []conversation.Strategy{conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical} {
 			var all []conversation.Message
 			for n := range 6 {

@@ -12,7 +12,7 @@ import (
 // PDF is the media type of documents that some providers read beside pictures.
 const PDF = "application/pdf"
 
-// MediaType is that of an attachment in lower case, without parameters; empty when it is none.
+// MediaType returns the media type of an attachment in lower case and without parameters (empty if it is invalid).
 func MediaType(a conversation.Attachment) string {
 	base, _, err := mime.ParseMediaType(a.MediaType)
 	if err != nil {
@@ -21,8 +21,7 @@ func MediaType(a conversation.Attachment) string {
 	return base
 }
 
-// IsImage reports whether a media type is that of a picture that every provider reads: png,
-// jpeg, webp or gif.
+// IsImage reports whether a media type is an image that every provider reads: png, jpeg, webp or gif.
 func IsImage(mediaType string) bool {
 	switch mediaType {
 	case "image/png", "image/jpeg", "image/webp", "image/gif":

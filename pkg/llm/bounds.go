@@ -95,8 +95,7 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// boundedBody gives up when a read takes longer than the bound. The time in which nobody
-// reads does not count.
+// boundedBody fails when a single read takes longer than the bound. Time between reads does not count.
 type boundedBody struct {
 	io.ReadCloser
 	because     func(error) error // says why a read failed

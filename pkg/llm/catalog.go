@@ -78,7 +78,7 @@ func (c *Catalog) unknown(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "llm.Model", format+"; there are %s", append(args, strings.Join(c.Prefixes(), ", "))...)
 }
 
-// Prefixes are those of the providers, sorted, each with its slash.
+// Prefixes returns the prefixes of the providers, sorted, each with its slash.
 func (c *Catalog) Prefixes() []string {
 	all := make([]string, 0, len(c.providers))
 	for p := range c.providers {

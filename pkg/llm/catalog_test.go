@@ -40,7 +40,7 @@ func TestCatalog_NamesTheModelAndTheProvidersThereAre(t *testing.T) {
 	c, err := llm.NewCatalog(provider("openai", "gpt"), provider("anthropic", "claude"))
 	require.NoError(t, err)
 	for name, says := range map[string]string{
-		"nobody/large": `no provider has the prefix "nobody"`, "gpt-4/turbo": `no provider has the prefix "gpt-4"`,
+		"unknown/large": `no provider has the prefix "unknown"`, "gpt-4/turbo": `no provider has the prefix "gpt-4"`,
 		"llama": "put the prefix of one before it", "": "put the prefix of one before it", "openai/": "after the slash", "/x": `the prefix ""`,
 	} {
 		_, err := c.Model(name)

@@ -34,11 +34,11 @@ func ExampleNewCatalog() {
 	}
 	m, _ := models.Model("builtin/extractive")
 	fmt.Println(m.Name())
-	_, err = models.Model("nobody/large")
+	_, err = models.Model("unknown/large")
 	fmt.Println(failure.Plain(err))
 	// Output:
 	// builtin/extractive
-	// model "nobody/large": no provider has the prefix "nobody"; there are builtin/, scripted/
+	// model "unknown/large": no provider has the prefix "unknown"; there are builtin/, scripted/
 }
 
 func ExampleFailover() {

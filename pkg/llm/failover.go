@@ -36,7 +36,7 @@ type failover struct {
 // Name implements Model.
 func (c failover) Name() string { return c.name }
 
-// ContextSize is that of the model that reads least: any of them may have to answer.
+// ContextSize returns the smallest context of the models, because any of them may have to answer.
 func (c failover) ContextSize() int64 {
 	least := ContextOf(c.models[0])
 	for _, m := range c.models[1:] {
@@ -70,7 +70,7 @@ func joined(failed []error) error {
 	if !ok || len(failed) == 1 {
 		return errors.Unwrap(last)
 	}
-	slices.Reverse(failed) // who looks for a cause finds that of the last first
+	slices.Reverse(failed) // so that errors.As finds the last error first
 	return e.Because(errors.Join(failed...))
 }
 

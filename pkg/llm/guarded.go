@@ -10,15 +10,15 @@ import (
 	"github.com/troupe-dev/troupe/internal/breaker"
 )
 
-// Guarded is the model, left alone for 10 s when its provider failed three requests in a row
-// before their first word (contract OC-34): with a rate limit, an outage, a connection that
-// broke or silence, or an answer that cannot be read, retries included. Until then requests
-// fail at once with resource_circuit, an error of kind Circuit and the fact retry_after; a chain
-// goes on with the next one: see Failover. After that one request is the trial. Other kinds of
-// errors count for nothing: they say what is wrong, and asking costs little. What works begins
-// the count anew.
+// Guarded returns m behind a circuit breaker. The breaker opens for 10 s after three requests in a row failed before their
+// first text, retries included (contract OC-34). Rate limits, outages, lost connections, unresponsive providers and
+// unreadable answers count. Other errors do not, because they say what is wrong and cost little. A success resets the
+// count.
 //
-// It goes outermost, around Timed and Hedged.
+// While the breaker is open, requests fail at once with resource_circuit, an error of kind Circuit and the fact
+// retry_after, and a Failover tries its next model. After that, one request is the trial.
+//
+// Guarded is the outermost wrapper, around Timed and Hedged.
 func Guarded(m Model) Model { return guarded{m, breaker.New(nil)} }
 
 type guarded struct {
@@ -34,7 +34,7 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 	return func(yield func(Delta, error) bool) {
 		done, left := m.circuit.Try()
 		if done == nil {
-			yield(Delta{}, m.alone(left))
+			yield(Delta{}, m.breakerOpen(left))
 			return
 		}
 		verdict, told := breaker.Inconclusive, false
@@ -61,8 +61,8 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 	}
 }
 
-// alone is the error of a model that is left alone. During the trial nobody knows for how long.
-func (m guarded) alone(left time.Duration) error {
+// breakerOpen returns the error of a request while the breaker is open. During the trial, left is unknown and at least 1 s.
+func (m guarded) breakerOpen(left time.Duration) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
 	return Source{Provider: provider, Model: m.Name()}.failure(&Error{
 		Provider: provider, Kind: Circuit, RetryAfter: max(left, time.Second),

@@ -9,12 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-// Hedged is the first model, with a second request beside the first one when that has said
-// nothing for a time: whichever says something first answers, and the other is given up.
-// The second may be the same model again. What both told of their usage adds up; a provider
-// may bill the one that was given up for more than it told. The name is that of the first;
-// Delta.Model says when the second answers. A request that fails is not asked again: that is
-// for Retried and Failover.
+// Hedged returns the first model with a hedge: if it has sent nothing for a time, a request to the second model starts as
+// well. The model that sends text first answers, and the other request is cancelled. Both may be the same model. The usage
+// that both report adds up; a provider may bill more for the cancelled request. The result has the name of the first
+// model; Delta.Model says when the second one answers. Hedged does not retry failed requests; see Retried and Failover.
 func Hedged(first, second Model, after time.Duration) Model { return hedged{first, second, after} }
 
 type hedged struct {
@@ -25,7 +23,7 @@ type hedged struct {
 // Name implements Model.
 func (m hedged) Name() string { return m.first.Name() }
 
-// ContextSize is that of the model that reads less: either may have to answer.
+// ContextSize returns the smaller context of the two, because either may have to answer.
 func (m hedged) ContextSize() int64 { return min(ContextOf(m.first), ContextOf(m.second)) }
 
 // Generate implements Model.

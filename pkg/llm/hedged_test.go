@@ -53,7 +53,7 @@ func TestHedged_TheFirstMayStillWin(t *testing.T) {
 	})
 }
 
-func TestHedged_FailsWhenNobodyIsLeft(t *testing.T) {
+func TestHedged_FailsWhenBothModelsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "a", requests: [][]act{{fail(llm.Unavailable, 0)}}}
 		all, took := race(t, a, &actor{name: "b"})

@@ -16,10 +16,9 @@ import (
 type Model interface {
 	// Name is the full name, with its prefix, such as "builtin/extractive".
 	Name() string
-	// Generate streams the next message. It yields any number of deltas, and one error as
-	// the last item if it fails: that of ctx when it ended, else a failure.Error, whose
-	// cause is an Error if a provider failed. When the consumer stops or ctx ends, the
-	// request to the provider is given up.
+	// Generate streams the next message. It yields any number of deltas. If it fails, the last item is an error: the error
+	// of ctx if ctx ended, otherwise a failure.Error, whose cause is an Error if a provider failed. When the consumer stops
+	// or ctx ends, the request to the provider is cancelled.
 	Generate(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 

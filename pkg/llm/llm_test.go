@@ -24,7 +24,7 @@ type act struct {
 	err   error
 }
 
-// actor is a model that does what each of its requests is told to, in order.
+// actor is a model that plays a script: a list of acts for each of its requests, in order.
 type actor struct {
 	name     string
 	requests [][]act

@@ -25,10 +25,9 @@ func (r Retry) orDefault() Retry {
 	}
 }
 
-// Retried is the model, asked again when it fails in a way that may pass (see Kind.Again):
-// after the pause that the provider asks for, if it does. It is not asked again once a part
-// of its answer was handed on, or when ctx ends before the pause does; then it fails with
-// the last error. Adapters return their models so: nobody else needs to retry.
+// Retried returns m with retries of errors that may pass (see Kind.Again). It waits as long as the provider asks for, if it
+// does. It returns the last error if a part of the answer was already yielded, or if ctx would end before the pause.
+// Adapters return their models like this, so callers need no retries of their own.
 func Retried(m Model, r Retry) Model { return retried{m, r.orDefault()} }
 
 type retried struct {

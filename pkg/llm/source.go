@@ -14,9 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Source is where a model's answers come from: what an adapter says in its errors. All
-// errors of all adapters are made here, so that one kind reads and behaves alike whoever
-// the provider is (CO-13). It is immutable, and safe for concurrent use.
+// Source is the provider and model that an adapter names in its errors. All adapters create their errors with it, so that
+// errors of a kind read and behave alike for all providers (CO-13). It is immutable, and safe for concurrent use.
 type Source struct {
 	Provider string       // the prefix in the model's name, such as "openai"
 	Model    string       // the full name
@@ -83,7 +82,7 @@ func (s Source) redacted(cause error) error {
 	return errors.New(strings.ReplaceAll(cause.Error(), key, secret.Redacted))
 }
 
-// message is one sentence for whoever asked, with the way out.
+// message returns a sentence for the caller, with the way out.
 func (s Source) message(e *Error) string {
 	said := ""
 	switch e.Kind {

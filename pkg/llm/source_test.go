@@ -63,8 +63,8 @@ func TestSource_TheStatusTellsTheKindUnlessTheAdapterDoes(t *testing.T) {
 func TestSource_BrokenIsTheCallersWhenTheCallerGaveUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	require.Equal(t, llm.Connection, llm.KindOf(source.Broken(ctx, io.ErrUnexpectedEOF)))
-	told := source.Fail(llm.Credits, nil)
-	require.Equal(t, told, source.Broken(ctx, told), "what is told already stays")
+	failed := source.Fail(llm.Credits, nil)
+	require.Equal(t, failed, source.Broken(ctx, failed), "an error of the source stays unchanged")
 	cancel()
 	require.Equal(t, context.Canceled, source.Broken(ctx, io.ErrUnexpectedEOF))
 }

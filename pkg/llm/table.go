@@ -12,11 +12,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// DefaultContext is how many tokens a model is taken to read that nobody knows (CO-21).
+// DefaultContext is the context of an unknown model, in tokens (CO-21).
 const DefaultContext = 128_000
 
-// Price is what a million tokens cost, in US dollars, which is what one token costs in
-// millionths of one. A price of 0 for cached or written tokens means that of other input.
+// Price is the price of a million tokens in US dollars, which is the price of one token in millionths of a US dollar. A
+// price of 0 for cached or written tokens means the price of other input.
 type Price struct {
 	Input  float64 `json:"input"`
 	Cached float64 `json:"cached"` // input that the provider had read before
@@ -38,9 +38,9 @@ type OverUse struct {
 	Tokens int64 `json:"tokens"`
 }
 
-// Table is what is known of models by their full names, as of a day. It is data: a table of
-// your own can be read from JSON of the same form. Prices are those of the provider's list,
-// without discounts and taxes; what is not in the table is not known, never guessed (CO-12).
+// Table holds contexts and prices of models by their full names, as of a day. It is data: you can read a table of your own
+// from JSON of the same form. Prices are list prices of the provider, without discounts and taxes. A price that is not in
+// the table is unknown; it is never guessed (CO-12).
 type Table struct {
 	AsOf   string           `json:"asOf"` // such as "2026-11-21"
 	Models map[string]Entry `json:"models"`
@@ -98,8 +98,8 @@ func (t Table) Find(name string) (Entry, bool) {
 	return e, ok
 }
 
-// Cost is what a usage of the model costs, in millionths of a US dollar, rounded; 0 when the
-// price is not known. The usage is that of one request: its input may choose the price.
+// Cost returns the cost of one request with usage u, in millionths of a US dollar, rounded (0 if the price is unknown). The
+// input of the request may decide which price applies, so do not pass the sum of several requests.
 func (e Entry) Cost(u execution.Usage) int64 {
 	p := e.Price
 	if e.Over != nil && u.InputTokens > e.Over.Tokens {

@@ -32,10 +32,10 @@ func TestBuiltinTable_IsWholeAndDated(t *testing.T) {
 }
 
 // Req: CO-12
-func TestTable_CostIsThatOfEachSortOfTokens(t *testing.T) {
+func TestTable_CostAddsUpEachKindOfToken(t *testing.T) {
 	e := llm.Entry{Price: llm.Price{Input: 2, Cached: 0.5, Write: 2.5, Output: 8}, Over: &llm.OverUse{Tokens: 1000, Price: llm.Price{Input: 4, Output: 16}}}
 	require.EqualValues(t, 100*2+800*0.5+100*2.5+50*8, e.Cost(execution.Usage{InputTokens: 1000, CachedTokens: 800, CacheWriteTokens: 100, OutputTokens: 50}))
-	require.EqualValues(t, 1001*4+50*16, e.Cost(execution.Usage{InputTokens: 1001, CachedTokens: 800, OutputTokens: 50}), "a long request costs more, and a price that is not listed is that of input")
+	require.EqualValues(t, 1001*4+50*16, e.Cost(execution.Usage{InputTokens: 1001, CachedTokens: 800, OutputTokens: 50}), "a long request costs more, and a price that is not listed is the price of input")
 	require.Zero(t, llm.Entry{Context: 5}.Cost(execution.Usage{InputTokens: 1000}), "not known")
 }
 
@@ -62,7 +62,7 @@ func TestReadTable_RefusesWhatIsNone(t *testing.T) {
 	}
 }
 
-// Whatever pieces usage comes in, the cost of a call is that of the whole.
+// Usage that arrives in pieces has the same cost as in one piece.
 func TestPriced_PiecesAddUpToTheCostOfTheWhole(t *testing.T) {
 	table := llm.BuiltinTable()
 	e, _ := table.Find("anthropic/claude-sonnet-4-5")

@@ -32,7 +32,7 @@ func TestModel_TellsUsageWithWhatWasCached(t *testing.T) {
 	}
 	require.Empty(t, cmp.Diff(want, said))
 	require.Equal(t, key, s.Last().Header.Get("X-Api-Key"))
-	require.Empty(t, s.Last().Header.Get("Traceparent"), "the provider is told nothing of the mesh")
+	require.Empty(t, s.Last().Header.Get("Traceparent"), "the provider learns nothing about the mesh")
 }
 
 // Req: CO-11

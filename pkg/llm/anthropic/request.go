@@ -59,7 +59,7 @@ func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
 	return all
 }
 
-// schema is that of the arguments; the provider wants one of every tool.
+// schema returns the schema of the arguments. The provider requires one for every tool.
 func schema(spec llm.ToolSpec) json.RawMessage {
 	if len(spec.Schema) == 0 {
 		return json.RawMessage(`{"type":"object"}`)
@@ -87,8 +87,8 @@ func called(messages []conversation.Message) []llm.ToolSpec {
 // provider refuses.
 const opening = "(The conversation began before this.)"
 
-// messages are those of a conversation as the provider wants them: the user's and the
-// assistant's in turn, the results of one round together.
+// messages returns a conversation in the form that the provider requires: messages of the user and the assistant
+// alternate, and the results of one round are together.
 func messages(all []conversation.Message) []sdk.MessageParam {
 	var out []sdk.MessageParam
 	add := func(role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion) {
@@ -146,8 +146,8 @@ func result(m conversation.Message) *sdk.ToolResultBlockParam {
 	return r
 }
 
-// object are the arguments of a call. Those that are no JSON object are told to the model
-// as what they are.
+// object returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
+// model sees what it wrote.
 func object(arguments string) any {
 	var o map[string]json.RawMessage
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {

@@ -12,11 +12,11 @@ import (
 type thought struct {
 	Text      string `json:"text,omitempty"`
 	Signature string `json:"signature,omitempty"`
-	Redacted  string `json:"redacted,omitempty"` // instead of both: what the provider keeps to itself
+	Redacted  string `json:"redacted,omitempty"` // encrypted by the provider, instead of both
 }
 
-// mark begins conversation.ToolCall.Extra of this provider. That of others is passed over,
-// and theirs passes over this, which is no JSON.
+// mark is the prefix of conversation.ToolCall.Extra of this provider. Values from other providers are ignored. Other
+// providers ignore this one too, because it is no JSON.
 const mark = "anthropic:"
 
 // maxExtra is the limit of conversation.ToolCall.Extra. Thoughts beyond it are let go.

@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// passage is a block of text with its place in a file, as tools that search give it: a
-// line "path:line", then the text until a blank line.
+// passage is a block of text with its position in a file, as search tools return it: a line "path:line", then the text up
+// to a blank line.
 type passage struct {
-	path  string // empty when nobody said where the text is from
+	path  string // (empty if the source of the text is unknown)
 	line  int    // of the first line of the text
 	lines []string
 }

@@ -21,7 +21,7 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// with returns a context whose request is told of in x.
+// with returns a context whose request is recorded in x.
 func (x *exchange) with(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, x)
 }

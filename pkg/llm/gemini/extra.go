@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// extra is what the provider wants back with a call (CO-11).
+// extra is what the provider needs back with a call (CO-11).
 type extra struct {
-	ID        string `json:"id,omitempty"`        // if the provider gave one; it may not be that of the call
+	ID        string `json:"id,omitempty"`        // from the provider (empty if it sent none); may differ from the id of the call
 	Signature []byte `json:"signature,omitempty"` // of the thoughts that led to the call
 }
 
@@ -15,8 +15,8 @@ type extra struct {
 // Models of the third generation and later refuse a round whose first call has none.
 const unsigned = "skip_thought_signature_validator"
 
-// mark begins conversation.ToolCall.Extra of this provider. That of others is passed over,
-// and theirs passes over this, which is no JSON.
+// mark is the prefix of conversation.ToolCall.Extra of this provider. Values from other providers are ignored. Other
+// providers ignore this one too, because it is no JSON.
 const mark = "gemini:"
 
 // maxExtra is the limit of conversation.ToolCall.Extra. A signature beyond it is let go.

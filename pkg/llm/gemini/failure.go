@@ -91,7 +91,7 @@ type detail struct {
 	RetryDelay string `json:"retryDelay"` // of google.rpc.RetryInfo
 }
 
-// details are those of e. What cannot be read is left out.
+// details returns the details of e. Unreadable ones are left out.
 func details(e genai.APIError) []detail {
 	packed, err := json.Marshal(e.Details)
 	if err != nil {

@@ -142,7 +142,7 @@ func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (l
 		return end, m.source.Fail(llm.Malformed, errors.New(r.why()))
 	case genai.FinishReasonOther, genai.FinishReasonUnspecified:
 		return end, m.source.Fail(llm.Unavailable, errors.New(r.why()))
-	default: // the other reasons are those of a filter, and of whoever blocked the request
+	default: // the other reasons mean that a filter blocked the request
 		return end, m.source.Fail(llm.Refused, errors.New(r.why()))
 	}
 	end.ToolCalls = r.calls

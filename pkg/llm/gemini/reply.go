@@ -78,7 +78,7 @@ func (r *reply) call(part *genai.Part) error {
 	return nil
 }
 
-// arguments are those of a call as a JSON object.
+// arguments returns the arguments of a call as a JSON object.
 func arguments(args map[string]any) (string, error) {
 	if args == nil {
 		return "{}", nil

@@ -114,8 +114,8 @@ func (m *model) signs() bool {
 	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
 }
 
-// object are the arguments of a call. Those that are no JSON object are told to the model
-// as what they are.
+// object returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
+// model sees what it wrote.
 func object(arguments string) map[string]any {
 	var o map[string]any
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {

@@ -30,8 +30,7 @@ type Request struct {
 	Body   string
 }
 
-// NewReplay serves the answer until the test ends: as an event stream, or as JSON when the
-// status is that of an error.
+// NewReplay serves the answer until the test ends. It is an event stream, or JSON if the status is an error.
 func NewReplay(t testing.TB, status int, answer string) *Replay {
 	t.Helper()
 	r := &Replay{}

@@ -69,8 +69,8 @@ func words(raw json.RawMessage) string {
 	return ""
 }
 
-// kind is what the provider's words say that a status does not; empty when they say nothing
-// more. A status of 0 is that of a stream.
+// kind returns what the text of the provider says and the status does not (empty if it says no more). The status is 0
+// for an error within a stream.
 func (c complaint) kind(status int) llm.Kind {
 	says := func(text ...string) bool {
 		for _, t := range text {

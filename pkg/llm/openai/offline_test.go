@@ -193,7 +193,7 @@ func TestModel_KeepsItsConnection(t *testing.T) {
 			_, _ = w.Write(e)
 			_ = http.NewResponseController(w).Flush()
 		}
-		end := time.NewTimer(time.Millisecond) // the end of the response comes after that of the answer
+		end := time.NewTimer(time.Millisecond) // the response ends after the answer
 		defer end.Stop()
 		<-end.C
 	}))

@@ -151,8 +151,8 @@ func (r *reply) add(p piece) {
 	}
 }
 
-// end hands on what comes last: the calls and the reason of an answer that is whole, or the
-// error of one that is not. What it consumed is told in any case.
+// end yields the last delta: the calls and the finish reason of a complete answer, or the error of an incomplete one. It
+// always reports the usage.
 func (r *reply) end(err error, yield func(llm.Delta, error) bool) {
 	d := llm.Delta{Usage: r.consumed()}
 	if err == nil {
