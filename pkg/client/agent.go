@@ -252,7 +252,7 @@ func (r *remote) forward(e *troupev1.Event) bool {
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Author: author, Branch: branch, Payload: payload}, nil)
 }
 
-// reportSubtask tells which turn works for this one.
+// reportSubtask yields the event that names the remote turn.
 func (r *remote) reportSubtask(e *troupev1.Event, begun *troupev1.TurnStarted) bool {
 	s := event.SubtaskStarted{
 		Target: r.target, Session: e.GetSessionId(), Request: begun.GetRequestId(), Trace: e.GetTraceId(), Turn: begun.GetTurnId(),
@@ -260,7 +260,7 @@ func (r *remote) reportSubtask(e *troupev1.Event, begun *troupev1.TurnStarted) b
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Payload: s}, nil)
 }
 
-// originOf is the author and the branch of an event; empty for the remote agent itself.
+// originOf returns the author and the branch of an event (empty for the remote agent itself).
 func (r *remote) originOf(e *troupev1.Event) (author, branch string) {
 	path := strings.Split(cmp.Or(e.GetBranch(), e.GetAgent()), ".")
 	if path[0] == r.target || path[0] == "" {
@@ -272,7 +272,7 @@ func (r *remote) originOf(e *troupev1.Event) (author, branch string) {
 	return path[len(path)-1], r.branch + "." + strings.Join(path, ".")
 }
 
-// finish tells how the remote turn of a session ended.
+// finish yields the result of the remote turn.
 func (r *remote) finish(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
@@ -301,8 +301,8 @@ func (r *remote) finish(done *troupev1.TurnResult, session string) error {
 	return r.asStepFailure(failed)
 }
 
-// asStepFailure is the failure of the remote turn, where its mode would be taken for one of the
-// step above.
+// asStepFailure returns the failure of the remote turn. A mode that would be mistaken for a failure of the parent's own step
+// becomes resource_tool.
 func (r *remote) asStepFailure(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
 		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
@@ -311,7 +311,7 @@ func (r *remote) asStepFailure(err *failure.Error) error {
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)
 }
 
-// payloadFromProto is what happened; nil: it is of the mesh, or of a session that is not ours.
+// payloadFromProto returns the payload of an event. It is nil for events of the mesh and of other sessions.
 func payloadFromProto(e *troupev1.Event) event.Payload {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta:

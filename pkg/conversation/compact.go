@@ -5,37 +5,36 @@ import (
 	"strings"
 )
 
-// Strategy is a way to make a conversation shorter (LP-26).
+// Strategy is a way to shorten a conversation (LP-26).
 type Strategy string
 
 // The strategies.
 const (
-	SlidingWindow Strategy = "sliding_window" // the oldest messages go; the summary says how many
-	Summarize     Strategy = "summary"        // they become one summary
-	Hierarchical  Strategy = "hierarchical"   // they become one summary of the summaries of ten each
+	SlidingWindow Strategy = "sliding_window" // removes the oldest messages; the summary says how many
+	Summarize     Strategy = "summary"        // replaces them by one summary
+	Hierarchical  Strategy = "hierarchical"   // replaces them by one summary of summaries of ten messages each
 )
 
-// Compaction is what became of the oldest messages of a conversation.
+// Compaction is the result of Compact.
 type Compaction struct {
-	First       int64 // sequence of the first message that went; 0: there was nothing to do
+	First       int64 // sequence of the first removed message (0 if there was nothing to do)
 	Last        int64
 	Messages    int64
-	TokensSaved int64 // about how many the conversation has less
+	TokensSaved int64 // estimate
 	Summary     string
 }
 
-// groupSize is how many messages one summary of Hierarchical is made of.
+// groupSize is the number of messages of one summary of Hierarchical.
 const groupSize = 10
 
-// excerpt is how many characters of a message a summary by rule quotes.
+// excerpt is the number of characters that a summary by rule quotes of a message.
 const excerpt = 160
 
-// Compact says what to do to keep about the given number of messages: which go, and what
-// stands for them, of at most limit bytes. More stay where a tool call would be parted from
-// its result. Given is the summary of someone who knows better, a model; without it one is
-// made by rule: who said what, in brief, and of long conversations the end. A summary of
-// before, which has RoleSummary, goes on in one by rule, but with SlidingWindow. A summary of
-// untrusted words says where they come from, so that it is untrusted itself (S14).
+// Compact decides which messages to remove so that about keep messages stay, and returns their summary of at most limit
+// bytes. More messages stay if a tool call would be separated from its result. given is a summary that a model made. If it
+// is empty, a rule makes one: a short line for each message, from the end backwards as far as limit allows. An earlier
+// summary, which has RoleSummary, is part of the new one, except with SlidingWindow. A summary of untrusted words names
+// their source, so that it is untrusted itself (S14).
 func Compact(messages []Message, strategy Strategy, keep int, given string, limit int) Compaction {
 	cut := opening(messages, max(0, len(messages)-max(keep, 1)))
 	gone := messages[:cut]
@@ -59,7 +58,7 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	return c
 }
 
-// head begins a summary by rule, so that the next one knows it again.
+// head is the prefix of a summary by rule, by which the next one recognizes it.
 const head = "Messages up to "
 
 func summarize(before string, gone []Message, strategy Strategy, limit int) string {
@@ -67,7 +66,7 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 	if strategy == SlidingWindow {
 		return head
 	}
-	lines := told(before)
+	lines := summaryLines(before)
 	if strategy == Hierarchical {
 		for len(gone) > 0 {
 			n := min(groupSize, len(gone))
@@ -88,8 +87,8 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 	return strings.Join(append([]string{head}, lines[from:]...), "\n")
 }
 
-// told are the lines of a summary, without what the next one says itself.
-func told(summary string) []string {
+// summaryLines returns the lines of an earlier summary without its head.
+func summaryLines(summary string) []string {
 	if first, rest, more := strings.Cut(summary, "\n"); strings.HasPrefix(first, head) {
 		if !more {
 			return nil
@@ -102,7 +101,7 @@ func told(summary string) []string {
 	return strings.Split(summary, "\n")
 }
 
-// group is one line about some messages: what began and what ended them.
+// group returns one line about some messages, which quotes the first and the last one.
 func group(messages []Message) string {
 	var all []string
 	for _, m := range messages {
@@ -115,7 +114,7 @@ func group(messages []Message) string {
 	return span + strings.Join(all, " … ")
 }
 
-// said is what a summary tells of one message; of tools nothing, the answers rest on them.
+// said returns the line of a summary about one message. Tool results have none, because answers are based on them.
 func said(m Message, characters int) []string {
 	text := Brief(m.Text, characters)
 	switch {

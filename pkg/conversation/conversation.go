@@ -1,5 +1,4 @@
-// Package conversation is what is said in a session: messages, and the tool calls in
-// them.
+// Package conversation has the messages of a session and the tool calls in them.
 package conversation
 
 import (
@@ -9,50 +8,49 @@ import (
 	"unicode/utf8"
 )
 
-// MaxMessageBytes is the limit of one message's text (guarantees S9). Requests beyond it
-// are refused before anything is written.
+// MaxMessageBytes is the limit of one message's text (guarantee S9). Requests beyond it are rejected before anything is
+// written.
 const MaxMessageBytes = 256 << 10
 
-// Role says who speaks in a message.
+// Role is the kind of author of a message.
 type Role string
 
-// The roles. An agent of this project stores what it says last; a worker may also store the
-// tool rounds of a step. System messages exist only inside a step.
+// The roles. A session stores the final answer of an agent; a worker may also store the tool rounds of a step. System
+// messages exist only inside a step.
 const (
 	RoleSystem    Role = "system"
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
 	RoleTool      Role = "tool"
-	RoleSummary   Role = "summary" // what messages said that a compaction took out; the store's own
+	RoleSummary   Role = "summary" // summary of messages that a compaction removed; only stores write it
 )
 
 // Message is one entry of a conversation.
 type Message struct {
-	Sequence int64     // position in the session, from 1; 0 until it is stored
+	Sequence int64     // position in the session, from 1 (0 until it is stored)
 	Role     Role      //
-	Author   string    // name of the agent that speaks; empty for the user
+	Author   string    // name of the agent (empty for the user)
 	Text     string    // UTF-8, at most MaxMessageBytes
-	Turn     int       // number of the turn in which it was said; 0 until it is stored
+	Turn     int       // number of its turn (0 until it is stored)
 	Time     time.Time // when it was stored
 
 	ToolCalls  []ToolCall // of an assistant message
 	ToolCallID string     // of a tool message: the call that it answers
-	Partial    bool       // said before its turn failed
+	Partial    bool       // written before its turn failed
 
-	Attachments []Attachment // of a user's message: files beside the text
+	Attachments []Attachment // files of a user's message
 
-	// Untrusted names the first source of words in it that neither the user nor the author of the
-	// agent wrote, such as "tool http_fetch", in at most MaxSource bytes; empty: there are none, but
-	// for those that Source finds (S14, S15).
+	// Untrusted names the first source of words in it that neither the user nor the author of the agent wrote, such as "tool
+	// http_fetch", in at most MaxSource bytes. It is empty if there are none, or only sources that Source finds (S14, S15).
 	Untrusted string `json:",omitempty"`
 }
 
-// ToolCall is a model's wish to run a tool.
+// ToolCall is a model's request to run a tool.
 type ToolCall struct {
 	ID        string // unique within the step
 	Name      string
 	Arguments string // a JSON object, as the model wrote it
-	Extra     string // what the provider wants back with the call, at most 64 KiB; opaque (CO-11)
+	Extra     string // opaque data that the provider needs back with the call, at most 64 KiB (CO-11)
 }
 
 // User returns a message of the user.
@@ -63,8 +61,7 @@ func Assistant(author, text string) Message {
 	return Message{Role: RoleAssistant, Author: author, Text: text}
 }
 
-// Fit is how many of the messages, in the order given, have at most the given bytes of
-// text together; at least one, when there is one.
+// Fit returns how many of the first messages have at most the given bytes of text together, but at least 1 if there are any.
 func Fit(messages iter.Seq[Message], bytes int) int {
 	n := 0
 	for m := range messages {
@@ -76,7 +73,7 @@ func Fit(messages iter.Seq[Message], bytes int) int {
 	return n
 }
 
-// Cut is the beginning of a text in at most the given bytes, with no broken character.
+// Cut returns the beginning of a text in at most the given bytes. It does not split characters.
 func Cut(text string, bytes int) string {
 	if len(text) <= bytes {
 		return text
@@ -87,8 +84,7 @@ func Cut(text string, bytes int) string {
 	return text[:bytes]
 }
 
-// Brief is the beginning of a text on one line in at most the given characters, for lists
-// and logs.
+// Brief returns the beginning of a text on one line in at most the given characters, for lists and logs.
 func Brief(text string, characters int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= characters {

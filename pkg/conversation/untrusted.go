@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// MaxSource is how long the name of a source of untrusted words is, in bytes.
+// MaxSource is the limit of the name of a source of untrusted words, in bytes.
 const MaxSource = 128
 
-// From is a source of untrusted words of a kind, such as "tool http_fetch".
+// From returns the name of a source of untrusted words, such as "tool http_fetch".
 func From(kind, name string) string {
 	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
 }
@@ -29,12 +29,11 @@ func (m Message) Source() string {
 	}
 }
 
-// PartyPrefix begins the name of a source that is a party: it wrote the descriptions of its own tools,
-// and these alone may follow from them.
+// PartyPrefix is the prefix of a source that is a party. A party wrote the descriptions of its own tools, and these
+// descriptions may cause calls of these tools only.
 const PartyPrefix = "MCP server "
 
-// Gravest is the source that counts for all of them: the first that is no party, or else the first;
-// empty: there is none.
+// Gravest returns the source that represents all of them: the first that is no party, otherwise the first ("" for none).
 func Gravest(sources ...string) string {
 	gravest := ""
 	for _, source := range sources {
@@ -45,7 +44,7 @@ func Gravest(sources ...string) string {
 	return gravest
 }
 
-// Untrusted is the Gravest source of untrusted words in messages; empty: there is none.
+// Untrusted returns the Gravest source of untrusted words in messages ("" for none).
 func Untrusted(messages []Message) string {
 	gravest := ""
 	for _, m := range messages {
@@ -54,10 +53,9 @@ func Untrusted(messages []Message) string {
 	return gravest
 }
 
-// Behind is the end of a conversation of which a source is remembered: when it shows neither the
-// source nor one that is no party, its first message names it, or of two parties the first
-// that names none. What was read does not become unread
-// when it is shown no more (S14).
+// Behind returns a window of a conversation in which source was read before. If the window shows neither the source nor one
+// that is no party, Behind marks its first message with the source, or for two parties the first message without a source.
+// So a source still counts when the window no longer shows it (S14).
 func Behind(source string, window []Message) []Message {
 	shown := Untrusted(window)
 	if len(window) == 0 || source == "" || shown == source || shown != "" && !strings.HasPrefix(shown, PartyPrefix) {
@@ -72,8 +70,7 @@ func Behind(source string, window []Message) []Message {
 	return window
 }
 
-// Reader is the role in which a model reads a message: untrusted words never have the role of the system
-// (S14).
+// Reader returns the role in which a model reads a message. Untrusted words never have the role of the system (S14).
 func (m Message) Reader() Role {
 	if m.Role == RoleSystem && m.Source() != "" {
 		return RoleUser
@@ -81,14 +78,14 @@ func (m Message) Reader() Role {
 	return m.Role
 }
 
-// markBegins and markEnds stand around the source in the last line of a summary.
+// markBegins and markEnds enclose the source in the last line of a summary.
 const (
 	markBegins = "\n(Some of it comes from "
 	markEnds   = ".)"
 )
 
-// mark has a summary say in at most limit bytes that it stands for untrusted words. The mark
-// comes last, so that nothing that was said can take it away.
+// mark appends the source of untrusted words to a summary, within limit bytes. The mark is the last line, so that no text of
+// the conversation can remove it.
 func mark(summary, source string, limit int) string {
 	if source == "" {
 		return Cut(summary, limit)
@@ -97,7 +94,7 @@ func mark(summary, source string, limit int) string {
 	return Cut(summary, max(0, limit-len(line))) + line
 }
 
-// marked is the source that a summary names; empty: none.
+// marked returns the source that a summary names ("" for none).
 func marked(summary string) string {
 	at := strings.LastIndex(summary, markBegins)
 	if at < 0 || !strings.HasSuffix(summary, markEnds) {

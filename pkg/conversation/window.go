@@ -2,14 +2,14 @@ package conversation
 
 import "slices"
 
-// bytesPerToken is how a token is estimated, for lack of the model's own count (LP-25).
+// bytesPerToken estimates the size of a token, because the model's own count is unknown (LP-25).
 const bytesPerToken = 4
 
-// Tokens is about how many tokens a message takes: a quarter of its bytes, rounded up.
+// Tokens estimates the tokens of a message: a quarter of its bytes, rounded up.
 func Tokens(m Message) int64 { return (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken }
 
-// Size is how many bytes of text a message holds, tool calls included. Of an attachment only
-// its name counts: what it holds is no part of the message.
+// Size returns the bytes of text of a message, tool calls included. Only the name and media type of an attachment count,
+// because its content is no part of the message.
 func Size(m Message) int {
 	n := len(m.Text)
 	for _, c := range m.ToolCalls {
@@ -21,11 +21,9 @@ func Size(m Message) int {
 	return n
 }
 
-// Window is the end of a conversation, oldest first, within the given bounds: at most so
-// many messages, and about so many tokens; 0 does not bound. It is never empty when there
-// are messages, and it does not begin inside a tool round: results whose call is cut off
-// are left out with it. A conversation that ends in results keeps their round, which may
-// be more than the bounds.
+// Window returns the end of a conversation, oldest first, with at most limit messages and about tokens tokens (0 means no
+// bound). It returns at least one message if there are any. It does not begin inside a tool round: results without their
+// call are left out. If the conversation ends in results, their whole round stays, even beyond the bounds.
 func Window(messages []Message, limit int, tokens int64) []Message {
 	from, spent := len(messages), int64(0)
 	for i, m := range slices.Backward(messages) {

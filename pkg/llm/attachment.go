@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// PDF is the media type of documents that some providers read beside pictures.
+// PDF is the media type of documents, which some providers read in addition to images.
 const PDF = "application/pdf"
 
 // MediaType returns the media type of an attachment in lower case and without parameters (empty if it is invalid).
@@ -31,10 +31,10 @@ func IsImage(mediaType string) bool {
 	}
 }
 
-// Shown is what an adapter makes of the attachments of a message: the files that the model
-// takes, to be sent in the provider's own form, and the message's text with all others. Of text
-// it has the whole, and of the rest a line that says what is not shown: what the model does not
-// take, and what is here without its bytes, as it is of an earlier turn (AD-25).
+// Shown splits a message for an adapter. files are the attachments that the model accepts, which the adapter sends in the
+// provider's own form. text is the text of the message with all other attachments: text files are included completely, and
+// a line names each file that is not shown. A file is not shown if the model does not accept it, or if its bytes are
+// missing because it is from an earlier turn (AD-25).
 func Shown(m conversation.Message, takes func(mediaType string) bool) (text string, files []conversation.Attachment) {
 	said := []string{}
 	if m.Text != "" {
@@ -55,8 +55,7 @@ func Shown(m conversation.Message, takes func(mediaType string) bool) (text stri
 	return strings.Join(said, "\n\n"), files
 }
 
-// IsText reports whether an attachment is here and can be read as text: any text, and the
-// formats of data that are text too.
+// IsText reports whether the bytes of an attachment are present and are text. Some data formats count as text.
 func IsText(a conversation.Attachment) bool {
 	mediaType := MediaType(a)
 	switch mediaType {
@@ -69,7 +68,7 @@ func IsText(a conversation.Attachment) bool {
 	return len(a.Data) > 0 && utf8.Valid(a.Data)
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(bytes int64) string {
 	switch {
 	case bytes < 1<<10:

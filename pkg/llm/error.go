@@ -28,8 +28,8 @@ const (
 	Circuit        Kind = "circuit"        // the provider failed lately, and was not asked: see Guarded
 )
 
-// kinds is what is done about each. again: the same request may succeed a moment later.
-// elsewhere: the same request may succeed at another provider.
+// kinds holds the properties of each kind: its failure mode, whether the same request may succeed a moment later (again), and
+// whether it may succeed at another provider (elsewhere).
 var kinds = map[Kind]struct {
 	mode             failure.Mode
 	again, elsewhere bool
@@ -55,20 +55,20 @@ func (k Kind) Again() bool { return kinds[k].again }
 // Elsewhere reports whether the same request may succeed at another provider.
 func (k Kind) Elsewhere() bool { return kinds[k].elsewhere }
 
-// down reports whether the provider does not work at the moment, whatever it is asked.
+// down reports whether the provider is down for all requests.
 func (k Kind) down() bool { return kinds[k].mode == failure.ResourceAPI }
 
-// Error is what a provider's failure is, for programs: the cause of the failure.Error that
-// a model yields. Find it with errors.AsType[*llm.Error].
+// Error describes the failure of a provider for programs. It is the cause of the failure.Error that a model yields. Find it
+// with errors.AsType[*llm.Error].
 type Error struct {
 	Provider   string
 	Kind       Kind
-	Status     int           // of the HTTP response; 0: there was none
-	RetryAfter time.Duration // what the provider asked to wait; 0: it said nothing
+	Status     int           // of the HTTP response (0 if there was none)
+	RetryAfter time.Duration // wait that the provider asked for (0 if none)
 	Cause      error         // the provider's own text; for the log
 }
 
-// Error is for the log: it has the provider's own text.
+// Error returns a text for the log, with the provider's own text.
 func (e *Error) Error() string {
 	text := e.Provider + ": " + string(e.Kind)
 	if e.Status != 0 {

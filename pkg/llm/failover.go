@@ -10,12 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Failover is a model made of others, of which the first that answers does: when one fails
-// before it said anything, and another may do better (see Kind.Elsewhere), the next is
-// asked; one that is left alone is passed over (see Guarded). The name is the caller's;
-// Delta.Model says which one answers, and its usage is what all of them told. When all have
-// failed, it fails like the last, and the log has each. A chain of no models, or of one that
-// has the chain's name, is an error.
+// Failover returns a model that tries others in order. If one fails before it sent text, and another may succeed (see
+// Kind.Elsewhere), it tries the next. A model whose breaker is open fails at once (see Guarded). Delta.Model says which
+// model answers. The usage adds up over all of them. If all fail, the error is the last one, and its cause has the others.
+// A chain without models, or with a model of the chain's own name, is an error.
 func Failover(name string, models ...Model) (Model, error) {
 	if len(models) == 0 {
 		return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: a chain needs at least one model", name)
@@ -63,7 +61,7 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 	}
 }
 
-// joined is the last of the errors, with the others in its cause.
+// joined returns the last of the errors, with the others in its cause.
 func joined(failed []error) error {
 	last := failed[len(failed)-1]
 	e, ok := errors.AsType[*failure.Error](last)
@@ -74,7 +72,7 @@ func joined(failed []error) error {
 	return e.Because(errors.Join(failed...))
 }
 
-// signed is what a model says, with its name on the first thing it says.
+// signed returns the deltas of a model, with its name on the first one that has content.
 func signed(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		said := false

@@ -11,10 +11,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Model turns a conversation into the next assistant message. Implementations are safe
-// for concurrent use and keep nothing between calls.
+// Model generates the next assistant message of a conversation. Implementations are safe for concurrent use and keep no
+// state between calls.
 type Model interface {
-	// Name is the full name, with its prefix, such as "builtin/extractive".
+	// Name returns the full name with its prefix, such as "builtin/extractive".
 	Name() string
 	// Generate streams the next message. It yields any number of deltas. If it fails, the last item is an error: the error
 	// of ctx if ctx ended, otherwise a failure.Error, whose cause is an Error if a provider failed. When the consumer stops
@@ -22,21 +22,19 @@ type Model interface {
 	Generate(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 
-// Request is what a model is asked.
+// Request is the input of a model.
 type Request struct {
 	System   string
 	Messages []conversation.Message // oldest first
 	Tools    []ToolSpec             // that the model may ask for
-	// Choices, when there are any, are the words of which the answer must name one: the
-	// form in which routing decisions are asked for.
+	// Choices are the words of which the answer must name one (empty for a free answer). Routing decisions use them.
 	Choices []string
-	// Temperature is how freely the model chooses its words, 0 to MaxTemperature; nil: as its
-	// provider has it.
+	// Temperature is how freely the model chooses its words, 0 to MaxTemperature (nil means the provider's default).
 	Temperature *float64
 }
 
-// Instructions are the system prompt, with the system messages of the conversation, and how a
-// choice is to be made: for providers that take no system message among the others.
+// Instructions returns the system prompt, the system messages of the conversation and HowToChoose as one text. It is for
+// providers that accept no system messages in the conversation.
 func (r Request) Instructions() string {
 	var all []string
 	add := func(s string) {
@@ -56,12 +54,12 @@ func (r Request) Instructions() string {
 	return strings.Join(all, "\n\n")
 }
 
-// HowToChoose tells a model to answer with one of the choices.
+// HowToChoose returns the instruction to answer with one of the choices.
 func (r Request) HowToChoose() string {
 	return "Answer with exactly one of these words and nothing else: " + strings.Join(r.Choices, ", ")
 }
 
-// ToolSpec tells a model what a tool does and takes.
+// ToolSpec describes a tool and its arguments for a model.
 type ToolSpec struct {
 	Name        string
 	Description string
@@ -73,20 +71,19 @@ type Delta struct {
 	Text      string                  // to be appended
 	ToolCalls []conversation.ToolCall // complete calls; a model sends each once
 	Usage     execution.Usage         // to be added up; ModelCalls stays 0
-	Finish    Finish                  // why the answer ended; empty before, or when it is not known
-	Model     string                  // full name of the model that answers, when that is not the one that was asked; told once
+	Finish    Finish                  // why the answer ended (empty before its end, or if unknown)
+	Model     string                  // full name of the model that answers, set once if another model was asked
 }
 
 // Finish says why an answer ended.
 type Finish string
 
-// The reasons. An answer that a content filter of the provider stopped does not end in
-// one, but in an error of kind Refused.
+// The reasons. An answer that a content filter of the provider stopped ends with an error of kind Refused instead.
 const (
-	FinishStop    Finish = "stop"       // the model said all
-	FinishLength  Finish = "length"     // it reached the limit of what it may say; text or arguments may be cut
-	FinishCalls   Finish = "tool_calls" // it waits for the results of its calls
-	FinishRefusal Finish = "refusal"    // it declined, in its own words: the text
+	FinishStop    Finish = "stop"       // the answer is complete
+	FinishLength  Finish = "length"     // the answer reached its length limit; text or arguments may be cut
+	FinishCalls   Finish = "tool_calls" // the model waits for the results of its calls
+	FinishRefusal Finish = "refusal"    // the model declined, as the text says
 )
 
 // says reports whether the delta is part of what the model says, and not only about it.

@@ -7,13 +7,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// ContextSize is what a model has that knows how much it can read.
+// ContextSize is implemented by models that know the size of their context.
 type ContextSize interface {
-	ContextSize() int64 // in tokens; 0: not known
+	ContextSize() int64 // in tokens (0 if unknown)
 }
 
-// ContextOf is how many tokens a model can read: what it says itself, else DefaultContext
-// (CO-21).
+// ContextOf returns the context of a model in tokens: its ContextSize, or DefaultContext if it has none (CO-21).
 func ContextOf(m Model) int64 {
 	if s, ok := m.(ContextSize); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
@@ -21,9 +20,8 @@ func ContextOf(m Model) int64 {
 	return DefaultContext
 }
 
-// Priced is the model, with what its answers cost and how much it can read, as the table
-// knows its name. It is the one place that computes costs. A cost that the model tells
-// itself stays. Adapters return their models so.
+// Priced returns m with costs and context from the table entry of its name. All costs are computed here. A cost that the
+// model reports itself stays. Adapters return their models like this.
 func Priced(m Model, t Table) Model {
 	e, ok := t.Find(m.Name())
 	if !ok {
@@ -45,8 +43,8 @@ func (m priced) ContextSize() int64 {
 	return m.entry.Context
 }
 
-// Generate implements Model. A provider may tell its usage in pieces: each delta has what
-// its piece adds to the cost of all before it, so that their sum is rounded once.
+// Generate implements Model. A provider may report its usage in pieces. Each delta gets the difference that its piece makes
+// to the total cost, so that the sum is rounded only once.
 func (m priced) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		var told execution.Usage

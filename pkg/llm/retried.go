@@ -10,11 +10,11 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Retry is how a model is asked again. Zero values stand for the defaults.
+// Retry configures the retries of a model. Zero values mean the defaults.
 type Retry struct {
-	Limit   int           // requests after the first; default 2 (CO-13), none when negative
-	Pause   time.Duration // before the first of them, growing and jittered; default 500 ms
-	Longest time.Duration // wait that a provider may ask for; default 30 s. One that asks for more is not asked again
+	Limit   int           // requests after the first (0 means 2, negative means none; CO-13)
+	Pause   time.Duration // before the first retry, growing and jittered (0 means 500 ms)
+	Longest time.Duration // longest wait that a provider may ask for; a longer one ends the retries (0 means 30 s)
 }
 
 func (r Retry) orDefault() Retry {

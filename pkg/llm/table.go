@@ -24,10 +24,10 @@ type Price struct {
 	Output float64 `json:"output"`
 }
 
-// Entry is what is known of a model.
+// Entry holds the context and the prices of a model.
 type Entry struct {
 	Price            // all 0: not known
-	Context int64    `json:"context"` // tokens that it reads; 0: not known
+	Context int64    `json:"context"` // in tokens (0 if unknown)
 	Over    *OverUse `json:"over"`    // what a long request costs instead, as a whole
 	Fixed   bool     `json:"fixed"`   // its temperature cannot be set
 }
@@ -49,7 +49,7 @@ type Table struct {
 //go:embed models.json
 var builtin []byte
 
-// BuiltinTable is the table that this version was built with. Do not change what it returns.
+// BuiltinTable returns the table of this version. Do not modify it.
 var BuiltinTable = sync.OnceValue(func() Table {
 	t, err := ReadTable(builtin)
 	if err != nil {
@@ -75,9 +75,8 @@ func ReadTable(data []byte) (Table, error) {
 	return t, nil
 }
 
-// At is the table for models at an address: itself, or the built-in one when it is empty and
-// the address is the provider's own, which stands as "". What another server asks for a name
-// is not known.
+// At returns the table for models at an address: t itself, or the built-in table if t is empty and the address is the
+// provider's own (""). The prices of another server are unknown.
 func (t Table) At(baseURL string) Table {
 	if t.Models == nil && baseURL == "" {
 		return BuiltinTable()
@@ -85,11 +84,10 @@ func (t Table) At(baseURL string) Table {
 	return t
 }
 
-// dated is the day at the end of a model's name, which pins a version of it.
+// dated matches the day at the end of a model's name, which pins a version.
 var dated = regexp.MustCompile(`-(\d{4}-\d{2}-\d{2}|\d{8})$`)
 
-// Find returns what is known of a model: under its name, or under its name without the day
-// that pins a version.
+// Find returns the entry of a model, by its name or by its name without the day that pins a version.
 func (t Table) Find(name string) (Entry, bool) {
 	e, ok := t.Models[name]
 	if !ok {

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Timed is the model, given up when it has said nothing for a time, in which it may be asked
-// again (see Retried). It fails then with an error of kind Connection, so that a chain goes on
-// with the next one: see Failover. How long an answer takes that has begun is not its concern.
-// With a time of 0 or less it is the model itself.
+// Timed returns m with a bound on the time until its first text, retries included (see Retried). After that time it fails
+// with an error of kind Connection, so that a Failover tries its next model. It does not bound an answer that has begun.
+// If first is 0 or less, Timed returns m.
 func Timed(m Model, first time.Duration) Model {
 	if first <= 0 {
 		return m
@@ -50,7 +49,7 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 	}
 }
 
-// silent is the error of a model that took too long, or the context's when that has ended.
+// silent returns the error of a model that took too long, or the error of ctx if it has ended.
 func (m timed) silent(ctx context.Context) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
 	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, late("the first word", m.first))

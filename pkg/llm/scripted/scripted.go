@@ -1,4 +1,4 @@
-// Package scripted is a model that says what a test tells it to say.
+// Package scripted provides a model that follows a script, for tests.
 package scripted
 
 import (
@@ -14,39 +14,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Name is what the model calls itself.
+// Name is the name of the model.
 const Name = "scripted/model"
 
-// Reply is one answer of the model.
+// Reply is an answer of the model.
 type Reply struct {
-	Deltas    []string // texts that come one after the other
+	Deltas    []string // the text, in pieces
 	ToolCalls []conversation.ToolCall
 	Usage     execution.Usage
-	Finish    llm.Finish      // why it ends; empty: for its calls, or because all is said
-	Err       error           // comes last, instead of an end
-	Asked     chan<- struct{} // if set, it is closed when the reply is asked for
-	Wait      <-chan struct{} // if set, the reply begins when it is closed, or ctx ends
+	Finish    llm.Finish      // why it ends (empty means FinishCalls if there are calls, otherwise FinishStop)
+	Err       error           // ends the reply instead of Finish
+	Asked     chan<- struct{} // closed when the reply is requested (may be nil)
+	Wait      <-chan struct{} // delays the reply until it is closed or ctx ends (may be nil)
 }
 
-// Say is a reply of text alone.
+// Say returns a reply with text only.
 func Say(text string) Reply { return Reply{Deltas: []string{text}} }
 
-// Call is a reply that asks for tools.
+// Call returns a reply that calls tools.
 func Call(calls ...conversation.ToolCall) Reply { return Reply{ToolCalls: calls} }
 
-// Fail is a reply that fails.
+// Fail returns a reply that fails.
 func Fail(err error) Reply { return Reply{Err: err} }
 
-// Model gives its replies one after the other, one a request. Unlike other models it has a
-// state: its place in the script. It is safe for concurrent use.
+// Model answers each request with the next reply of its script. Unlike other models it has a state: its position in the
+// script. It is safe for concurrent use.
 type Model struct {
 	mu       sync.Mutex
 	replies  []Reply
 	requests []llm.Request
 }
 
-// New returns a model that gives the replies in order, and fails with resource_api when
-// there is none left.
+// New returns a model that gives the replies in order. When none is left, requests fail with resource_api.
 func New(replies ...Reply) *Model { return &Model{replies: slices.Clone(replies)} }
 
 // Provider opens m under every name that starts with "scripted/".
@@ -54,10 +53,10 @@ func (m *Model) Provider() llm.Provider {
 	return llm.Provider{Prefix: "scripted", Open: func(string) (llm.Model, error) { return m, nil }}
 }
 
-// Name is "scripted/model".
+// Name returns "scripted/model".
 func (m *Model) Name() string { return Name }
 
-// Requests are those that came so far, in order.
+// Requests returns the requests so far, in order.
 func (m *Model) Requests() []llm.Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,8 +103,7 @@ func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// next records the request, detached from what the caller does with it later, and takes a
-// reply from the script.
+// next records a copy of the request and takes the next reply from the script.
 func (m *Model) next(req llm.Request) (Reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
