@@ -58,7 +58,7 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	return c
 }
 
-// head is the prefix of a summary by rule, by which the next one recognizes it.
+// head is the prefix of a summary by rule. The next summary recognizes it by this prefix.
 const head = "Messages up to "
 
 func summarize(before string, gone []Message, strategy Strategy, limit int) string {

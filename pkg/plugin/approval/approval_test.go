@@ -215,7 +215,7 @@ func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
 }
 
 // Req: CO-64
-func TestApproval_FailsClosedWhenNobodyDecides(t *testing.T) {
+func TestApproval_RefusesWithoutADecision(t *testing.T) {
 	for name, asker := range map[string]approval.Asker{
 		"no person":    nil,
 		"an error":     &person{answer: approval.Answer{Verdict: approval.Allow}, err: errors.New("gone")},

@@ -225,7 +225,7 @@ func TestGuardrails_LeaveOutWhatTheyRefusedBefore(t *testing.T) {
 }
 
 // In a step that decides where to go an answer would not be heard.
-func TestGuardrails_FailWhereNobodyHearsTheirAnswer(t *testing.T) {
+func TestGuardrails_FailWhereAnAnswerIsNotShown(t *testing.T) {
 	step := asking("swordfish")
 	step.Routes = []string{"research"}
 	c := guardrails.Config{Input: []guardrails.Check{guardrails.Forbid("swordfish")}, Output: []guardrails.Check{guardrails.MaxLength(1)}, Answer: "research"}
