@@ -98,21 +98,21 @@ func TestAuthority_RejectsForgeries(t *testing.T) {
 	require.NoError(t, err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
 	for name, credential := range map[string]string{
-		"alg none":                    forge(t, orchestrator, "none", nil, honest.Certificate, nil, credentialType),
-		"no signature":                forge(t, orchestrator, jose.ES256, nil, honest.Certificate, nil, credentialType),
-		"HS256 with the public key":   forge(t, orchestrator, jose.HS256, text, honest.Certificate, nil, credentialType),
-		"HS256 with the key in DER":   forge(t, orchestrator, jose.HS256, public, honest.Certificate, nil, credentialType),
-		"HS256 with the certificate":  forge(t, orchestrator, jose.HS256, honest.Certificate[0], honest.Certificate, nil, credentialType),
-		"a key that is not its own":   forge(t, orchestrator, jose.ES256, own.PrivateKey, honest.Certificate, nil, credentialType),
-		"another algorithm":           forge(t, orchestrator, jose.ES384, nil, honest.Certificate, nil, credentialType),
-		"no certificate":              forge(t, orchestrator, jose.ES256, honest.PrivateKey, nil, nil, credentialType),
-		"a worker":                    forge(t, worker, jose.ES256, own.PrivateKey, own.Certificate, nil, credentialType),
-		"a worker for another issuer": forge(t, orchestrator, jose.ES256, own.PrivateKey, own.Certificate, nil, credentialType),
+		"alg none":                    forge(t, orchestrator, "none", nil, honest.Certificate, nil, jwtType),
+		"no signature":                forge(t, orchestrator, jose.ES256, nil, honest.Certificate, nil, jwtType),
+		"HS256 with the public key":   forge(t, orchestrator, jose.HS256, text, honest.Certificate, nil, jwtType),
+		"HS256 with the key in DER":   forge(t, orchestrator, jose.HS256, public, honest.Certificate, nil, jwtType),
+		"HS256 with the certificate":  forge(t, orchestrator, jose.HS256, honest.Certificate[0], honest.Certificate, nil, jwtType),
+		"a key that is not its own":   forge(t, orchestrator, jose.ES256, own.PrivateKey, honest.Certificate, nil, jwtType),
+		"another algorithm":           forge(t, orchestrator, jose.ES384, nil, honest.Certificate, nil, jwtType),
+		"no certificate":              forge(t, orchestrator, jose.ES256, honest.PrivateKey, nil, nil, jwtType),
+		"a worker":                    forge(t, worker, jose.ES256, own.PrivateKey, own.Certificate, nil, jwtType),
+		"a worker for another issuer": forge(t, orchestrator, jose.ES256, own.PrivateKey, own.Certificate, nil, jwtType),
 		"two certificates, its own first": forge(t, orchestrator, jose.ES256, own.PrivateKey,
-			[][]byte{own.Certificate[0], honest.Certificate[0]}, nil, credentialType),
+			[][]byte{own.Certificate[0], honest.Certificate[0]}, nil, jwtType),
 		"two certificates, its own second": forge(t, orchestrator, jose.ES256, own.PrivateKey,
-			[][]byte{honest.Certificate[0], own.Certificate[0]}, nil, credentialType),
-		"the CA itself": forge(t, orchestrator, jose.ES256, m.key, [][]byte{m.cert.Raw}, nil, credentialType),
+			[][]byte{honest.Certificate[0], own.Certificate[0]}, nil, jwtType),
+		"the CA itself": forge(t, orchestrator, jose.ES256, m.key, [][]byte{m.cert.Raw}, nil, jwtType),
 	} {
 		t.Run(name, func(t *testing.T) { requireRejected(t, memory, credential) })
 	}
@@ -158,13 +158,13 @@ func TestAuthority_RejectsInvalidClaims(t *testing.T) {
 		"without a subject":      func(c *claims) { c.Subject = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			requireRejected(t, memory, forge(t, orchestrator, jose.ES256, pair.PrivateKey, pair.Certificate, change, credentialType))
+			requireRejected(t, memory, forge(t, orchestrator, jose.ES256, pair.PrivateKey, pair.Certificate, change, jwtType))
 		})
 	}
 	for _, kind := range []jose.ContentType{"JWT", "", "troupe-turn"} {
 		requireRejected(t, memory, forge(t, orchestrator, jose.ES256, pair.PrivateKey, pair.Certificate, nil, kind))
 	}
-	_, err := memory.Verify(forge(t, orchestrator, jose.ES256, pair.PrivateKey, pair.Certificate, nil, credentialType))
+	_, err := memory.Verify(forge(t, orchestrator, jose.ES256, pair.PrivateKey, pair.Certificate, nil, jwtType))
 	require.NoError(t, err, "without a change it is valid")
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// credentialType is the JWT header typ. It tells credentials from other JWTs that an orchestrator signs.
-const credentialType = "troupe-turn+jwt"
+// jwtType is the JWT header typ. It tells credentials from other JWTs that an orchestrator signs.
+const jwtType = "troupe-turn+jwt"
 
 // algorithms are the accepted signature algorithms, one for each kind of key. None uses a shared secret.
 var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.PS256}
@@ -72,7 +72,7 @@ func (a *Authority) sign(c claims) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	options := (&jose.SignerOptions{}).WithType(credentialType).WithHeader("x5c", pair.Certificate)
+	options := (&jose.SignerOptions{}).WithType(jwtType).WithHeader("x5c", pair.Certificate)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: pair.PrivateKey}, options)
 	if err != nil {
 		return "", err

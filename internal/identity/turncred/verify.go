@@ -52,7 +52,7 @@ func (a *Authority) read(credential string, now time.Time) (c claims, err error)
 	if err != nil {
 		return c, err
 	}
-	if len(token.Headers) != 1 || token.Headers[0].ExtraHeaders["typ"] != credentialType {
+	if len(token.Headers) != 1 || token.Headers[0].ExtraHeaders["typ"] != jwtType {
 		return c, errors.New("it is a token for something else")
 	}
 	// The time is not verified yet; it only selects the time at which the certificate must have been valid.

@@ -88,10 +88,9 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 // toRun is the begun turn as it is driven. What the memory service has by now is not sent to it again, also not
 // by an orchestrator that takes the turn over: files, and what the turn inherits.
 func (a *Admitter) toRun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.Begun {
-	switch decide.KindOf(req) {
-	case decide.Answers:
+	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
-	case decide.Resume, decide.Fork:
+	} else if req.From != (request.From{}) {
 		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
 		decided.Begin.From.Resumes, decided.Begin.From.Inherited, decided.Begin.From.Copy = "", nil, nil
 	}

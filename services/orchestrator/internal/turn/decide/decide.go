@@ -90,6 +90,7 @@ func newBegin(req request.Request, kind Kind) memory.Begin {
 		begin.Message.Untrusted = req.Parent.GetUntrusted()
 	case Answers:
 		begin.From.Continues = begin.TurnID // until it is known which turn waits for them
+	case Resume, Fork, Orphan: // no message
 	}
 	return begin
 }
