@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// LLMRequest is the next request to the model. Its messages are those of the turn; change them with Add and Replace.
+// LLMRequest is the next request to the model. Its messages are the messages of the turn; change them with Add and Replace.
 type LLMRequest struct {
 	*Turn
 	System string

@@ -31,10 +31,10 @@ const secondSuffix = " second"
 // fileName returns the name of the part as a part of a file name.
 func (p Part) fileName() string { return strings.ReplaceAll(string(p), " ", "-") }
 
-// Agents are the agents of the mesh: those of the research assistant.
+// Agents are the agents of the mesh: the research assistant's.
 var Agents = []string{"coordinator", "clarification", "research", "synthesis"}
 
-// programs are the workers that a test has added to those of Agents.
+// programs are the workers that a test has added to Agents.
 type programs map[Part]Program
 
 // stopOrder returns all services in the order in which they stop.

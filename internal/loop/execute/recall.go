@@ -55,7 +55,7 @@ func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
 }
 
 // recallSealed is Recall in a replay. A call that would run is an error there. Calls without an effect of their own are
-// made again: those of nested tools, and those of tools that do not exist.
+// made again: calls of nested tools, and calls of tools that do not exist.
 func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, recorded execution.Entry, found bool) error {
 	if found {
 		sealed.Asked(c.Entry.Number, c.Entry.Digest)

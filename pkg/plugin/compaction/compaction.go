@@ -44,7 +44,7 @@ type Config struct {
 	Keep    int     // messages that stay, fewer than AtLeast (0 means DefaultKeep)
 }
 
-const summarizing = "You make the beginning of a conversation shorter, for the assistant that goes on with it. Write a summary of at " +
+const summarizing = "You make the beginning of a conversation shorter, for the assistant that continues it. Write a summary of at " +
 	"most 300 words. Keep what the user wants and forbids, what was decided, facts that were found and where they are from, names, " +
 	"numbers and paths to the letter, and what is still open. A message of the role summary stands for what was said before it. " +
 	"Write the summary only."

@@ -52,7 +52,7 @@ type App struct {
 	closers      process.Closers
 }
 
-// Conditions of readiness, beside those of the stores.
+// Conditions of readiness, in addition to the conditions of the stores.
 const (
 	conditionRegistry = "registry"
 	conditionTurns    = "turns" // holds until the orchestrator stops

@@ -16,8 +16,8 @@ type Audit interface {
 
 // DecisionQuery selects decisions.
 type DecisionQuery struct {
-	Trace string                // only those of this trace (empty means all)
-	Type  troupev1.DecisionType // only those of this type (unspecified means all)
+	Trace string                // only decisions of this trace (empty means all)
+	Type  troupev1.DecisionType // only decisions of this type (unspecified means all)
 	Limit int                   // above 0
 }
 

@@ -52,7 +52,7 @@ type Store interface {
 
 // Query selects traces.
 type Query struct {
-	Root        string // only those of the run that began with this trace (empty means all)
+	Root        string // only traces of the run that began with this trace (empty means all)
 	Quarantined bool   // only quarantined ones
 	Limit       int    // above 0
 }

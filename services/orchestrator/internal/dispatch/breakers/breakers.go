@@ -82,7 +82,7 @@ func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error)
 }
 
 // record records what a step showed. Steps that ran at the same time and failed together, such as
-// those of one connection, count as one failure.
+// the failures of one connection, count as one failure.
 func (b *Breakers) record(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -48,7 +48,7 @@ func (q *Queue) agent(name string) *agent {
 	return a
 }
 
-// follow makes the candidates those of a list. It does nothing while the list stays the same.
+// follow takes the candidates from a list. It does nothing while the list stays the same.
 func (a *agent) follow(list *instances.List) {
 	if a.list == list {
 		return

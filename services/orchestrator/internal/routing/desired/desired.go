@@ -29,7 +29,7 @@ type State struct {
 type source int
 
 const (
-	initial      source = iota // nothing is recorded yet, and nobody waits for it
+	initial      source = iota // nothing is recorded yet, and no caller waits for it
 	awaited                    // nothing is known yet, so no instance may take steps
 	fromSnapshot               // the quarantines of a snapshot; it may know less than the registry
 	fromRegistry
@@ -53,7 +53,7 @@ func (s *State) change(apply func()) {
 }
 
 // updateQuarantines is called with the lock held, after each change of the desires. It closes
-// the channels of agents that are quarantined now, and drops those of agents that no longer are.
+// the channels of agents that are quarantined now, and drops the channels of agents that no longer are.
 func (s *State) updateQuarantines() {
 	before := s.quarantined
 	s.quarantined = registry.Quarantined(s.desires)
