@@ -175,13 +175,13 @@ var names = map[string]string{
 	"0X7F000001": inside, "2852039166": "169.254.169.254",
 }
 
-func (tr trick) target(w *world) string {
+func (tr trick) requestURL(w *world) string {
 	target := strings.ReplaceAll(tr.url, "P", strconv.Itoa(w.port))
 	status, to, ok := strings.Cut(strings.TrimPrefix(target, "R"), "=")
 	if !ok || !strings.HasPrefix(target, "R") {
 		return target
 	}
-	return fmt.Sprintf("http://allowed.test:%d/%s/%s", w.port, status, trick{url: to}.target(w))
+	return fmt.Sprintf("http://allowed.test:%d/%s/%s", w.port, status, trick{url: to}.requestURL(w))
 }
 
 // redirect answers a path /302/target with that redirect, and everything else with a page.
@@ -209,12 +209,12 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	worked := 0 // with a naive client
 	for _, tr := range tricks {
 		t.Run(tr.name, func(t *testing.T) {
-			body, err := get(t, client, tr.target(w))
+			body, err := get(t, client, tr.requestURL(w))
 			require.Zero(t, w.canary.Load(), "the canary was reached")
 			require.ErrorContains(t, err, tr.rule)
 			require.Empty(t, body)
 
-			if body, err := get(t, naive, tr.target(w)); err == nil && body == "the secret" {
+			if body, err := get(t, naive, tr.requestURL(w)); err == nil && body == "the secret" {
 				worked++
 			}
 			w.canary.Store(0)

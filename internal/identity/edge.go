@@ -22,8 +22,8 @@ type Edge struct {
 	CA   string `name:"client-tls-ca" help:"PEM file with the CAs of client certificates." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Open returns the TLS of the port, or nil if nothing is configured. Unusable files and an expired certificate
-// are errors now. Later they are logged, and the previous files stay in use.
+// Open returns the source of the port's certificates, or nil if nothing is configured. It fails on unusable files
+// and on an expired certificate. When a later reload finds such files, it logs that and keeps the previous ones.
 func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
 	if e == (Edge{}) {
 		return nil, nil

@@ -80,7 +80,7 @@ func messagesJSON(messages []conversation.Message) (string, error) {
 }
 
 func (l *Log) runFile(name string, number int) string {
-	return filepath.Join("evals", fileName(l.config.Agent), name, fmt.Sprintf("run_%d.yaml", number))
+	return filepath.Join("evals", safeName(l.config.Agent), name, fmt.Sprintf("run_%d.yaml", number))
 }
 
 func (l *Log) writeRun(r run, t Turn) error {
@@ -115,7 +115,7 @@ func (l *Log) dropRuns(name string, last int) error {
 	if last <= 0 {
 		return nil
 	}
-	folder := filepath.Join("evals", fileName(l.config.Agent), name)
+	folder := filepath.Join("evals", safeName(l.config.Agent), name)
 	files, err := fs.ReadDir(l.root.FS(), filepath.ToSlash(folder))
 	if err != nil {
 		return diskError("sessionlog.Turn", l.path(folder), err)
@@ -148,7 +148,7 @@ func (l *Log) writeLog(name string, log *sessionLog) error {
 
 // makeRoom removes the least recently written logs of the agent, so that one more fits. It keeps edited logs.
 func (l *Log) makeRoom() error {
-	folder := filepath.Join("evals", fileName(l.config.Agent))
+	folder := filepath.Join("evals", safeName(l.config.Agent))
 	files, err := fs.Glob(l.root.FS(), filepath.ToSlash(folder)+"/*.yaml")
 	if err != nil || len(files) < MaxLogs {
 		return err

@@ -30,6 +30,6 @@ func FuzzLog(f *testing.F) {
 		_ = log.readRun(&run{name: "name", number: 1}) // refused is as good
 		require.NotContains(t, oneLine(text), "\n")
 		require.NotContains(t, slug(text), "/")
-		require.NotContains(t, fileName(text), "/")
+		require.NotContains(t, safeName(text), "/")
 	})
 }

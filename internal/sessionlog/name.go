@@ -38,8 +38,8 @@ func slugs(first string) []string {
 	return []string{name, fmt.Sprintf("%s-%.8x", name, sha256.Sum256([]byte(first)))}
 }
 
-// fileName returns the name of an agent in a path: unchanged if the mesh allows the name.
-func fileName(agent string) string {
+// safeName returns the name of an agent as one element of a path. A name that the mesh allows is unchanged.
+func safeName(agent string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) {
 			return r

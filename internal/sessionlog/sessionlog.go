@@ -148,7 +148,7 @@ func (l *Log) open(folder, plain string) (path string, err error) {
 	if err := l.root.MkdirAll("logs", folderMode); err != nil {
 		return folder, err
 	}
-	l.plain, err = l.root.OpenFile(filepath.Join("logs", fileName(l.config.Agent)+".log"), flags, fileMode)
+	l.plain, err = l.root.OpenFile(filepath.Join("logs", safeName(l.config.Agent)+".log"), flags, fileMode)
 	return folder, err
 }
 

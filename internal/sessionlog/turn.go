@@ -203,5 +203,5 @@ func dollars(u execution.Usage) *float64 {
 func toMillis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func logFile(agent, name string) string {
-	return filepath.Join("evals", fileName(agent), name+".yaml")
+	return filepath.Join("evals", safeName(agent), name+".yaml")
 }

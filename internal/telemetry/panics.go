@@ -54,7 +54,7 @@ func (p *Panics) Note(ctx context.Context, err error) {
 	p.notify()
 }
 
-// Follow calls tell now, and whenever the state of too many panics begins or ends, until stop is called. tell
+// Follow calls tell at once, and whenever there begin or cease to be too many panics, until stop is called. tell
 // must not use p.
 func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
 	if p == nil {

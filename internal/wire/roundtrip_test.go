@@ -52,9 +52,8 @@ func TestEnums_AreWhole(t *testing.T) {
 	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleSystem}).GetRole())
 }
 
-// An amount out of range, from a provider or a remote turn, is cut to the limits, so that the step with its answer does
-// not fail.
-func TestUsageToProto_CutsAmountsToTheLimits(t *testing.T) {
+// An out-of-range amount from a provider or a remote turn is clamped, so that the step that reports it does not fail.
+func TestUsageToProto_ClampsAmounts(t *testing.T) {
 	for _, n := range []int64{math.MinInt64, -1, 0, maxAmount, math.MaxInt64} {
 		u := UsageToProto(execution.Usage{InputTokens: n, OutputTokens: n, ModelCalls: int(n), CostMicros: n, CachedTokens: n, CacheWriteTokens: n})
 		if u != nil {

@@ -164,7 +164,7 @@ func (w *Worker) letItselfIn() func(context.Context) error {
 // Close closes what New opened, for a Worker that does not Run. It may be called more than once.
 func (w *Worker) Close() error { return w.closers.Close() }
 
-// address returns the address for the orchestrator.
+// address returns the address at which the orchestrator reaches this worker.
 func (w *Worker) address() string {
 	if w.cfg.AdvertiseAddr != "" {
 		return w.cfg.AdvertiseAddr

@@ -113,7 +113,7 @@ func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
 	}
 }
 
-// A worker whose name is taken says so and ends, because no orchestrator would find it.
+// A worker whose instance id is registered already ends with an error, because no orchestrator would find it.
 // Req: LC-16
 func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 	s := surround(t)

@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// compiler compiles small sources against this package.
-type compiler struct {
+// typeChecker compiles small sources against this package.
+type typeChecker struct {
 	fset     *token.FileSet
 	importer types.Importer
 }
 
-func newCompiler(t *testing.T) *compiler {
+func newTypeChecker(t *testing.T) *typeChecker {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".")
 	out, err := list.Output()
@@ -32,11 +32,11 @@ func newCompiler(t *testing.T) *compiler {
 		exports[path] = file
 	}
 	fset := token.NewFileSet()
-	return &compiler{fset, importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+	return &typeChecker{fset, importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 }
 
 // compile compiles a handler of an event with this body.
-func (c *compiler) compile(event, given, body string) error {
+func (c *typeChecker) compile(event, given, body string) error {
 	file, err := parser.ParseFile(c.fset, "handler.go", `package agent
 
 import (
@@ -58,13 +58,13 @@ var _ = hook.`+event+`(func(_ context.Context, x `+given+`) error {
 	return err
 }
 
-// The compiler decides what a handler may do: it changes the subject of its event, and nothing of another tier.
+// The typeChecker decides what a handler may do: it changes the subject of its event, and nothing of another tier.
 func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 	const (
 		turn, request, reply, failed = "*hook.Turn", "*hook.LLMRequest", "*hook.LLMReply", "*hook.LLMFailure"
 		round, call, done            = "*hook.Round", "*hook.Call", "*hook.Completion"
 	)
-	c := newCompiler(t)
+	c := newTypeChecker(t)
 	for _, tc := range []struct{ event, given, body, wrong string }{
 		// What each handler may do.
 		{"AfterUserInput", turn, `x.Add(x.Messages()...); x.State().Set("_n", 1); x.Memory().Set("n", 1)`, ""},

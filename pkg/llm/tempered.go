@@ -8,9 +8,9 @@ import (
 // MaxTemperature is the highest temperature that any provider takes.
 const MaxTemperature = 2
 
-// Tempered is the model, asked with a temperature, 0 to MaxTemperature, unless the request has
-// one: how freely it chooses its words. 0 keeps to the likeliest. Models of which it is known
-// that theirs cannot be set are asked without (see Entry.Fixed).
+// Tempered returns a model that is asked with a temperature of 0 to MaxTemperature, unless the request has one. A
+// higher temperature means a freer choice of words. A model whose temperature is known to be fixed is asked without
+// one (see Entry.Fixed).
 func Tempered(m Model, temperature float64) Model { return tempered{m, temperature} }
 
 type tempered struct {

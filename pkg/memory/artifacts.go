@@ -26,13 +26,13 @@ const (
 // deleted. Its content is staged in the session, as any content, and moves to the user with
 // PutArtifact.
 type Artifacts interface {
-	// StageArtifact returns how many bytes of a content are stored already, which is its size once it is
-	// complete. Staged content that is not put within a day is deleted. Until then all of its bytes count
+	// StageArtifact begins to store a content, or finds it, and returns how many of its bytes are stored
+	// already: all of them if it is complete. Staged content that is not put within a day is deleted. Until then all of its bytes count
 	// against the limits. Modes, checked in this order: user_invalid_input for an empty content with a
 	// wrong digest; not_found, fenced, turn_not_open; resource_quota, except for a complete content.
 	StageArtifact(ctx context.Context, h Lease, c Content) (int64, error)
 	// AppendArtifact stores the next piece of a content, at the offset where it ends so far. A piece that
-	// is stored already is skipped. Modes: those of StageArtifact; user_invalid_input when the piece is
+	// is stored already is skipped. Modes: as for StageArtifact; user_invalid_input when the piece is
 	// neither ArtifactChunk long nor the rest; base_mismatch with the fact offset, where to continue (0
 	// when nothing is staged); user_invalid_input when the content is complete and does not have the
 	// digest, and then its bytes are deleted.

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// noDescription is what is wrong with a tool that has none.
+// noDescription is the error text for a tool without a description.
 const noDescription = "the description is empty; the model chooses tools by it"
 
 // MaxResult bounds the JSON that a Func returns to the model, in bytes. A longer result is cut, and the text says

@@ -114,7 +114,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func (m *mesh) ready(t *testing.T, agent string) int {
+func (m *mesh) readyInstances(t *testing.T, agent string) int {
 	t.Helper()
 	resp, err := m.ListAgents(t.Context(), &troupev1.ListAgentsRequest{})
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hello-agent")
 	require.NoError(t, gobuild.Build("", program, "../../examples/hello-agent"))
 	m := run(t, config(t))
-	require.Zero(t, m.ready(t, "hello"))
+	require.Zero(t, m.readyInstances(t, "hello"))
 
 	hello := exec.Command(program, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
 	hello.Env = append(os.Environ(), "TROUPE_ETCD="+strings.Join(m.Etcd, ","), "TROUPE_MEMORY="+m.Memory, "TROUPE_TLS_DEV_CA="+m.DevCA)
@@ -162,7 +162,7 @@ func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- hello.Wait() }()
 	defer func() { _ = hello.Process.Kill() }() // it has ended, unless the test failed
-	await(t, "hello is ready", func() bool { return m.ready(t, "hello") == 1 })
+	await(t, "hello is ready", func() bool { return m.readyInstances(t, "hello") == 1 })
 
 	events, result := m.ask(t, &troupev1.OrchestrateRequest{Target: "hello"}, "How do I say hello in Norwegian?")
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome(), "%v", result)
@@ -172,7 +172,7 @@ func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 
 	require.NoError(t, hello.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, <-ended, "%s", &said)
-	await(t, "hello is gone", func() bool { return m.ready(t, "hello") == 0 })
+	await(t, "hello is gone", func() bool { return m.readyInstances(t, "hello") == 0 })
 	for _, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{
 		Target: "hello", Input: &troupev1.OrchestrateRequest_Text{Text: "Are you there?"},
 	}) {

@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Run calls the tool of a call that is ready. Of a nested call that the journal has, it applies the result. It may run
-// concurrently with other calls.
+// Run calls the tool of a ready call. For a nested call that is already in the journal, it applies the recorded
+// result. It ignores all other calls. It may run concurrently with other calls.
 func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	switch c.State {
 	case toolcall.Ready:

@@ -127,7 +127,7 @@ func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	}
 }
 
-// BegunToProto is the answer b.
+// BegunToProto converts the answer to BeginTurn.
 func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 	p := &troupev1.BeginTurnResponse{
 		Outcome: founds.ToProto(b.Status),

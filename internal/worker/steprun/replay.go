@@ -87,7 +87,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}, nil
 	}
 	if err == nil && step.Silent {
-		err = silenced(&done)
+		err = finishInBranch(&done)
 	}
 	return told(asked, journal, journal.Compare(was, done.Result, err)), nil
 }

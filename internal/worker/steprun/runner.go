@@ -70,7 +70,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {
-		err = silenced(&done)
+		err = finishInBranch(&done)
 	}
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
@@ -119,9 +119,9 @@ func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, jou
 	}
 }
 
-// silenced removes the messages of a step in a branch from the session. It rejects a step that would end the
-// turn, because parallel steps are running.
-func silenced(done *event.TurnResult) error {
+// finishInBranch drops the messages of a step in a branch, which are not for the session. It rejects a step that
+// would end the turn, because parallel steps are still running.
+func finishInBranch(done *event.TurnResult) error {
 	if r := done.Result; r.InputRequired || r.Stopped || len(r.Pending) > 0 {
 		return failure.Newf(failure.AgentContract, "agent.ExecuteStep",
 			"agent %s would end the turn in a branch of the workflow; only a step outside of branches may ask the user, wait or stop", r.Agent)

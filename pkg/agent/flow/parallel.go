@@ -36,7 +36,7 @@ var errUnread = errors.New("the reader of the events has stopped")
 // parallel is children that run concurrently.
 type parallel struct {
 	inv      agent.Invocation
-	scope    scope.Scope // of the children together
+	scope    scope.Scope // each child runs in a fork of it
 	children []*agent.Agent
 	yield    func(event.Event, error) bool
 

@@ -262,7 +262,7 @@ func seen(t *testing.T, owner *client.Client, n named) map[string]string {
 }
 
 // Two tenants may use the same session and the same request, and each has its own turn.
-func TestApp_TenantsShareNoName(t *testing.T) {
+func TestApp_TenantsMayUseTheSameNames(t *testing.T) {
 	all := tenants(t, "acme", "umbrella")
 	traces := map[string]string{}
 	for _, name := range []string{"acme", "umbrella"} {

@@ -49,7 +49,7 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	}
 	cfg := standalone.Config{
 		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
-		AgentLog: d.agentLog(), Watch: d.watchedFolder(), InsecurePlaintext: d.InsecurePlaintext,
+		AgentLog: d.agentLogFolder(), Watch: d.watchedFolder(), InsecurePlaintext: d.InsecurePlaintext,
 	}
 	if err := cfg.Check(); err != nil { // before anything is written
 		return err
@@ -88,7 +88,9 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	return err
 }
 
-func (d *dev) agentLog() string {
+// agentLogFolder returns the folder for the logs of agents (empty means that they keep none). It is in the data
+// folder unless another one is named.
+func (d *dev) agentLogFolder() string {
 	if d.AgentLog == "off" {
 		return ""
 	}

@@ -200,7 +200,7 @@ func beforePrompt(history []conversation.Message) []conversation.Message {
 	return history
 }
 
-// lookup returns the text of a key or an artifact.
+// lookup returns, as text, the value of a state key or the latest version of an artifact.
 func lookup(ctx context.Context, m *hook.Memory, name string) (string, error) {
 	if artifact, ok := strings.CutPrefix(name, "artifact."); ok {
 		content, _, err := m.LoadArtifact(ctx, artifact, 0)

@@ -1,4 +1,4 @@
-// Package caller carries in a context which worker calls the memory service, and for which step.
+// Package caller puts into a context which worker is calling the memory service, and for which step.
 package caller
 
 import (

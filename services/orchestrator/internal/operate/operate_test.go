@@ -48,7 +48,7 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 
 // Routing excludes an instance before its worker has ended its steps, and includes it again if the worker could
 // not be paused in time.
-func TestOperator_APauseInVainIsTakenBack(t *testing.T) {
+func TestOperator_AFailedPauseIsTakenBack(t *testing.T) {
 	r := newRig(t)
 	busy, idle := r.join(t, "research", "busy"), r.join(t, "research", "idle")
 	_, end, err := busy.life.Admit(t.Context())

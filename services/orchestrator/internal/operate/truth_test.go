@@ -140,7 +140,7 @@ func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
 }
 
 // The shorter of two pauses does not end the longer one, whichever comes first.
-func TestOperator_APauseInVainLeavesAnotherAlone(t *testing.T) {
+func TestOperator_APauseThatTimesOutLeavesTheOtherInPlace(t *testing.T) {
 	for _, hastyFirst := range []bool{true, false} {
 		r := newRig(t)
 		w := r.join(t, "research", "a")
@@ -183,7 +183,7 @@ func TestOperator_APauseInVainLeavesAnotherAlone(t *testing.T) {
 }
 
 // Two failed pauses leave nothing behind, although each found the desire of the other.
-func TestOperator_TwoPausesInVainAreTakenBack(t *testing.T) {
+func TestOperator_TwoFailedPausesAreTakenBack(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	r.register(t, nil, "research", "lost", unusedAddress(t))

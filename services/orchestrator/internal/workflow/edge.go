@@ -69,7 +69,7 @@ type OnError struct {
 	Fallback     string // the step that follows then
 }
 
-// Survivable reports whether the turn continues after the failure of such a step.
+// Survivable reports whether the turn continues after a step with this OnError has failed.
 func (o OnError) Survivable() bool { return o.Continue || o.Fallback != "" }
 
 // successors returns the steps that can follow, in the order of their declaration. The join of a fork

@@ -59,9 +59,9 @@ type posting struct {
 
 // newIndex indexes passages. It stops when ctx ends.
 //
-// The average length of a field is the number of different words, counted anew in each batch, per passage. That
-// is less than the mean length, so long passages count for less; the weights of the clauses take this into
-// account.
+// The average length of a field is not the mean. Each batch counts a word once, however many of its passages have
+// it, and the sum over all batches is divided by the number of passages. So it is below the mean, and long passages
+// score lower; the weights of the clauses make up for that.
 func newIndex(ctx context.Context, passages []passage) (*index, error) {
 	i := &index{passages: passages}
 	for f := range i.fields {

@@ -41,8 +41,8 @@ type Input struct {
 	Type     Type
 	Strategy selection.Strategy // (capability when empty, OC-16)
 	Names    []string           // for strategy manual: ids of the candidates to choose, the best first
-	// Counter is how many decisions there were before for the same step. It is part of the input so
-	// that taking turns is repeatable (C-15).
+	// Counter is the number of earlier decisions for the same step. It is part of the input so that round
+	// robin is repeatable (C-15).
 	Counter    uint64
 	Candidates []Candidate // in the order in which they are declared
 }

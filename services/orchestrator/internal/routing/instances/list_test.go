@@ -58,7 +58,7 @@ func TestList_SaysWhoMayTakeStepsAndWhoNot(t *testing.T) {
 }
 
 // A decision among many instances does not begin with sorting them.
-func TestList_IsMadeOnceForEachChange(t *testing.T) {
+func TestList_IsBuiltOncePerChange(t *testing.T) {
 	r, _ := filled()
 	first, changed := r.List("a")
 	again, _ := r.List("a")

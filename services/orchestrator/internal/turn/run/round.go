@@ -59,8 +59,8 @@ func (t *Turn) decide(what func() error) error {
 	return err
 }
 
-// storeFailures waits until the failures of a round are stored, if there are any. Only the trace has
-// them, and the way of the turn depends on them. Without them, an orchestrator that takes over might
+// storeFailures waits until the failures of a round, if any, are stored. Only the trace has them, and they
+// decide how the turn continues. Without them, an orchestrator that takes over might
 // reach other steps under the same numbers, or run a tool again under another number.
 func (t *Turn) storeFailures(work context.Context, round []execution.Result) error {
 	if slices.ContainsFunc(round, func(r execution.Result) bool { return r.Failure != nil }) {

@@ -68,7 +68,7 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return err
 		}
 		instances := t.svc.Dispatcher.WithPolicy(t.assignment.Policy(a.At.Number, step.Instances)).WithRequest(t.assignment.Inquiry(step))
-		result, err := instances.Execute(work, req, t.assignment.Avoided(a.Attempt, lostInstances(a.losses)), t.handler(ctx, a))
+		result, err := instances.Execute(work, req, t.assignment.Avoided(a.Attempt, instancesAtFault(a.losses)), t.handler(ctx, a))
 		if err := t.noteViolation(ctx, a, result, err); err != nil {
 			return err
 		}
@@ -150,8 +150,9 @@ func instanceIDs(losses []*dispatch.LostError) string {
 	return strings.Join(ids, ", ")
 }
 
-// lostInstances are the instances that lost a step by their own fault.
-func lostInstances(losses []*dispatch.LostError) (all []registry.Instance) {
+// instancesAtFault returns the instances that lost a step by their own fault, and not by an outage of the memory
+// service.
+func instancesAtFault(losses []*dispatch.LostError) (all []registry.Instance) {
 	for _, l := range losses {
 		if !l.MemoryOutage {
 			all = append(all, l.Instance)
