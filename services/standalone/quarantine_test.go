@@ -45,6 +45,6 @@ func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
 		_, err := f.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "greeter"})
 		return err == nil
 	})
-	await(t, "it takes steps", func() bool { return f.ready(t, "greeter") == 1 })
+	await(t, "it takes steps", func() bool { return f.readyInstances(t, "greeter") == 1 })
 	require.Equal(t, "Say hello.", f.says("greeter"))
 }

@@ -219,7 +219,7 @@ func TestWatch_AgentsComeAndGoWithTheirFiles(t *testing.T) {
 	f := watched(t, map[string]string{"a.yaml": declared("a", ""), "prompts/a.md": "one"})
 	f.write("prompts/b.md", "I am b.")
 	f.write("b.yaml", declared("b", ""))
-	await(t, "b is there", func() bool { return f.ready(t, "b") == 1 })
+	await(t, "b is there", func() bool { return f.readyInstances(t, "b") == 1 })
 	require.Equal(t, "I am b.", f.says("b"))
 
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "b.yaml")))
