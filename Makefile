@@ -70,11 +70,11 @@ HEAVY = etcd/server|kustomize|anthropic-sdk|google.golang.org/genai
 test-race: redis-server ## Run all tests that compile quickly with the race detector.
 	@list=$$(go list -test -f '{{if .ForTest}}{{.ForTest}} {{join .Deps " "}}{{end}}' ./... | \
 	awk '{heavy[$$1] = heavy[$$1] || /$(subst /,\/,$(HEAVY))/} END {for (p in heavy) if (!heavy[p]) print p}' | sort); \
-	$(GO_TEST) -race $$list
+	$(GO_TEST) -race -p 2 $$list # with the detector, tests compute more than they wait
 
 .PHONY: test-race-all
 test-race-all: redis-server ## Run all tests with the race detector.
-	$(GO_TEST) -race ./...
+	$(GO_TEST) -race -p 2 ./...
 
 .PHONY: check
 check: verify lint size test docs-run test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
