@@ -24,7 +24,7 @@ import (
 
 // The parts of a mesh accept calls only from the roles that may call them, and nothing in plain text
 // (guarantees 4.2). Clients need no identity.
-func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
+func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 	m := run(t, config(t))
 	listed, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
 }
 
 // A service that other machines reach has its own certificate, or an explicit flag that it needs none.
-func TestServices_StayOnLoopbackWithoutACertificate(t *testing.T) {
+func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
 	const everywhere, here, redis = "0.0.0.0:0", "127.0.0.1:0", "redis://127.0.0.1:1/0"
 	etcd := []string{"127.0.0.1:1"}
 	ca, err := identity.OpenCA(t.TempDir())

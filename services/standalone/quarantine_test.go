@@ -19,11 +19,11 @@ import (
 
 // A mesh with a quarantined agent can start again, even if its worker must load a configuration: otherwise the
 // agent could not be released. The memory service rejects the agent, even if its data are lost with each run.
-func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
-	parrot(t)
+func TestRun_StartsWithAQuarantinedAgent(t *testing.T) {
+	serveParrot(t)
 	t.Setenv("PATH", "") // without redis-server
-	f := &folder{t: t, dir: t.TempDir()}
-	f.write("greeter.yaml", declared("greeter", "  config: {protocol: merge}\n"))
+	f := &watchedFolder{t: t, dir: t.TempDir()}
+	f.write("greeter.yaml", agentYAML("greeter", "  config: {protocol: merge}\n"))
 	f.write("prompts/greeter.md", "Say hello.")
 	cfg := standalone.Config{DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Agents: os.DirFS(f.dir), Drain: 10 * time.Second}
 	f.mesh = run(t, cfg)
@@ -46,5 +46,5 @@ func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
 		return err == nil
 	})
 	await(t, "it takes steps", func() bool { return f.readyInstances(t, "greeter") == 1 })
-	require.Equal(t, "Say hello.", f.says("greeter"))
+	require.Equal(t, "Say hello.", f.answerOf("greeter"))
 }

@@ -16,13 +16,13 @@ import (
 
 // declarations are the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
-	dir       string // on disk (empty if it is not watched)
-	files     *folderSnapshot
-	agents    map[string]manifest.Document
-	manifests map[string]bool // names of the manifest files
-	flows     []string        // names of the workflows
-	workflows string          // digest of all workflows
-	complete  bool            // every manifest could be read
+	dir             string // on disk (empty if it is not watched)
+	files           *folderSnapshot
+	agents          map[string]manifest.Document
+	manifests       map[string]bool // names of the manifest files
+	workflowNames   []string        // names of the workflows
+	workflowsDigest string          // digest of all workflows
+	isComplete      bool            // every manifest could be read
 }
 
 // loadDeclarations reads the manifests. A file with errors is left out, and its errors are returned together
@@ -30,7 +30,7 @@ type declarations struct {
 func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
-	d := declarations{dir: c.cfg.Watch, files: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, complete: err == nil}
+	d := declarations{dir: c.cfg.Watch, files: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
 	if !located {
 		return d, err
 	}
@@ -44,8 +44,8 @@ func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, err
 		case doc.Kind == manifest.KindAgent:
 			d.agents[doc.Name] = doc
 		case doc.Kind == manifest.KindWorkflow:
-			d.flows = append(d.flows, doc.Name)
-			d.workflows += doc.Name + " " + doc.Digest() + "\n"
+			d.workflowNames = append(d.workflowNames, doc.Name)
+			d.workflowsDigest += doc.Name + " " + doc.Digest() + "\n"
 		}
 	}
 	return d, err
@@ -81,8 +81,8 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 		}
 		return
 	}
-	if d.complete && d.workflows != c.workflows {
-		c.workflows = d.workflows
+	if d.isComplete && d.workflowsDigest != c.workflowsDigest {
+		c.workflowsDigest = d.workflowsDigest
 		c.log.Warn("the workflows have changed; they take effect when the mesh is started again")
 	}
 	successors := c.makeSuccessors(ctx, d)
@@ -103,7 +103,7 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took", time.Since(began)))
 	}
 	for name, m := range c.members {
-		if _, there := d.agents[name]; !there && d.complete {
+		if _, there := d.agents[name]; !there && d.isComplete {
 			delete(c.members, name)
 			delete(c.reported, name)
 			c.drainInBackground(life, m, "it is no longer declared")
@@ -116,7 +116,7 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
-		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.source(name, m.source.names())) {
+		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.source(name, m.source.fileNames())) {
 			c.report(name, nil)
 			continue
 		}

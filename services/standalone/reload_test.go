@@ -22,9 +22,9 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// parrot is an HTTP model that answers with the system prompt. It holds requests whose prompt contains "slow"
+// serveParrot is an HTTP model that answers with the system prompt. It holds requests whose prompt contains "slow"
 // until release is closed.
-func parrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
+func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	held, free := make(chan struct{}, 1), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,27 +55,27 @@ func parrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	return held, free
 }
 
-// folder is a folder of agents that the mesh of a test watches.
-type folder struct {
+// watchedFolder is a folder of agents that the mesh of a test watches.
+type watchedFolder struct {
 	*mesh
 	t    *testing.T
 	dir  string
 	logs *observer.ObservedLogs
 }
 
-// declared returns an agent whose prompt is in prompts/NAME.md.
-func declared(name, more string) string {
+// agentYAML returns an agent whose prompt is in prompts/NAME.md.
+func agentYAML(name, more string) string {
 	return "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: " + name + "}\nspec:\n  model: openai/parrot\n  instructions: {file: prompts/" + name + ".md}\n" + more
 }
 
-func watched(t *testing.T, files map[string]string) *folder {
+func watchFolder(t *testing.T, files map[string]string) *watchedFolder {
 	t.Helper()
-	return watchedIn(t, t.TempDir(), files)
+	return watchFolderAt(t, t.TempDir(), files)
 }
 
-func watchedIn(t *testing.T, dir string, files map[string]string) *folder {
+func watchFolderAt(t *testing.T, dir string, files map[string]string) *watchedFolder {
 	t.Helper()
-	f := &folder{t: t, dir: dir}
+	f := &watchedFolder{t: t, dir: dir}
 	for name, text := range files {
 		f.write(name, text)
 	}
@@ -89,7 +89,7 @@ func watchedIn(t *testing.T, dir string, files map[string]string) *folder {
 }
 
 // write replaces a file atomically, as editors do.
-func (f *folder) write(name, text string) {
+func (f *watchedFolder) write(name, text string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
 	require.NoError(f.t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -99,7 +99,7 @@ func (f *folder) write(name, text string) {
 }
 
 // edit changes a file, and returns when all new turns of the agent go to the new instance.
-func (f *folder) edit(agent, name, text string) {
+func (f *watchedFolder) edit(agent, name, text string) {
 	f.t.Helper()
 	before := f.instances(agent)
 	f.write(name, text)
@@ -109,7 +109,7 @@ func (f *folder) edit(agent, name, text string) {
 	})
 }
 
-func (f *folder) instances(agent string) (ids []string) {
+func (f *watchedFolder) instances(agent string) (ids []string) {
 	f.t.Helper()
 	resp, err := f.ListInstances(f.t.Context(), &troupev1.ListInstancesRequest{Agent: agent})
 	require.NoError(f.t, err)
@@ -121,7 +121,7 @@ func (f *folder) instances(agent string) (ids []string) {
 	return ids
 }
 
-func (f *folder) says(agent string) string {
+func (f *watchedFolder) answerOf(agent string) string {
 	f.t.Helper()
 	_, result := f.ask(f.t, &troupev1.OrchestrateRequest{Target: agent}, "How do people greet?")
 	require.Equal(f.t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome(), "%v", result)
@@ -129,18 +129,18 @@ func (f *folder) says(agent string) string {
 }
 
 // awaitLog waits for a line that contains the text.
-func (f *folder) awaitLog(text string) {
+func (f *watchedFolder) awaitLog(text string) {
 	f.t.Helper()
 	await(f.t, text, func() bool { return f.logged(text) > 0 })
 }
 
-func (f *folder) logged(text string) int {
+func (f *watchedFolder) logged(text string) int {
 	return f.logs.Filter(func(e observer.LoggedEntry) bool { return strings.Contains(e.Message, text) }).Len()
 }
 
-func TestWatch_AChangedFileTakesEffectAndRunningTurnsEndAsTheyBegan(t *testing.T) {
-	asked, release := parrot(t)
-	f := watched(t, map[string]string{"a.yaml": declared("a", "") + "---\n" + declared("b", ""), "prompts/a.md": "one, slow", "prompts/b.md": "I am b."})
+func TestWatch_ChangedFileAffectsOnlyNewTurns(t *testing.T) {
+	asked, release := serveParrot(t)
+	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", "") + "---\n" + agentYAML("b", ""), "prompts/a.md": "one, slow", "prompts/b.md": "I am b."})
 	other := f.instances("b")
 	ended := make(chan string, 1)
 	go func() {
@@ -161,66 +161,66 @@ func TestWatch_AChangedFileTakesEffectAndRunningTurnsEndAsTheyBegan(t *testing.T
 	}
 
 	f.edit("a", "prompts/a.md", "two")
-	require.Equal(t, "two", f.says("a"))
+	require.Equal(t, "two", f.answerOf("a"))
 	close(release)
 	require.Equal(t, "one, slow", <-ended)
 
-	f.edit("a", "a.yaml", declared("a", "  version: \"3\"\n")+"---\n"+declared("b", ""))
-	require.Equal(t, "two", f.says("a"))
+	f.edit("a", "a.yaml", agentYAML("a", "  version: \"3\"\n")+"---\n"+agentYAML("b", ""))
+	require.Equal(t, "two", f.answerOf("a"))
 	f.write("notes.txt", "no agent reads this")
 	f.edit("a", "prompts/a.md", "three")
-	require.Equal(t, "three", f.says("a"))
+	require.Equal(t, "three", f.answerOf("a"))
 	require.Equal(t, other, f.instances("b"), "b is as it was")
 	require.Zero(t, f.logged("many registrations vanished"), "no instance was lost")
 }
 
 // Files that a tool reads at its start are part of the agent if they are in the folder.
-func TestWatch_FilesOfToolsTakeEffect(t *testing.T) {
-	parrot(t)
+func TestWatch_ChangedToolFilesTakeEffect(t *testing.T) {
+	serveParrot(t)
 	dir := t.TempDir()
 	docs := filepath.Join(dir, "docs")
-	f := watchedIn(t, dir, map[string]string{
-		"a.yaml": declared("a", ""), "prompts/a.md": "one",
+	f := watchFolderAt(t, dir, map[string]string{
+		"a.yaml": agentYAML("a", ""), "prompts/a.md": "one",
 		"b.yaml":        "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: b}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: " + docs + "}}]\n",
 		"docs/hello.md": "People in Norway greet with hei.\n",
 	})
 	other := f.instances("a")
-	require.Contains(t, f.says("b"), "with hei.")
+	require.Contains(t, f.answerOf("b"), "with hei.")
 	f.edit("b", "docs/hello.md", "People in France greet with bonjour.\n")
-	require.Contains(t, f.says("b"), "with bonjour.")
+	require.Contains(t, f.answerOf("b"), "with bonjour.")
 	f.edit("b", "docs/more.md", "People in Kenya greet with jambo.\n")
-	require.Contains(t, f.says("b"), "with jambo.")
+	require.Contains(t, f.answerOf("b"), "with jambo.")
 	require.Equal(t, other, f.instances("a"))
 }
 
-func TestWatch_WhatIsWrongIsToldAndChangesNothing(t *testing.T) {
-	parrot(t)
-	f := watched(t, map[string]string{"a.yaml": declared("a", ""), "b.yaml": declared("b", ""), "prompts/a.md": "one", "prompts/b.md": "I am b."})
+func TestWatch_ReportsErrorsAndChangesNothing(t *testing.T) {
+	serveParrot(t)
+	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", ""), "b.yaml": agentYAML("b", ""), "prompts/a.md": "one", "prompts/b.md": "I am b."})
 	before := f.instances("a")
-	f.write("a.yaml", strings.Replace(declared("a", ""), "model", "modle", 1))
+	f.write("a.yaml", strings.Replace(agentYAML("a", ""), "model", "modle", 1))
 	f.awaitLog(`not reloaded: a.yaml:5: unknown field "modle"; did you mean "model"?`)
-	f.write("a.yaml", declared("a", "  tools: [{builtin: search_documents, with: {path: "+f.dir+"/nowhere}}]\n"))
+	f.write("a.yaml", agentYAML("a", "  tools: [{builtin: search_documents, with: {path: "+f.dir+"/nowhere}}]\n"))
 	f.awaitLog("nowhere does not exist")
 	f.write("a.yaml", "spec: [")
 	f.awaitLog(`not reloaded: a.yaml:1: this is not YAML`)
 	f.edit("b", "prompts/b.md", "I am another b.")
-	require.Equal(t, "I am another b.", f.says("b"))
-	require.Equal(t, "one", f.says("a"))
+	require.Equal(t, "I am another b.", f.answerOf("b"))
+	require.Equal(t, "one", f.answerOf("a"))
 	require.Equal(t, before, f.instances("a"))
 
 	f.write("prompts/a.md", "two") // the file that names it is still invalid
-	f.write("a.yaml", declared("a", ""))
+	f.write("a.yaml", agentYAML("a", ""))
 	f.awaitLog("the declaration is valid again")
-	await(t, "the file that is right again takes effect", func() bool { return f.says("a") == "two" })
+	await(t, "the file that is right again takes effect", func() bool { return f.answerOf("a") == "two" })
 }
 
-func TestWatch_AgentsComeAndGoWithTheirFiles(t *testing.T) {
-	parrot(t)
-	f := watched(t, map[string]string{"a.yaml": declared("a", ""), "prompts/a.md": "one"})
+func TestWatch_AddsAndRemovesAgentsWithTheirFiles(t *testing.T) {
+	serveParrot(t)
+	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", ""), "prompts/a.md": "one"})
 	f.write("prompts/b.md", "I am b.")
-	f.write("b.yaml", declared("b", ""))
+	f.write("b.yaml", agentYAML("b", ""))
 	await(t, "b is there", func() bool { return f.readyInstances(t, "b") == 1 })
-	require.Equal(t, "I am b.", f.says("b"))
+	require.Equal(t, "I am b.", f.answerOf("b"))
 
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "b.yaml")))
 	await(t, "b is gone", func() bool {
@@ -232,12 +232,12 @@ func TestWatch_AgentsComeAndGoWithTheirFiles(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "a.yaml")))
 	f.awaitLog("not reloaded: ") // the last agent stays
-	require.Equal(t, "one", f.says("a"))
+	require.Equal(t, "one", f.answerOf("a"))
 }
 
 func TestWatch_NoTurnFailsWhileAgentsAreReplaced(t *testing.T) {
-	parrot(t)
-	f := watched(t, map[string]string{"a.yaml": declared("a", ""), "prompts/a.md": "version 0"})
+	serveParrot(t)
+	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", ""), "prompts/a.md": "version 0"})
 	over := make(chan struct{})
 	var load sync.WaitGroup
 	var mu sync.Mutex
@@ -272,7 +272,7 @@ func TestWatch_NoTurnFailsWhileAgentsAreReplaced(t *testing.T) {
 	}
 	for i := range 8 {
 		f.edit("a", "prompts/a.md", fmt.Sprintf("version %d", i+1))
-		require.Equal(t, fmt.Sprintf("version %d", i+1), f.says("a"))
+		require.Equal(t, fmt.Sprintf("version %d", i+1), f.answerOf("a"))
 	}
 	close(over)
 	load.Wait()

@@ -68,13 +68,13 @@ func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
 
 // agentSource is what an agent is made of. Equal sources make the same agent.
 type agentSource struct {
-	declared string            // digest of its document
-	files    map[string]string // digests of the other files that were read for it, by name
-	trees    map[string]string // digests of the files and folders that its tools use, by path
+	documentDigest string            // digest of its document
+	files          map[string]string // digests of the other files that were read for it, by name
+	trees          map[string]string // digests of the files and folders that its tools use, by path
 }
 
-// names returns the names of the files that were read.
-func (s agentSource) names() []string { return slices.Collect(maps.Keys(s.files)) }
+// fileNames returns the names of the files that were read.
+func (s agentSource) fileNames() []string { return slices.Collect(maps.Keys(s.files)) }
 
 // source returns what an agent was made of, given the names of the files that were read for it.
 func (d declarations) source(agent string, names []string) agentSource {

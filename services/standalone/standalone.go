@@ -94,8 +94,8 @@ func (m *mesh) close() error {
 	return errors.Join(errs...)
 }
 
-// add takes a service whose ports are open as the next part to start.
-func (m *mesh) add(name string, grace time.Duration, service interface {
+// addService takes a service whose ports are open as the next part to start.
+func (m *mesh) addService(name string, grace time.Duration, service interface {
 	Run(ctx context.Context, ready func()) error
 	Close() error
 },
@@ -133,12 +133,12 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		return nil, err
 	}
 	m.endpoints.Memory = mem.GRPCAddr()
-	m.add("memory", cfg.Drain+stopTime, mem)
+	m.addService("memory", cfg.Drain+stopTime, mem)
 	crew, err := newWorkerGroup(ctx, t, cfg, &m.endpoints)
 	if err != nil {
 		return nil, err
 	}
-	m.add("agents", cfg.Drain+stopTime, crew)
+	m.addService("agents", cfg.Drain+stopTime, crew)
 	own.InsecurePlaintext = cfg.InsecurePlaintext
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		HTTPAddr: cfg.HTTPAddr, InstanceID: "standalone", Timeout: turnTimeout, Drain: cfg.Drain, Identity: own,
@@ -156,7 +156,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		return nil, err
 	}
 	m.endpoints.GRPC, m.endpoints.HTTP = orch.GRPCAddr(), orch.HTTPAddr()
-	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
+	m.addService("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
 	return m, nil
 }
 

@@ -126,7 +126,7 @@ func (m *mesh) readyInstances(t *testing.T, agent string) int {
 	return 0
 }
 
-func TestRun_AnswersAsSoonAsItIsReadyAndKeepsItsDataOverARestart(t *testing.T) {
+func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 	cfg := config(t)
 	first := run(t, cfg)
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, first.Agents)
@@ -148,7 +148,7 @@ func TestRun_AnswersAsSoonAsItIsReadyAndKeepsItsDataOverARestart(t *testing.T) {
 // The example of the README: an agent in its own program joins the mesh, is called by its name, and leaves the
 // mesh when it stops.
 // Req: LC-23
-func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
+func TestRun_GoAgentJoinsAndLeavesTheMesh(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hello-agent")
 	require.NoError(t, gobuild.Build("", program, "../../examples/hello-agent"))
 	m := run(t, config(t))
@@ -180,7 +180,7 @@ func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	}
 }
 
-func TestConfig_StaysOnLoopbackUnlessItIsToldOtherwise(t *testing.T) {
+func TestConfig_RejectsOtherAddressesThanLoopback(t *testing.T) {
 	for addr, fits := range map[string]bool{
 		"127.0.0.1:0": true, "[::1]:7400": true, "localhost:7400": true,
 		"0.0.0.0:0": false, ":7400": false, "[::]:0": false, "192.0.2.1:7400": false,
@@ -201,7 +201,7 @@ func TestConfig_StaysOnLoopbackUnlessItIsToldOtherwise(t *testing.T) {
 	require.NoDirExists(t, data)
 }
 
-func TestRun_NamesThePortThatIsTakenAndStartsNothing(t *testing.T) {
+func TestRun_FailsWhenAPortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
@@ -214,7 +214,7 @@ func TestRun_NamesThePortThatIsTakenAndStartsNothing(t *testing.T) {
 	}
 }
 
-func TestRun_AnAgentThatDoesNotStartEndsTheWhole(t *testing.T) {
+func TestRun_FailsWhenAnAgentDoesNotStart(t *testing.T) {
 	cfg := config(t)
 	cfg.Docs = filepath.Join(cfg.Docs, "nowhere")
 	err := standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
@@ -222,7 +222,7 @@ func TestRun_AnAgentThatDoesNotStartEndsTheWhole(t *testing.T) {
 	require.ErrorContains(t, err, "nowhere does not exist")
 }
 
-func TestRun_SaysWhatIsWrongWithTheAgents(t *testing.T) {
+func TestRun_ReportsInvalidAgents(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
 		"none":   {"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec: {entry: a, steps: {a: {agent: a, end: true}}}\n", "declares no agent"},
 		"typo":   {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  modle: builtin/extractive\n", `a.yaml:5: unknown field "modle"; did you mean "model"?`},

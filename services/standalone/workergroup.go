@@ -31,10 +31,10 @@ type workerGroup struct {
 	cfg       Config
 	mesh      *Endpoints // GRPC is set before the first change
 
-	members   map[string]*member // members that are not being drained, by agent
-	workflows string             // digest of the workflows that the mesh runs
-	reported  map[string]string  // last reported error by agent; the key "" is the folder
-	folder    *watch.Folder      // nil when no folder is watched
+	members         map[string]*member // members that are not being drained, by agent
+	workflowsDigest string             // digest of the workflows that the mesh runs
+	reported        map[string]string  // last reported error by agent; the key "" is the folder
+	folder          *watch.Folder      // nil when no folder is watched
 
 	running sync.WaitGroup
 	failed  chan error // has capacity 1
@@ -82,7 +82,7 @@ func (c *workerGroup) makeAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.workflows, c.mesh.Workflows = declared.workflows, declared.flows
+	c.workflowsDigest, c.mesh.Workflows = declared.workflowsDigest, declared.workflowNames
 	for _, name := range c.mesh.Agents {
 		m, err := c.makeWorker(ctx, name, declared)
 		if err != nil {
@@ -127,7 +127,7 @@ func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 	defer end()
 	changed := make(chan struct{}, 1)
 	if c.folder != nil {
-		c.running.Go(func() { c.folder.Run(life, func() { notify(changed) }) })
+		c.running.Go(func() { c.folder.Run(life, func() { notifyFailure(changed) }) })
 	}
 	for _, name := range c.mesh.Agents {
 		switch err := c.startWorkers(ctx, life, c.members[name])[0]; {
@@ -153,7 +153,7 @@ func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-func notify(c chan<- struct{}) {
+func notifyFailure(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a report is pending

@@ -127,12 +127,12 @@ func (a *App) openStore(self *identity.Source) (err error) {
 	}
 	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, checked: map[string]bool{}}
 	a.store, err = redisstore.New(redisstore.Config{
-		URL:        a.cfg.Redis,
-		Durability: a.durable.class,
-		Security:   a.cfg.RedisSecurity,
-		Generation: a.generation,
-		Identified: a.guard != nil,
-		Met:        a.recordProcess,
+		URL:             a.cfg.Redis,
+		Durability:      a.durable.class,
+		Security:        a.cfg.RedisSecurity,
+		Generation:      a.generation,
+		RequireIdentity: a.guard != nil,
+		OnConnect:       a.recordProcess,
 
 		KeepJournals: a.cfg.Sessions.KeepJournals,
 	})
@@ -162,7 +162,7 @@ func (a *App) generation() (int64, error) {
 func (a *App) recordProcess(process string) {
 	a.durable.recordProcess(process)
 	if a.guard != nil {
-		a.guard.Met(process)
+		a.guard.RecordProcess(process)
 	}
 }
 
@@ -187,7 +187,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	}
 	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.keeper.Run})
 	if a.desires != nil {
-		parts = append(parts, a.quarantine.part(a.desires, a.telemetry.Log))
+		parts = append(parts, a.quarantine.watchDesires(a.desires, a.telemetry.Log))
 	} else {
 		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis, " +
 			"and workers of quarantined agents are not rejected")

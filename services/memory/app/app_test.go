@@ -31,15 +31,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// running runs an App until the test ends.
-type running struct {
+// runningApp runs an App until the test ends.
+type runningApp struct {
 	*App
 	conn  *grpc.ClientConn
 	ready chan struct{}
 	logs  *observer.ObservedLogs
 }
 
-func run(t testing.TB, redisURL string, more ...func(*Config)) *running {
+func runApp(t testing.TB, redisURL string, more ...func(*Config)) *runningApp {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	cfg := Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: redisURL, Grace: 5 * time.Second}
@@ -48,7 +48,7 @@ func run(t testing.TB, redisURL string, more ...func(*Config)) *running {
 	}
 	a, err := New(telemetry.For(zap.New(core)), cfg)
 	require.NoError(t, err)
-	r := &running{App: a, ready: make(chan struct{}), logs: logs}
+	r := &runningApp{App: a, ready: make(chan struct{}), logs: logs}
 	r.conn, err = rpc.Dial(a.GRPCAddr(), telemetry.Discard())
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -62,8 +62,8 @@ func run(t testing.TB, redisURL string, more ...func(*Config)) *running {
 	return r
 }
 
-// get returns the status and body of a probe, once the port answers.
-func (r *running) get(t *testing.T, path string) (int, string) {
+// getProbe returns the status and body of a probe, once the port answers.
+func (r *runningApp) getProbe(t *testing.T, path string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.HTTPAddr()+path, nil)
 	require.NoError(t, err)
@@ -76,8 +76,8 @@ func (r *running) get(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// becomes waits until the gRPC health is the given one, and checks that /readyz agrees.
-func (r *running) becomes(t *testing.T, want healthpb.HealthCheckResponse_ServingStatus) {
+// awaitHealth waits until the gRPC health is the given one, and checks that /readyz agrees.
+func (r *runningApp) awaitHealth(t *testing.T, want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -90,11 +90,11 @@ func (r *running) becomes(t *testing.T, want healthpb.HealthCheckResponse_Servin
 			break
 		}
 	}
-	code, _ := r.get(t, "/readyz")
+	code, _ := r.getProbe(t, "/readyz")
 	require.Equal(t, want == healthpb.HealthCheckResponse_SERVING, code == http.StatusOK)
 }
 
-func begin(ctx context.Context, r *running, sessionID string) (memory.Begun, error) {
+func beginFails(ctx context.Context, r *runningApp, sessionID string) (memory.Begun, error) {
 	return memoryrpc.New(r.conn).BeginTurn(ctx, memory.Begin{
 		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -103,15 +103,15 @@ func begin(ctx context.Context, r *running, sessionID string) (memory.Begun, err
 
 func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
 	server := redistest.Reserve(t)
-	r := run(t, "redis://user:hunter2@"+server.Addr+"/0")
+	r := runApp(t, "redis://user:hunter2@"+server.Addr+"/0")
 
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	code, _ := r.get(t, "/livez")
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	code, _ := r.getProbe(t, "/livez")
 	require.Equal(t, http.StatusOK, code)
-	_, body := r.get(t, "/readyz")
+	_, body := r.getProbe(t, "/readyz")
 	require.Contains(t, body, "redis: ")
 	require.NotContains(t, body, "hunter2")
-	_, err := begin(t.Context(), r, "s1")
+	_, err := beginFails(t.Context(), r, "s1")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.NotEmpty(t, r.logs.FilterMessageSnippet("waiting for a dependency").All())
 	for _, line := range r.logs.All() {
@@ -121,27 +121,27 @@ func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
 
 func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	server := redistest.Reserve(t)
-	r := run(t, "redis://"+server.Addr)
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	r := runApp(t, "redis://"+server.Addr)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 
 	server.Start()
-	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
 	<-r.ready
-	begun, err := begin(t.Context(), r, "s1")
+	begun, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 
 	// Redis goes away: the service is not ready and calls fail. Acknowledged data exist afterwards.
 	server.Kill()
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	_, err = begin(t.Context(), r, "s2")
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	_, err = beginFails(t.Context(), r, "s2")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
-	code, _ := r.get(t, "/startupz")
+	code, _ := r.getProbe(t, "/startupz")
 	require.Equal(t, http.StatusOK, code)
 
 	server.Start()
-	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
-	again, err := begin(t.Context(), r, "s1")
+	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
+	again, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 	require.Equal(t, begun.Turn.Epoch, again.Turn.Epoch)
 	require.Empty(t, r.logs.FilterMessage("acknowledged turns are not durable").All())
@@ -149,14 +149,14 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 
 func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	server := redistest.New(t, "--appendfsync", "everysec")
-	r := run(t, "redis://"+server.Addr)
+	r := runApp(t, "redis://"+server.Addr)
 	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
 	require.Eventually(t, func() bool { return len(said()) == 1 }, 20*time.Second, 5*time.Millisecond)
 	require.Contains(t, said()[0].ContextMap()["error"], "--durability: ")
 	require.Contains(t, said()[0].ContextMap()["error"], "set appendfsync always, or ask for less than D1")
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	require.Contains(t, said()[0].ContextMap()["error"], "until then no turn begins")
-	_, err := begin(t.Context(), r, "s1")
+	_, err := beginFails(t.Context(), r, "s1")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 requires")
 	require.ErrorContains(t, err, "set appendfsync always")
@@ -165,17 +165,17 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
-	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
-	_, err = begin(t.Context(), r, "s1")
+	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
+	_, err = beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 }
 
 // Redis may come back with other settings before the service notices that it was away.
-func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
+func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 	server := redistest.New(t)
-	r := run(t, "redis://"+server.Addr)
+	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
-	_, err := begin(t.Context(), r, "s1")
+	_, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
@@ -184,81 +184,81 @@ func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durable.checkTurn()))
 	require.ErrorContains(t, r.durable.check(t.Context()), "set appendfsync always")
 	require.ErrorContains(t, r.durable.checkTurn(), "set appendfsync always")
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	_, err = begin(t.Context(), r, "s2")
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	_, err = beginFails(t.Context(), r, "s2")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
-	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
-	_, err = begin(t.Context(), r, "s2")
+	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
+	_, err = beginFails(t.Context(), r, "s2")
 	require.NoError(t, err)
 }
 
 // A Redis that cannot be asked is not called less durable.
-func TestDurability_RedisThatIsAwayIsNotTakenForOneThatDoesNotTell(t *testing.T) {
+func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 	server := redistest.Reserve(t)
-	r := run(t, "redis://"+server.Addr)
+	r := runApp(t, "redis://"+server.Addr)
 	err := r.store.Durable(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.NotErrorIs(t, err, redisconn.ErrUntold)
 	require.NotErrorIs(t, err, redisconn.ErrWeak)
 }
 
-func TestApp_WarnsWhenNothingIsAskedOfRedis(t *testing.T) {
+func TestApp_WarnsWhenDurabilityIsNotRequired(t *testing.T) {
 	server := redistest.New(t, "--appendfsync", "everysec")
-	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D0" })
+	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D0" })
 	<-r.ready
 	warnings := r.logs.FilterMessage("acknowledged turns are not durable").All()
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0].ContextMap()["error"], "set appendfsync always")
 }
 
-func TestApp_WarnsWhenRedisDoesNotTell(t *testing.T) {
+func TestApp_WarnsWhenRedisHidesItsSettings(t *testing.T) {
 	server := redistest.New(t, "--rename-command", "CONFIG", "forbidden")
-	r := run(t, "redis://"+server.Addr)
+	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
-	_, err := begin(t.Context(), r, "s1")
+	_, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 }
 
 // A Redis that rejects INFO does not identify its process. That is no reason to close connections.
-func TestApp_ServesWhenRedisDoesNotSayWhoItIs(t *testing.T) {
+func TestApp_ServesWhenRedisRejectsInfo(t *testing.T) {
 	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
-	r := run(t, "redis://"+server.Addr)
+	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
-	_, err := begin(t.Context(), r, "s1")
+	_, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 }
 
-func TestApp_AsksForReplicas(t *testing.T) {
+func TestApp_ClassD2NeedsAReplica(t *testing.T) {
 	server := redistest.New(t)
-	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D2" })
+	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D2" })
 	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
 	require.Eventually(t, func() bool { return len(said()) == 1 }, 20*time.Second, 5*time.Millisecond)
 	require.Contains(t, said()[0].ContextMap()["error"], "set min-replicas-to-write 1")
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
 // With etcd the generation follows Redis. Without it the generation stays, and the log says so.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.New(t)
-	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Etcd = etcd.Endpoints() })
+	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Etcd = etcd.Endpoints() })
 	<-r.ready
-	begun, err := begin(t.Context(), r, "s1")
+	begun, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, begun.Turn.Epoch)
 	require.Zero(t, r.logs.FilterMessageSnippet("no --etcd").Len())
 
 	server.Kill()
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	server.Start()
-	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for begun, err = begin(t.Context(), r, "s2"); err != nil; begun, err = begin(t.Context(), r, "s2") {
+	for begun, err = beginFails(t.Context(), r, "s2"); err != nil; begun, err = beginFails(t.Context(), r, "s2") {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 		<-tick.C
 	}
@@ -268,8 +268,8 @@ func TestApp_GenerationFollowsRedis(t *testing.T) {
 	require.Contains(t, string(kept.Kvs[0].Value), `"generation":1,`)
 }
 
-func TestApp_WithoutEtcdSaysSo(t *testing.T) {
-	r := run(t, "redis://"+redistest.Start(t))
+func TestApp_LogsThatEtcdIsMissing(t *testing.T) {
+	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("no --etcd").Len())
 }
@@ -283,12 +283,12 @@ func TestNew_PortInUse(t *testing.T) {
 	require.ErrorContains(t, err, "choose another address")
 }
 
-func TestNew_RefusesBadRedisURL(t *testing.T) {
+func TestNew_RejectsAnInvalidRedisURL(t *testing.T) {
 	_, err := New(telemetry.Discard(), Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "localhost:6379"})
 	require.ErrorContains(t, err, "--redis: ")
 	require.ErrorContains(t, err, "redis://")
 }
 
-func TestConfig_RefusesNegativeGrace(t *testing.T) {
+func TestConfig_RejectsNegativeGrace(t *testing.T) {
 	require.ErrorContains(t, (&Config{Grace: -time.Second}).Validate(), "--grace")
 }

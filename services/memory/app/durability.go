@@ -22,10 +22,10 @@ type durability struct {
 	class redisconn.Class
 	log   *zap.Logger
 
-	mu      sync.Mutex
-	once    bool            // whether there was a check
-	checked map[string]bool // whether each known process was checked since it was met
-	unfit   error           // the result of the last check
+	mu         sync.Mutex
+	wasChecked bool            // whether there was a check
+	checked    map[string]bool // whether each known process was checked since it was met
+	lastErr    error           // the result of the last check
 }
 
 // recordProcess notes which process of Redis a new connection has reached. It may run with other settings than the last
@@ -46,9 +46,9 @@ func (d *durability) checkTurn() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.unfit != nil {
+	if d.lastErr != nil {
 		return failure.Newf(failure.SystemNetwork, op, "redis at %s is less durable than --durability %s requires, and no turn begins until that is fixed: %s",
-			d.store.Addr(), d.class, d.unfit)
+			d.store.Addr(), d.class, d.lastErr)
 	}
 	if len(d.uncheckedProcesses()) > 0 {
 		return failure.Newf(failure.SystemNetwork, op, "no turn begins until redis at %s has said how durable it is; try again", d.store.Addr())
@@ -70,7 +70,7 @@ func (d *durability) check(ctx context.Context) error {
 		return err
 	}
 	d.mu.Lock()
-	unchecked, done := d.uncheckedProcesses(), d.once && d.unfit == nil
+	unchecked, done := d.uncheckedProcesses(), d.wasChecked && d.lastErr == nil
 	d.mu.Unlock()
 	if len(unchecked) == 0 && done {
 		return nil
@@ -88,7 +88,7 @@ func (d *durability) check(ctx context.Context) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.once, d.unfit = true, err
+	d.wasChecked, d.lastErr = true, err
 	for process := range unchecked { // a process that was met meanwhile is checked next
 		d.checked[process] = true
 	}

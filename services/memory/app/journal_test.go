@@ -15,11 +15,11 @@ import (
 )
 
 // The commit of a step may overtake a journal write. The late write is rejected and not logged.
-func TestApp_SaysNothingOfAJournalBehindItsCommit(t *testing.T) {
-	r := run(t, "redis://"+redistest.Start(t))
+func TestApp_DoesNotLogAJournalWriteAfterItsCommit(t *testing.T) {
+	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
 	store := memoryrpc.New(r.conn)
-	begun, err := begin(t.Context(), r, "s1")
+	begun, err := beginFails(t.Context(), r, "s1")
 	require.NoError(t, err)
 	hold := memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	write := func(step int) error {

@@ -18,11 +18,11 @@ import (
 )
 
 // A worker whose turn was taken over delays neither other workers nor orchestrators.
-func TestApp_RefusesWorkersThatCallTooOften(t *testing.T) {
-	s := &secured{dir: t.TempDir()}
+func TestApp_LimitsTheCallRateOfWorkers(t *testing.T) {
+	s := &secureApp{dir: t.TempDir()}
 	rates := filepath.Join(t.TempDir(), "rates.yaml")
 	require.NoError(t, os.WriteFile(rates, []byte("mesh: {rate: 0.001, burst: 2}"), 0o600))
-	s.running = run(t, "redis://"+redistest.Start(t), func(cfg *Config) {
+	s.runningApp = runApp(t, "redis://"+redistest.Start(t), func(cfg *Config) {
 		cfg.Identity, cfg.Rates = identity.Config{DevCA: s.dir}, rates
 	})
 	<-s.ready
@@ -45,8 +45,8 @@ func TestApp_RefusesWorkersThatCallTooOften(t *testing.T) {
 
 // One address cannot use all file descriptors, and may open more connections than any mesh on one machine
 // needs.
-func TestApp_BoundsTheConnectionsOfAnAddress(t *testing.T) {
-	r := run(t, "redis://"+redistest.Start(t))
+func TestApp_LimitsConnectionsPerAddress(t *testing.T) {
+	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
 	for n := range rpc.MaxInnerPeerConnections + 1 {
 		conn, err := net.Dial("tcp", r.GRPCAddr())

@@ -36,8 +36,8 @@ func (q *quarantine) check(p identity.Principal, method string) error {
 	return nil
 }
 
-// part follows the desired state that operators set.
-func (q *quarantine) part(desires registry.Desires, log *zap.Logger) process.Part {
+// watchDesires follows the desired state that operators set.
+func (q *quarantine) watchDesires(desires registry.Desires, log *zap.Logger) process.Part {
 	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
 		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {

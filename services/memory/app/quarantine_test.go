@@ -24,9 +24,9 @@ import (
 // Guarantees S18: the memory service rejects calls of workers of a quarantined agent, even while etcd is away,
 // and serves other agents. Such a worker may still read its configuration and check the health of the service:
 // otherwise it could not start.
-func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
+func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()
-	r := run(t, "redis://"+redistest.Start(t), func(cfg *Config) {
+	r := runApp(t, "redis://"+redistest.Start(t), func(cfg *Config) {
 		cfg.Etcd, cfg.Identity = etcd.Endpoints(), identity.Config{DevCA: dir}
 	})
 	conns := map[string]*grpc.ClientConn{}

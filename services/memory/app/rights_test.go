@@ -13,7 +13,7 @@ import (
 )
 
 // A service whose Redis user lacks rights begins no turns, so it is not ready and says why.
-func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
+func TestApp_IsNotReadyWithoutRedisPermissions(t *testing.T) {
 	server, etcd := redistest.Guarded(t), etcdtest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
 	defer func() { require.NoError(t, admin.Close()) }()
@@ -22,29 +22,29 @@ func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
 	}
 	withEtcd := func(cfg *Config) { cfg.Etcd = etcd.Endpoints() }
 
-	swapped := run(t, redistest.URL("orchestrator", server.Addr), withEtcd)
-	swapped.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	swapped.awaits(t, "redis: "+server.Addr+" does not permit the user of the service to use scripts on keys m:*; grant what users.acl says\n")
+	swapped := runApp(t, redistest.URL("orchestrator", server.Addr), withEtcd)
+	swapped.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	swapped.awaitReadyz(t, "redis: "+server.Addr+" does not permit the user of the service to use scripts on keys m:*; grant what users.acl says\n")
 
 	may("-hincrby")
-	r := run(t, redistest.URL("memory", server.Addr), withEtcd)
-	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	r.awaits(t, "redis: "+server.Addr+" does not permit the user of the service to use hincrby on keys m:*; grant what users.acl says\n")
+	r := runApp(t, redistest.URL("memory", server.Addr), withEtcd)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	r.awaitReadyz(t, "redis: "+server.Addr+" does not permit the user of the service to use hincrby on keys m:*; grant what users.acl says\n")
 	may("+hincrby")
-	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
 	for _, command := range []string{"xadd", "evalsha_ro", "info"} { // the generation depends on INFO
 		may("-" + command)
-		r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+		r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 		may("+" + command)
-		r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+		r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
 	}
 }
 
-// awaits polls until /readyz contains a text.
-func (r *running) awaits(t *testing.T, want string) {
+// awaitReadyz polls until /readyz contains a text.
+func (r *runningApp) awaitReadyz(t *testing.T, want string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, body := r.get(t, "/readyz")
+		_, body := r.getProbe(t, "/readyz")
 		return body == want
 	}, 20*time.Second, 5*time.Millisecond)
 }

@@ -33,44 +33,44 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// secured is a memory service in a mesh with identities. ann and bob have a session each, with an open turn.
-type secured struct {
-	*running
-	dir     string
-	signer  *turncred.Authority
-	worker  *grpc.ClientConn // connection of agent research
-	turn    turncred.Turn    // turn of research in ann's session
-	foreign turncred.Turn    // turn of synthesis in bob's session
+// secureApp is a memory service in a mesh with identities. ann and bob have a session each, with an open turn.
+type secureApp struct {
+	*runningApp
+	dir         string
+	signer      *turncred.Authority
+	worker      *grpc.ClientConn // connection of agent research
+	turn        turncred.Turn    // turn of research in ann's session
+	foreignTurn turncred.Turn    // turn of synthesis in bob's session
 }
 
-func secure(t testing.TB) *secured {
+func runSecureApp(t testing.TB) *secureApp {
 	t.Helper()
-	s := &secured{dir: t.TempDir()}
-	s.running = run(t, "redis://"+redistest.Start(t), func(cfg *Config) { cfg.Identity = identity.Config{DevCA: s.dir} })
+	s := &secureApp{dir: t.TempDir()}
+	s.runningApp = runApp(t, "redis://"+redistest.Start(t), func(cfg *Config) { cfg.Identity = identity.Config{DevCA: s.dir} })
 	<-s.ready
-	s.signer = turncred.New(s.self(t, identity.Orchestrator, ""))
+	s.signer = turncred.New(s.clientIdentity(t, identity.Orchestrator, ""))
 	s.worker = s.dial(t, identity.Worker, "research")
 	s.turn = s.begin(t, "research", "s-ann", "ann")
-	s.foreign = s.begin(t, "synthesis", "s-bob", "bob")
+	s.foreignTurn = s.begin(t, "synthesis", "s-bob", "bob")
 	return s
 }
 
-func (s *secured) self(t testing.TB, role identity.Role, agent string) *identity.Source {
+func (s *secureApp) clientIdentity(t testing.TB, role identity.Role, agent string) *identity.Source {
 	t.Helper()
 	self, err := identity.Open(identity.Config{DevCA: s.dir}, role, agent, zap.NewNop())
 	require.NoError(t, err)
 	return self
 }
 
-func (s *secured) dial(t testing.TB, role identity.Role, agent string) *grpc.ClientConn {
+func (s *secureApp) dial(t testing.TB, role identity.Role, agent string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.DialWith(s.self(t, role, agent).Client(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
+	conn, err := rpc.DialWith(s.clientIdentity(t, role, agent).Client(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return conn
 }
 
-func (s *secured) begin(t testing.TB, agent, sessionID, user string) turncred.Turn {
+func (s *secureApp) begin(t testing.TB, agent, sessionID, user string) turncred.Turn {
 	t.Helper()
 	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32), Step: 1}
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
@@ -82,8 +82,8 @@ func (s *secured) begin(t testing.TB, agent, sessionID, user string) turncred.Tu
 	return turn
 }
 
-// showing returns a context whose calls carry a credential for the turn.
-func (s *secured) showing(t testing.TB, turn turncred.Turn, deadline time.Time) context.Context {
+// withCredential returns a context whose calls carry a credential for the turn.
+func (s *secureApp) withCredential(t testing.TB, turn turncred.Turn, deadline time.Time) context.Context {
 	t.Helper()
 	credential, err := s.signer.Issue(turn, deadline)
 	require.NoError(t, err)
@@ -92,8 +92,8 @@ func (s *secured) showing(t testing.TB, turn turncred.Turn, deadline time.Time) 
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// requests returns a request of a worker in the turn for each method that workers may call.
-func requests(of turncred.Turn) map[string]proto.Message {
+// workerRequests returns a request of a worker in the turn for each method that workers may call.
+func workerRequests(of turncred.Turn) map[string]proto.Message {
 	lease := durationpb.New(time.Minute)
 	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
 	file := &troupev1.Artifact{Name: "empty", Sha256: emptySHA256}
@@ -119,8 +119,8 @@ func requests(of turncred.Turn) map[string]proto.Message {
 	}
 }
 
-// ask makes one call of any kind and returns its error.
-func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
+// callMethod makes one call of any kind and returns its error.
+func callMethod(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	described := troupev1.File_troupe_v1_memory_proto.Services().ByName("MemoryService").Methods().ByName(protoreflect.Name(method))
@@ -145,32 +145,32 @@ func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Me
 }
 
 // A worker may make every request in its own turn, and the list of methods is complete.
-func TestApp_WorkersActInTheirTurn(t *testing.T) {
-	s := secure(t)
-	all := requests(s.turn)
-	ctx := s.showing(t, s.turn, time.Time{})
+func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
+	s := runSecureApp(t)
+	all := workerRequests(s.turn)
+	ctx := s.withCredential(t, s.turn, time.Time{})
 	for _, method := range authz.Methods() {
 		name, ours := strings.CutPrefix(method, "/troupe.v1.MemoryService/")
 		roles, _ := authz.Roles(method)
 		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
 			continue
 		}
-		if _, known := configurations("")[name]; !known { // they need no turn
+		if _, known := configurationRequests("")[name]; !known { // they need no turn
 			require.Contains(t, all, name, "what does a worker ask there?")
 		}
 	}
 	for _, name := range []string{
 		"RenewTurn", "LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "LoadJournal", "PutArtifact", "GetArtifact", "DeleteArtifact", "UpdateState", "Journal", "CommitStep",
 	} {
-		require.NoError(t, ask(ctx, s.worker, name, all[name]), name)
+		require.NoError(t, callMethod(ctx, s.worker, name, all[name]), name)
 	}
 	again := s.turn
 	again.Epoch, again.Replay = 0, true
-	require.NoError(t, ask(s.showing(t, again, time.Time{}), s.worker, "GetRecording", all["GetRecording"]))
+	require.NoError(t, callMethod(s.withCredential(t, again, time.Time{}), s.worker, "GetRecording", all["GetRecording"]))
 }
 
-// configurations returns the requests of workers that need no turn.
-func configurations(agent string) map[string]proto.Message {
+// configurationRequests returns the requests of workers that need no turn.
+func configurationRequests(agent string) map[string]proto.Message {
 	return map[string]proto.Message{
 		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
 		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"tone": `"kind"`}},
@@ -179,17 +179,17 @@ func configurations(agent string) map[string]proto.Message {
 
 // A worker may read its configuration before its first turn and after its last one, by its certificate. A
 // replayed step changes none (ADR 0033).
-func TestApp_AConfigurationIsOfNoTurn(t *testing.T) {
-	s := secure(t)
+func TestApp_ConfigurationNeedsNoTurn(t *testing.T) {
+	s := runSecureApp(t)
 	again := s.turn
 	again.Epoch, again.Replay = 0, true
-	for method, req := range configurations("research") {
-		require.NoError(t, ask(t.Context(), s.worker, method, req), method)
-		require.NoError(t, ask(s.showing(t, s.turn, time.Time{}), s.worker, method, req), method)
-		err := ask(s.showing(t, again, time.Time{}), s.worker, method, req)
+	for method, req := range configurationRequests("research") {
+		require.NoError(t, callMethod(t.Context(), s.worker, method, req), method)
+		require.NoError(t, callMethod(s.withCredential(t, s.turn, time.Time{}), s.worker, method, req), method)
+		err := callMethod(s.withCredential(t, again, time.Time{}), s.worker, method, req)
 		require.Equal(t, method == "PutConfig", failure.Is(err, failure.Fenced), "%s: %v", method, err)
 	}
-	err := ask(t.Context(), s.worker, "PutConfig", configurations("synthesis")["PutConfig"])
+	err := callMethod(t.Context(), s.worker, "PutConfig", configurationRequests("synthesis")["PutConfig"])
 	require.True(t, failure.Is(err, failure.StateViolation), "%v", err)
 }
 
@@ -203,11 +203,11 @@ func texts(roles []identity.Role) (all []string) {
 // A compromised worker achieves nothing without the credential of its own turn: not without one, nor with one
 // of another agent, an expired or modified one, or one that no orchestrator of the mesh signed, whatever it
 // calls (guarantees S6, 4.2).
-func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
-	s := secure(t)
+func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
+	s := runSecureApp(t)
 	stranger, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
-	worker := turncred.New(s.self(t, identity.Worker, "research"))
+	worker := turncred.New(s.clientIdentity(t, identity.Worker, "research"))
 	credential := func(a *turncred.Authority, turn turncred.Turn, deadline time.Time) string {
 		text, err := a.Issue(turn, deadline)
 		require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 		"garbage":          {[]string{"garbage"}, failure.PolicySecurity},
 		"two":              {[]string{good, good}, failure.PolicySecurity},
 		"another agent's":  {[]string{credential(s.signer, others, time.Time{})}, failure.PolicySecurity},
-		"another's, whole": {[]string{credential(s.signer, s.foreign, time.Time{})}, failure.PolicySecurity},
+		"another's, whole": {[]string{credential(s.signer, s.foreignTurn, time.Time{})}, failure.PolicySecurity},
 		"changed":          {[]string{good[:len(good)-8] + "AAAAAAAA"}, failure.PolicySecurity},
 		"of a stranger":    {[]string{credential(turncred.New(stranger), s.turn, time.Time{})}, failure.PolicySecurity},
 		"its own work":     {[]string{credential(worker, s.turn, time.Time{})}, failure.PolicySecurity},
@@ -233,8 +233,8 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{turnctx.CredentialKey: c.shown})
-			for method, req := range requests(s.turn) {
-				err := ask(ctx, s.worker, method, req)
+			for method, req := range workerRequests(s.turn) {
+				err := callMethod(ctx, s.worker, method, req)
 				require.True(t, failure.Is(err, c.mode), "%s: %v", method, err)
 				require.NotContains(t, err.Error(), good[:40])
 			}
@@ -244,13 +244,13 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 
 // With the credential of its turn a worker can access only that turn: sessions of other users look like missing
 // ones, whatever it calls, and other turns or epochs are fenced (guarantees S5, S6).
-func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
-	s := secure(t)
-	ctx := s.showing(t, s.turn, time.Time{})
-	gone := s.foreign
+func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
+	s := runSecureApp(t)
+	ctx := s.withCredential(t, s.turn, time.Time{})
+	gone := s.foreignTurn
 	gone.Session, gone.ID, gone.User = "s-nil", "t-s-nil", "nil"
-	for method := range requests(s.turn) {
-		foreign, missing := ask(ctx, s.worker, method, requests(s.foreign)[method]), ask(ctx, s.worker, method, requests(gone)[method])
+	for method := range workerRequests(s.turn) {
+		foreign, missing := callMethod(ctx, s.worker, method, workerRequests(s.foreignTurn)[method]), callMethod(ctx, s.worker, method, workerRequests(gone)[method])
 		if method == "SearchMemory" {
 			require.True(t, failure.Is(foreign, failure.PolicySecurity), "%v", foreign)
 		} else {
@@ -258,18 +258,18 @@ func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
 		}
 		require.Equal(t, missing.Error(), strings.ReplaceAll(foreign.Error(), "bob", "nil"), method)
 	}
-	err := ask(t.Context(), s.dial(t, identity.Orchestrator, ""), "GetSession", requests(gone)["GetSession"])
-	require.EqualError(t, ask(ctx, s.worker, "GetSession", requests(gone)["GetSession"]), err.Error(), "the store says the same of one that does not exist")
+	err := callMethod(t.Context(), s.dial(t, identity.Orchestrator, ""), "GetSession", workerRequests(gone)["GetSession"])
+	require.EqualError(t, callMethod(ctx, s.worker, "GetSession", workerRequests(gone)["GetSession"]), err.Error(), "the store says the same of one that does not exist")
 	for what, other := range map[string]turncred.Turn{
 		"turn":           {Step: 1, Session: s.turn.Session, ID: "t-other", User: "ann", Epoch: s.turn.Epoch, Agent: "research"},
 		"epoch before":   {Step: 1, Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: s.turn.Epoch + 1, Agent: "research"},
 		"epoch far away": {Step: 1, Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: 1 << 40, Agent: "research"},
 	} {
-		for method, req := range requests(other) {
+		for method, req := range workerRequests(other) {
 			if _, ok := req.(interface{ GetTurnId() string }); !ok || method == "GetRecording" {
 				continue
 			}
-			err := ask(ctx, s.worker, method, req)
+			err := callMethod(ctx, s.worker, method, req)
 			require.True(t, failure.Is(err, failure.Fenced), "%s, %s: %v", what, method, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
 // BenchmarkApp_SmallRead measures the cost of the credential for a small call: the same read by an
 // orchestrator, which sends none, and by a worker.
 func BenchmarkApp_SmallRead(b *testing.B) {
-	s := secure(b)
+	s := runSecureApp(b)
 	read := func(ctx context.Context, conn *grpc.ClientConn) func(b *testing.B) {
 		return func(b *testing.B) {
 			service := troupev1.NewMemoryServiceClient(conn)
@@ -290,15 +290,15 @@ func BenchmarkApp_SmallRead(b *testing.B) {
 		}
 	}
 	b.Run("credential=none", read(b.Context(), s.dial(b, identity.Orchestrator, "")))
-	b.Run("credential=shown", read(s.showing(b, s.turn, time.Time{}), s.worker))
+	b.Run("credential=shown", read(s.withCredential(b, s.turn, time.Time{}), s.worker))
 }
 
 // A worker whose turn was given to another one can neither write nor read any more, although its credential is
 // still valid (guarantees S6).
-func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
-	s := secure(t)
-	ctx := s.showing(t, s.turn, time.Time{})
-	require.NoError(t, ask(ctx, s.worker, "PutArtifact", requests(s.turn)["PutArtifact"]))
+func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
+	s := runSecureApp(t)
+	ctx := s.withCredential(t, s.turn, time.Time{})
+	require.NoError(t, callMethod(ctx, s.worker, "PutArtifact", workerRequests(s.turn)["PutArtifact"]))
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: s.turn.Session}, User: s.turn.User, TurnID: s.turn.ID, TraceID: s.turn.Trace, LostEpoch: s.turn.Epoch,
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -307,15 +307,15 @@ func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	successor := s.turn
 	successor.Epoch = begun.Turn.Epoch
 	require.Greater(t, successor.Epoch, s.turn.Epoch)
-	for method := range requests(s.turn) {
+	for method := range workerRequests(s.turn) {
 		if method == "GetRecording" {
 			continue // the method needs no turn
 		}
-		err := ask(ctx, s.worker, method, requests(s.turn)[method])
+		err := callMethod(ctx, s.worker, method, workerRequests(s.turn)[method])
 		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", method, err)
 	}
 	for _, method := range []string{"LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "GetArtifact", "CommitStep"} {
-		require.NoError(t, ask(s.showing(t, successor, time.Time{}), s.worker, method, requests(successor)[method]), method)
+		require.NoError(t, callMethod(s.withCredential(t, successor, time.Time{}), s.worker, method, workerRequests(successor)[method]), method)
 	}
 }
 
@@ -324,67 +324,67 @@ var writing = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifac
 
 // An agent writes only in its own step and in its own name, and cannot read the journal of the next agent.
 // After its step is committed it writes nothing more, while the turn continues (guarantees S16).
-func TestApp_NoAgentActsAsAnother(t *testing.T) {
-	s := secure(t)
-	research := s.showing(t, s.turn, time.Time{})
+func TestApp_AgentCannotActAsAnother(t *testing.T) {
+	s := runSecureApp(t)
+	research := s.withCredential(t, s.turn, time.Time{})
 	next := s.turn // its step has not begun
 	next.Step = 2
-	poses := requests(next)
+	poses := workerRequests(next)
 	for _, method := range []string{"Journal", "LoadJournal", "CommitStep"} {
-		err := ask(research, s.worker, method, poses[method])
+		err := callMethod(research, s.worker, method, poses[method])
 		require.True(t, failure.Is(err, failure.PolicySecurity), "%s: %v", method, err)
 	}
-	named := requests(s.turn)["CommitStep"].(*troupev1.CommitStepRequest)
+	named := workerRequests(s.turn)["CommitStep"].(*troupev1.CommitStepRequest)
 	named.Result.Agent = "synthesis"
-	err := ask(research, s.worker, "CommitStep", named)
+	err := callMethod(research, s.worker, "CommitStep", named)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 
-	own := requests(s.turn)
-	require.NoError(t, ask(research, s.worker, "CommitStep", own["CommitStep"]))
-	require.NoError(t, ask(research, s.worker, "CommitStep", own["CommitStep"]), "the same again is fine")
+	own := workerRequests(s.turn)
+	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]))
+	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]), "the same again is fine")
 	own["UpdateState"].(*troupev1.UpdateStateRequest).RequestId = "late"
 	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood", Delta: map[string]string{"mood": `"late"`}}
 	shared := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, Artifact: &troupev1.Artifact{Name: "user:empty", Sha256: emptySHA256},
 	}}}
 	for _, method := range writing {
-		err := ask(research, s.worker, method, own[method])
+		err := callMethod(research, s.worker, method, own[method])
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
 	}
 	for method, req := range map[string]proto.Message{"UpdateState": mood, "PutArtifact": shared} {
-		err := ask(research, s.worker, method, req)
+		err := callMethod(research, s.worker, method, req)
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
 	}
 
 	next.Agent = "synthesis"
-	synthesis, ctx := s.dial(t, identity.Worker, "synthesis"), s.showing(t, next, time.Time{})
-	poses = requests(next)
+	synthesis, ctx := s.dial(t, identity.Worker, "synthesis"), s.withCredential(t, next, time.Time{})
+	poses = workerRequests(next)
 	for _, method := range writing {
-		require.NoError(t, ask(ctx, synthesis, method, poses[method]), method)
+		require.NoError(t, callMethod(ctx, synthesis, method, poses[method]), method)
 	}
 	last := poses["CommitStep"].(*troupev1.CommitStepRequest)
 	last.BaseSequence = 2
-	require.NoError(t, ask(ctx, synthesis, "CommitStep", last))
+	require.NoError(t, callMethod(ctx, synthesis, "CommitStep", last))
 }
 
 // After the last step has closed the turn, its worker reads nothing more of its session or of the user's
 // history, although no other turn has begun yet (guarantees S6).
-func TestApp_AWorkerReadsNothingBehindItsTurn(t *testing.T) {
-	s := secure(t)
-	ctx, all := s.showing(t, s.turn, time.Time{}), requests(s.turn)
-	require.NoError(t, ask(ctx, s.worker, "PutArtifact", all["PutArtifact"]))
+func TestApp_WorkerCannotReadAfterItsTurn(t *testing.T) {
+	s := runSecureApp(t)
+	ctx, all := s.withCredential(t, s.turn, time.Time{}), workerRequests(s.turn)
+	require.NoError(t, callMethod(ctx, s.worker, "PutArtifact", all["PutArtifact"]))
 	last := all["CommitStep"].(*troupev1.CommitStepRequest)
 	last.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
 	for _, method := range []string{"LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "GetArtifact"} {
-		require.NoError(t, ask(ctx, s.worker, method, all[method]), method)
+		require.NoError(t, callMethod(ctx, s.worker, method, all[method]), method)
 	}
-	require.NoError(t, ask(ctx, s.worker, "CommitStep", last))
-	require.NoError(t, ask(ctx, s.worker, "CommitStep", last), "the same again is fine")
+	require.NoError(t, callMethod(ctx, s.worker, "CommitStep", last))
+	require.NoError(t, callMethod(ctx, s.worker, "CommitStep", last), "the same again is fine")
 	for method, req := range all {
 		if method == "GetRecording" || method == "CommitStep" {
 			continue
 		}
-		err := ask(ctx, s.worker, method, req)
+		err := callMethod(ctx, s.worker, method, req)
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
 	}
 }

@@ -72,8 +72,8 @@ type service interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// run runs a service until the test ends; ready is closed once it is ready.
-func run(t *testing.T, s service) (ready <-chan struct{}) {
+// runService runs a service until the test ends; ready is closed once it is ready.
+func runService(t *testing.T, s service) (ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	up, ended := make(chan struct{}), make(chan error, 1)
@@ -82,7 +82,7 @@ func run(t *testing.T, s service) (ready <-chan struct{}) {
 	return up
 }
 
-func get(t *testing.T, a *App, path string) (int, string) {
+func getProbe(t *testing.T, a *App, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.HTTPAddr()+path, http.NoBody)
@@ -113,17 +113,17 @@ func await(t *testing.T, what string, holds func() bool) {
 
 // An orchestrator that starts before its dependencies lives, reports what it waits for and where, rejects calls
 // cleanly, and becomes ready once all of them serve.
-func TestApp_WaitsForWhatItNeeds(t *testing.T) {
+func TestApp_WaitsForItsDependencies(t *testing.T) {
 	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), freeAddress(t)
 	etcd.Stop()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := New(telemetry.For(zap.New(core)), config(t,
 		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), files(flow))
 	require.NoError(t, err)
-	ready := run(t, a)
-	await(t, "it lives", func() bool { code, _ := get(t, a, "/livez"); return code == http.StatusOK })
+	ready := runService(t, a)
+	await(t, "it lives", func() bool { code, _ := getProbe(t, a, "/livez"); return code == http.StatusOK })
 	await(t, "it says what is missing", func() bool {
-		code, body := get(t, a, "/readyz")
+		code, body := getProbe(t, a, "/readyz")
 		return code == http.StatusServiceUnavailable && body == "memory: "+memoryAddr+" cannot be reached\nregistry: not yet\ntrace store: "+redis.Addr+" cannot be reached\n"
 	})
 	for _, address := range []string{etcd.Endpoints()[0], memoryAddr, redis.Addr} {
@@ -150,9 +150,9 @@ func TestApp_WaitsForWhatItNeeds(t *testing.T) {
 	redis.Start()
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: memoryAddr, HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
 	require.NoError(t, err)
-	run(t, m)
+	runService(t, m)
 	await(t, "it wants a password that this Redis has none for", func() bool {
-		_, body := get(t, a, "/readyz")
+		_, body := getProbe(t, a, "/readyz")
 		return body == "trace store: "+redis.Addr+" does not accept the user and password of the service\n"
 	})
 	select {
@@ -162,31 +162,31 @@ func TestApp_WaitsForWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestApp_IsReadyOnceAllIsThere(t *testing.T) {
+func TestApp_IsReadyOnceAllDependenciesServe(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
 	require.NoError(t, err)
-	run(t, m)
+	runService(t, m)
 	a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr), files(flow))
 	require.NoError(t, err)
-	<-run(t, a)
-	code, _ := get(t, a, "/readyz")
+	<-runService(t, a)
+	code, _ := getProbe(t, a, "/readyz")
 	require.Equal(t, http.StatusOK, code)
 	redis.Kill()
 	await(t, "it says so when its store goes away", func() bool {
-		_, body := get(t, a, "/readyz")
+		_, body := getProbe(t, a, "/readyz")
 		return strings.Contains(body, "trace store: "+redis.Addr+" cannot be reached")
 	})
 	redis.Start()
-	await(t, "it is ready again", func() bool { code, _ := get(t, a, "/readyz"); return code == http.StatusOK })
+	await(t, "it is ready again", func() bool { code, _ := getProbe(t, a, "/readyz"); return code == http.StatusOK })
 }
 
-// member is the lifecycle of a READY worker, at its own address.
-type member struct {
+// memberServer is the lifecycle of a READY worker, at its own address.
+type memberServer struct {
 	troupev1.UnimplementedLifecycleServiceServer
 }
 
-func (member) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+func (memberServer) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	return &troupev1.GetStateResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
 }
 
@@ -194,7 +194,7 @@ func serveMember(t *testing.T) (address string) {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
-	troupev1.RegisterLifecycleServiceServer(server, member{})
+	troupev1.RegisterLifecycleServiceServer(server, memberServer{})
 	lis, err := rpc.Listen("test", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -206,11 +206,11 @@ func serveMember(t *testing.T) (address string) {
 
 // Guarantees F10: the snapshot of one orchestrator is enough for the next one while etcd is away, for the
 // instances that still answer.
-func TestApp_StartsWithoutEtcdFromItsSnapshot(t *testing.T) {
+func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
 	require.NoError(t, err)
-	run(t, m)
+	runService(t, m)
 	snapshot := filepath.Join(t.TempDir(), "instances.json")
 	cfg := config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr, "--snapshot", snapshot)
 	registered := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
@@ -221,7 +221,7 @@ func TestApp_StartsWithoutEtcdFromItsSnapshot(t *testing.T) {
 	}
 	first, err := New(telemetry.Discard(), cfg, files(flow))
 	require.NoError(t, err)
-	<-run(t, first)
+	<-runService(t, first)
 	await(t, "the snapshot is written", func() bool {
 		text, err := os.ReadFile(snapshot)
 		return err == nil && strings.Contains(string(text), `"instanceId":"alive"`) && strings.Contains(string(text), `"dead"`)
@@ -230,7 +230,7 @@ func TestApp_StartsWithoutEtcdFromItsSnapshot(t *testing.T) {
 
 	second, err := New(telemetry.Discard(), cfg, files(flow))
 	require.NoError(t, err)
-	<-run(t, second)
+	<-runService(t, second)
 	conn, err := rpc.Dial(second.GRPCAddr(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
@@ -240,7 +240,7 @@ func TestApp_StartsWithoutEtcdFromItsSnapshot(t *testing.T) {
 	require.Equal(t, "alive", resp.GetInstances()[0].GetInstanceId())
 }
 
-func TestNew_SaysWhatIsWrongWithItsFilesAndAddresses(t *testing.T) {
+func TestNew_ReportsInvalidFilesAndAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
@@ -305,20 +305,20 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 }
 
 // A dependency that is reachable and does not serve is not reported as away; the reason is shown.
-func TestApp_SaysWhyItsStoresDoNotServe(t *testing.T) {
+func TestApp_ReportsWhyItsStoresDoNotServe(t *testing.T) {
 	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr, Grace: time.Second})
 	require.NoError(t, err)
-	run(t, m)
+	runService(t, m)
 	for user, store := range map[string]string{
 		"orchestrator": "",
 		"memory":       "trace store: " + redis.Addr + " does not permit the user of the service to use scripts on keys o:*; grant what users.acl says\n",
 	} {
 		a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.URL(user, redis.Addr)), files(flow))
 		require.NoError(t, err)
-		run(t, a)
+		runService(t, a)
 		await(t, "it says why", func() bool {
-			_, body := get(t, a, "/readyz")
+			_, body := getProbe(t, a, "/readyz")
 			return body == "memory: "+m.GRPCAddr()+" is not ready\n"+store
 		})
 	}

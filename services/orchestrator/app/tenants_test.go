@@ -30,9 +30,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// tenants are clients of one mesh by tenant, each an admin, so that it may call every method. The mesh has no
+// runTenants are clients of one mesh by tenant, each an admin, so that it may call every method. The mesh has no
 // worker: a turn fails with NO_WORKER, and leaves a session, a message, a file and a trace.
-func tenants(t *testing.T, names ...string) map[string]*client.Client {
+func runTenants(t *testing.T, names ...string) map[string]*client.Client {
 	t.Helper()
 	var entries []token.Entry
 	shown := map[string]string{}
@@ -50,11 +50,11 @@ func tenants(t *testing.T, names ...string) map[string]*client.Client {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
 	require.NoError(t, err)
-	run(t, m)
+	runService(t, m)
 	a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr,
 		"--client-tokens", file, "--route-wait", "1ms"), files(flow))
 	require.NoError(t, err)
-	<-run(t, a)
+	<-runService(t, a)
 	all := map[string]*client.Client{}
 	for name, file := range shown {
 		conn, err := rpc.Dial(a.GRPCAddr(), telemetry.Discard())
@@ -67,8 +67,8 @@ func tenants(t *testing.T, names ...string) map[string]*client.Client {
 	return all
 }
 
-// said stores a turn of alice in a session and returns its trace.
-func said(t *testing.T, c *client.Client, session, request, text string) string {
+// storeTurn stores a turn of alice in a session and returns its trace.
+func storeTurn(t *testing.T, c *client.Client, session, request, text string) string {
 	t.Helper()
 	traceID := ""
 	for e, err := range c.Turn(t.Context(), &troupev1.OrchestrateRequest{
@@ -84,11 +84,11 @@ func said(t *testing.T, c *client.Client, session, request, text string) string 
 	return traceID
 }
 
-// named are the ids with which a request names an object.
-type named struct{ session, trace string }
+// namedIDs are the ids with which a request names an object.
+type namedIDs struct{ session, trace string }
 
-// asked returns all calls that name an object, by method. Reads come before writes.
-func asked(n named) []struct {
+// callsByMethod returns all calls that name an object, by method. Reads come before writes.
+func callsByMethod(n namedIDs) []struct {
 	method string
 	call   func(ctx context.Context, c *client.Client) (proto.Message, error)
 } {
@@ -185,7 +185,7 @@ var ofTheMesh = []string{
 }
 
 // bytesOf returns everything that a caller receives, with the ids replaced by other.
-func bytesOf(t *testing.T, n, other named, m proto.Message, err error) []byte {
+func bytesOf(t *testing.T, n, other namedIDs, m proto.Message, err error) []byte {
 	t.Helper()
 	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
 	require.False(t, errors.Is(err, io.EOF), "%v", err)
@@ -208,18 +208,18 @@ func bytesOf(t *testing.T, n, other named, m proto.Message, err error) []byte {
 
 // Objects of another tenant are reported as not existing, byte for byte, by every method that names an object,
 // and are never changed (guarantees S5).
-func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
-	all := tenants(t, "acme", "umbrella")
-	nothing := named{"session-0", strings.Repeat("0", 31) + "1"}
+func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
+	all := runTenants(t, "acme", "umbrella")
+	nothing := namedIDs{"session-0", strings.Repeat("0", 31) + "1"}
 	for _, pair := range [][2]string{{"acme", "umbrella"}, {"umbrella", "acme"}} {
 		owner, other := all[pair[0]], all[pair[1]]
-		there := named{session: "session-" + pair[0][:1]}
-		there.trace = said(t, owner, there.session, "r1", "one fish of "+pair[0])
-		before := seen(t, owner, there)
+		there := namedIDs{session: "session-" + pair[0][:1]}
+		there.trace = storeTurn(t, owner, there.session, "r1", "one fish of "+pair[0])
+		before := ownerView(t, owner, there)
 
 		covered := slices.Clone(ofTheMesh)
-		absent := asked(nothing)
-		for i, foreign := range asked(there) {
+		absent := callsByMethod(nothing)
+		for i, foreign := range callsByMethod(there) {
 			got, err := foreign.call(t.Context(), other)
 			want, wantErr := absent[i].call(t.Context(), other)
 			require.Equal(t, string(bytesOf(t, nothing, nothing, want, wantErr)), string(bytesOf(t, there, nothing, got, err)), foreign.method)
@@ -232,7 +232,7 @@ func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
 		_, err := other.Sessions.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"}) // the other tenant has its own alice
 		require.NoError(t, err)
 		covered = append(covered, "EraseUser")
-		require.Equal(t, before, seen(t, owner, there), "nothing of it changed")
+		require.Equal(t, before, ownerView(t, owner, there), "nothing of it changed")
 		for _, service := range []protoreflect.ServiceDescriptor{
 			troupev1.File_troupe_v1_orchestrator_proto.Services().ByName("OrchestratorService"),
 			troupev1.File_troupe_v1_session_proto.Services().ByName("SessionService"),
@@ -244,11 +244,11 @@ func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
 	}
 }
 
-// seen returns what the owner sees of its objects.
-func seen(t *testing.T, owner *client.Client, n named) map[string]string {
+// ownerView returns what the owner sees of its objects.
+func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, a := range asked(n)[:12] { // the reads
+	for _, a := range callsByMethod(n)[:12] { // the reads
 		if a.method == "ReplayTrace" {
 			continue
 		}
@@ -262,15 +262,15 @@ func seen(t *testing.T, owner *client.Client, n named) map[string]string {
 }
 
 // Two tenants may use the same session and the same request, and each has its own turn.
-func TestApp_TenantsMayUseTheSameNames(t *testing.T) {
-	all := tenants(t, "acme", "umbrella")
+func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
+	all := runTenants(t, "acme", "umbrella")
 	traces := map[string]string{}
 	for _, name := range []string{"acme", "umbrella"} {
-		traces[name] = said(t, all[name], "s1", "r1", "a fish of "+name)
+		traces[name] = storeTurn(t, all[name], "s1", "r1", "a fish of "+name)
 	}
 	require.NotEqual(t, traces["acme"], traces["umbrella"])
 	for name, c := range all {
-		require.Equal(t, traces[name], said(t, c, "s1", "r1", "a fish of "+name), "the same turn again")
+		require.Equal(t, traces[name], storeTurn(t, c, "s1", "r1", "a fish of "+name), "the same turn again")
 		history, err := c.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: "s1"})
 		require.NoError(t, err)
 		require.Len(t, history.GetMessages(), 1)
@@ -289,7 +289,7 @@ func TestApp_TenantsMayUseTheSameNames(t *testing.T) {
 	require.NoError(t, err)
 
 	// A page token is a position in the caller's own list, even if another caller got it.
-	_ = said(t, all["umbrella"], "s2", "r2", "a fish of umbrella")
+	_ = storeTurn(t, all["umbrella"], "s2", "r2", "a fish of umbrella")
 	page, err := all["umbrella"].Sessions.ListSessions(t.Context(), &troupev1.ListSessionsRequest{PageSize: 1})
 	require.NoError(t, err)
 	require.NotEmpty(t, page.GetNextPageToken())
@@ -299,7 +299,7 @@ func TestApp_TenantsMayUseTheSameNames(t *testing.T) {
 }
 
 // Without tokens nothing is served, and the process does not start on an address that others reach.
-func TestApp_KnowsItsClients(t *testing.T) {
+func TestApp_RequiresClientTokens(t *testing.T) {
 	_, err := New(telemetry.Discard(), config(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), files(flow))
 	require.ErrorContains(t, err, "--client-tokens: ")
 	cfg := config(t, "--insecure-plaintext-beyond-loopback")

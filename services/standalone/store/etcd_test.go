@@ -50,7 +50,7 @@ func TestEtcd_KeepsItsDataOverARestart(t *testing.T) {
 	require.Equal(t, "v", string(got.Kvs[0].Value))
 }
 
-func TestEtcd_LogsNothingInAWholeLife(t *testing.T) {
+func TestEtcd_LogsNoErrorsFromStartToStop(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	e, err := store.NewEtcd(store.EtcdConfig{DataDir: t.TempDir(), Log: zap.New(core)})
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestEtcd_LogsNothingInAWholeLife(t *testing.T) {
 	require.Empty(t, logs.All())
 }
 
-func TestEtcd_RefusesAFolderInUse(t *testing.T) {
+func TestEtcd_RejectsAFolderInUse(t *testing.T) {
 	cfg := store.EtcdConfig{DataDir: t.TempDir(), Log: zap.NewNop()}
 	first, err := store.NewEtcd(cfg)
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
-// as returns a client with a certificate for that common name.
-func as(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
+// clientAs returns a client with a certificate for that common name.
+func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
 	t.Helper()
 	creds, err := ca.CredentialsFor(name)
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func as(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Cli
 }
 
 // Data of a mesh without users get the users at the next start.
-func TestEtcd_TakesOverDataFromBeforeItHadUsers(t *testing.T) {
+func TestEtcd_AddsUsersToExistingData(t *testing.T) {
 	dir := t.TempDir()
 	before, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
 	require.NoError(t, err)
@@ -48,10 +48,10 @@ func TestEtcd_TakesOverDataFromBeforeItHadUsers(t *testing.T) {
 		began := time.Now()
 		stop, _ = start(t, e.Run)
 		t.Log("it took", time.Since(began))
-		got, err := as(t, ca, e, "memory").Get(ctx, "/troupe/v1/store/redis")
+		got, err := clientAs(t, ca, e, "memory").Get(ctx, "/troupe/v1/store/redis")
 		require.NoError(t, err)
 		require.Equal(t, "v", string(got.Kvs[0].Value))
-		_, err = as(t, ca, e, "worker/a").Get(ctx, "/troupe/v1/store/redis")
+		_, err = clientAs(t, ca, e, "worker/a").Get(ctx, "/troupe/v1/store/redis")
 		require.ErrorContains(t, err, "permission denied")
 		stop()
 	}

@@ -91,7 +91,7 @@ func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 
 // Each user has its own keys, no client gets in without a password, and only the owner of the folder can read
 // the passwords.
-func TestRedis_HasUsersOfItsOwn(t *testing.T) {
+func TestRedis_RequiresUsersWithPasswords(t *testing.T) {
 	dir := t.TempDir()
 	r := newRedis(t, dir)
 	stop, _ := start(t, r.Run)
@@ -124,7 +124,7 @@ func TestRedis_NoticesThatItsServerIsKilled(t *testing.T) {
 	require.Equal(t, "v", redisClient(t, again).Get(t.Context(), "k").Val(), "acknowledged before the kill")
 }
 
-func TestRedis_IsNotInTheProcessGroupOfTheTerminal(t *testing.T) {
+func TestRedis_RunsInItsOwnProcessGroup(t *testing.T) {
 	r := newRedis(t, t.TempDir())
 	stop, _ := start(t, r.Run)
 	defer stop()
@@ -163,14 +163,14 @@ func TestRedis_DoesNotOutliveAKilledParent(t *testing.T) {
 	require.Error(t, parent.Wait(), "it was killed")
 }
 
-func TestRedis_SaysWhyItDoesNotStart(t *testing.T) {
+func TestRedis_ReportsWhyItDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "appendonlydir"), nil, 0o600))
 	err := newRedis(t, dir).Run(t.Context(), func() {})
 	require.ErrorContains(t, err, filepath.Join(dir, "redis.log"))
 }
 
-func TestRedis_RefusesAFolderInUse(t *testing.T) {
+func TestRedis_RejectsAFolderInUse(t *testing.T) {
 	dir := t.TempDir()
 	stop, _ := start(t, newRedis(t, dir).Run)
 	defer stop()
@@ -178,13 +178,13 @@ func TestRedis_RefusesAFolderInUse(t *testing.T) {
 	require.ErrorContains(t, err, "is in use by another process")
 }
 
-func TestNewRedis_RefusesAPathTooLongForASocket(t *testing.T) {
+func TestNewRedis_RejectsAPathTooLongForASocket(t *testing.T) {
 	_, err := store.NewRedis(store.RedisConfig{DataDir: "/" + strings.Repeat("d", 100), Log: zap.NewNop()})
 	require.ErrorContains(t, err, "choose one with a shorter path")
 }
 
 // Every client of the loopback port needs a password.
-func TestRedis_ImitationServesThoseWithAPasswordAndWarns(t *testing.T) {
+func TestRedis_ImitationNeedsAPasswordAndWarns(t *testing.T) {
 	t.Setenv("PATH", "")
 	core, logs := observer.New(zapcore.WarnLevel)
 	r, err := store.NewRedis(store.RedisConfig{DataDir: t.TempDir(), Log: zap.New(core)})

@@ -27,8 +27,8 @@ spec:
   plugins: [{guardrails: {input: {forbid: [secret]}, answer: I will not say.}}]
 `
 
-// rehearse runs a test with the given spec, and returns its errors.
-func rehearse(t *testing.T, spec string) []string {
+// runTest runs a test with the given spec, and returns its errors.
+func runTest(t *testing.T, spec string) []string {
 	t.Helper()
 	var all []testrun.Result
 	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{
@@ -51,19 +51,19 @@ const twice = `  model:
     - say: Still noon.
 `
 
-func TestRun_PassesWhenAllIsAsWanted(t *testing.T) {
-	require.Empty(t, rehearse(t, twice+`
+func TestRun_PassesWhenResultsMatch(t *testing.T) {
+	require.Empty(t, runTest(t, twice+`
   agent: clerk
   turns:
     - {say: The time, want: {text: noon, tools: [current_time], found: UTC, warnings: []}}
     - {say: And now, want: {text: Still, tools: []}}
     - {say: Tell me a secret, want: {text: I will not say., warnings: [GUARDRAIL_TRIPPED]}}
 `))
-	require.Empty(t, rehearse(t, "  model: [{fail: it is down}]\n  turns: [{say: hi, want: {fails: is down}}]\n"))
-	require.Empty(t, rehearse(t, "  model: [{call: {current_time: , unknown: {a: 1}}}, {say: So it is.}]\n  turns: [{say: hi, want: {tools: [current_time, unknown]}}]\n"))
+	require.Empty(t, runTest(t, "  model: [{fail: it is down}]\n  turns: [{say: hi, want: {fails: is down}}]\n"))
+	require.Empty(t, runTest(t, "  model: [{call: {current_time: , unknown: {a: 1}}}, {say: So it is.}]\n  turns: [{say: hi, want: {tools: [current_time, unknown]}}]\n"))
 }
 
-func TestRun_SaysWhatIsNotAsWanted(t *testing.T) {
+func TestRun_ReportsEachMismatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec string
 		want []string
@@ -101,20 +101,20 @@ func TestRun_SaysWhatIsNotAsWanted(t *testing.T) {
 		"no arguments":  {"  model: [{call: current_time}]\n  turns: [{say: hi}]\n", []string{`tests.yaml:5: model[0].call: want {tool: {argument: value}}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Empty(t, cmp.Diff(c.want, rehearse(t, c.spec)))
+			require.Empty(t, cmp.Diff(c.want, runTest(t, c.spec)))
 		})
 	}
 }
 
 // Without a script the declared model is called.
-func TestRun_WithoutAScriptTheModelIsTheDeclaredOne(t *testing.T) {
-	wrong := rehearse(t, "  turns: [{say: hi}]\n")
+func TestRun_UsesTheDeclaredModelWithoutAScript(t *testing.T) {
+	wrong := runTest(t, "  turns: [{say: hi}]\n")
 	require.Len(t, wrong, 1)
 	require.Contains(t, wrong[0], "agent.yaml:5: ")
 	require.Contains(t, wrong[0], "ANTHROPIC_API_KEY")
 }
 
-func TestRun_AFolderWithoutTestsIsAnError(t *testing.T) {
+func TestRun_FailsForAFolderWithoutTests(t *testing.T) {
 	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{"agent.yaml": {Data: []byte(agent)}}}, nil)
 	require.ErrorContains(t, err, "the folder declares no test; want a document of kind Test")
 }

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
 
-// watched returns a folder that is watched until the test ends.
-func watched(t *testing.T) (dir string, await func(what string)) {
+// watchUntilEnd returns a folder that is watched until the test ends.
+func watchUntilEnd(t *testing.T) (dir string, await func(what string)) {
 	t.Helper()
 	dir = t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "prompts"), 0o700))
@@ -53,8 +53,8 @@ func write(t *testing.T, elements ...string) {
 	require.NoError(t, os.WriteFile(filepath.Join(elements...), []byte(t.Name()), 0o600))
 }
 
-func TestFolder_TellsChangesHoweverTheyAreMade(t *testing.T) {
-	dir, await := watched(t)
+func TestFolder_ReportsEveryKindOfChange(t *testing.T) {
+	dir, await := watchUntilEnd(t)
 	write(t, dir, "agent.yaml")
 	await("a new file")
 	write(t, dir, "agent.yaml")
@@ -78,7 +78,7 @@ func TestFolder_TellsChangesHoweverTheyAreMade(t *testing.T) {
 }
 
 // Only the next reported change counts: earlier ones had no effect.
-func TestFolder_LeavesOutWhatEditorsAndGitWrite(t *testing.T) {
+func TestFolder_IgnoresFilesOfEditorsAndGit(t *testing.T) {
 	f := &Folder{dir: "agents"}
 	for name, ignored := range map[string]bool{
 		"agents": false, "agents/a.yaml": false, "agents/prompts/a.md": false,
@@ -91,12 +91,12 @@ func TestFolder_LeavesOutWhatEditorsAndGitWrite(t *testing.T) {
 	require.False(t, dotted.isIgnored("/home/me/.config/agents/a.yaml"), "what is above the folder does not count")
 }
 
-func TestNew_NamesTheFolderThatIsNotThere(t *testing.T) {
+func TestNew_NamesTheMissingFolder(t *testing.T) {
 	_, err := New(filepath.Join(t.TempDir(), "nowhere"), zap.NewNop())
 	require.ErrorContains(t, err, "nowhere")
 }
 
-func TestSettle_TellsOnceItIsQuiet(t *testing.T) {
+func TestDebounce_ReportsOnceAfterTheLastChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, began := make(chan struct{}), time.Now()
 		var told []time.Duration

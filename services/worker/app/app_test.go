@@ -56,7 +56,7 @@ func freeAddress(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-func TestNew_SaysWhatIsWrongWithTheDeclaration(t *testing.T) {
+func TestNew_ReportsInvalidDeclarations(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent, text, want string
 	}{
@@ -89,7 +89,7 @@ func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	require.ErrorContains(t, err, absent)
 }
 
-func TestNames_AreThoseOfTheDeclaredAgents(t *testing.T) {
+func TestNames_ReturnsTheDeclaredAgents(t *testing.T) {
 	names, err := Names(files(one + two))
 	require.NoError(t, err)
 	require.Equal(t, []string{"one", "two"}, names)
@@ -99,7 +99,7 @@ func TestNames_AreThoseOfTheDeclaredAgents(t *testing.T) {
 
 // A worker that starts before its dependencies lives, reports what it waits for and where, and stops on
 // request.
-func TestNew_AWorkerWithNothingThereIsAliveAndNotReady(t *testing.T) {
+func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
 	cfg.Worker.HTTPAddr = freeAddress(t)

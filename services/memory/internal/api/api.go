@@ -22,7 +22,7 @@ func New(store memory.Store) *Server { return &Server{store: store} }
 // tenant returns the tenant whose sessions the call may use. No request names it.
 func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
 
-func ref(ctx context.Context, sessionID string) session.Ref {
+func sessionRef(ctx context.Context, sessionID string) session.Ref {
 	return session.Ref{Tenant: tenant(ctx), Session: sessionID}
 }
 
@@ -33,6 +33,6 @@ type turnRequest interface {
 	GetEpoch() int64
 }
 
-func hold(ctx context.Context, r turnRequest) memory.Lease {
-	return memory.Lease{Ref: ref(ctx, r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
+func leaseFromRequest(ctx context.Context, r turnRequest) memory.Lease {
+	return memory.Lease{Ref: sessionRef(ctx, r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
 }

@@ -31,22 +31,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns a store behind a real server on loopback, and the store itself.
-func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
+// serveStore returns a store behind a real server on loopback, and the store itself.
+func serveStore(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 	t.Helper()
-	far, near, _ := open(t)
+	far, near, _ := serveWithService(t)
 	return far, near
 }
 
-// open is serve, and also returns the service.
-func open(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
+// serveWithService is serve, and also returns the service.
+func serveWithService(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
 	t.Helper()
-	conn, store := listen(t)
+	conn, store := dialServer(t)
 	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
 }
 
-// listen returns a connection to a real server, and its store.
-func listen(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
+// dialServer returns a connection to a real server, and its store.
+func dialServer(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{
 		URL: "redis://" + redistest.Start(t), MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
@@ -72,12 +72,12 @@ func listen(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
 	return conn, store
 }
 
-func TestServer_PassesTheSuite(t *testing.T) {
-	far, _ := serve(t)
+func TestServer_PassesTheConformanceSuite(t *testing.T) {
+	far, _ := serveStore(t)
 	memorytest.Run(t, func(*testing.T) memory.Store { return far })
 }
 
-func valid() memory.Begin {
+func validStep() memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -85,9 +85,9 @@ func valid() memory.Begin {
 }
 
 // On a port that asks for no proof the tenant comes from the Ref, or is the default one.
-func TestServer_KeepsTenantsApart(t *testing.T) {
-	far, near := serve(t)
-	b := valid()
+func TestServer_SeparatesTenants(t *testing.T) {
+	far, near := serveStore(t)
+	b := validStep()
 	b.Ref.Tenant = "mallory"
 	_, err := far.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -104,8 +104,8 @@ func TestServer_KeepsTenantsApart(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestServer_RefusesWhatIsOutOfBounds(t *testing.T) {
-	far, _ := serve(t)
+func TestServer_RejectsRequestsThatExceedLimits(t *testing.T) {
+	far, _ := serveStore(t)
 	for field, spoil := range map[string]func(*memory.Begin){
 		"session_id":    func(b *memory.Begin) { b.Ref.Session = "a}b" },
 		"turn_id":       func(b *memory.Begin) { b.TurnID = "a:b" },
@@ -117,27 +117,27 @@ func TestServer_RefusesWhatIsOutOfBounds(t *testing.T) {
 		"message.role":  func(b *memory.Begin) { b.Message.Role = conversation.RoleSystem },
 	} {
 		t.Run(field, func(t *testing.T) {
-			b := valid()
+			b := validStep()
 			spoil(&b)
 			_, err := far.BeginTurn(t.Context(), b)
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "error: %v", err)
 			require.ErrorContains(t, err, field)
 		})
 	}
-	_, err := far.GetSession(t.Context(), valid().Ref)
+	_, err := far.GetSession(t.Context(), validStep().Ref)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "nothing was written")
 }
 
 // A part of guarantee S15: an agent cannot speak as the system, the user or the store. The author of a message
 // is stored with it.
-func TestServer_LetsAStepSpeakForItsAgentOnly(t *testing.T) {
-	far, near := serve(t)
-	begun, err := far.BeginTurn(t.Context(), valid())
+func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
+	far, near := serveStore(t)
+	begun, err := far.BeginTurn(t.Context(), validStep())
 	require.NoError(t, err)
 	said := conversation.Assistant("echo", "hi")
 	said.Untrusted = "tool http_fetch"
 	c := memory.Commit{
-		Ref: valid().Ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Messages: []conversation.Message{said},
+		Ref: validStep().Ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Messages: []conversation.Message{said},
 		Outcome: session.OutcomeCompleted, Result: execution.Result{Step: 1, Agent: "echo", Untrusted: "tool http_fetch"},
 	}
 	for _, role := range []conversation.Role{conversation.RoleSystem, conversation.RoleUser, conversation.RoleSummary} {
@@ -157,7 +157,7 @@ func TestServer_LetsAStepSpeakForItsAgentOnly(t *testing.T) {
 }
 
 // Each part may be as long as a message, but not all together.
-func TestServer_RefusesALongMessageOfManyParts(t *testing.T) {
+func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 	half := &troupev1.Part{Content: &troupev1.Part_Text{Text: strings.Repeat("a", conversation.MaxMessageBytes/2+1)}}
 	long := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{half, half}}
 	server := api.New(nil)
@@ -168,10 +168,10 @@ func TestServer_RefusesALongMessageOfManyParts(t *testing.T) {
 }
 
 // Each answer and each pending call may be long, but not all together.
-func TestServer_RefusesManyLongCalls(t *testing.T) {
-	far, _ := serve(t)
+func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
+	far, _ := serveStore(t)
 	const each = 200 << 10
-	b := valid()
+	b := validStep()
 	b.Message, b.From.Continues = conversation.Message{}, "t0"
 	c := memory.Commit{
 		Ref: b.Ref, TurnID: "t1", Epoch: 1, Base: 1, Outcome: session.OutcomeInputRequired,
@@ -195,8 +195,8 @@ func TestServer_RefusesManyLongCalls(t *testing.T) {
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 }
 
-func TestServer_RefusesAnswersOutOfBounds(t *testing.T) {
-	far, _ := serve(t)
+func TestServer_RejectsAnswersThatExceedLimits(t *testing.T) {
+	far, _ := serveStore(t)
 	for field, spoil := range map[string]func(*memory.Begin){
 		"continues_turn_id":  func(b *memory.Begin) { b.From.Continues = "a:b" },
 		"answers":            func(b *memory.Begin) { b.From.Answers = slices.Repeat(b.From.Answers, execution.MaxPending+1) },
@@ -204,7 +204,7 @@ func TestServer_RefusesAnswersOutOfBounds(t *testing.T) {
 		"answers[0].verdict": func(b *memory.Begin) { b.From.Answers[0].Verdict = "" },
 		"answers[0].text":    func(b *memory.Begin) { b.From.Answers[0].Text = strings.Repeat("a", execution.MaxAnswer+1) },
 	} {
-		b := valid()
+		b := validStep()
 		b.Message, b.From.Continues = conversation.Message{}, "t0"
 		b.From.Answers = []execution.Answer{{ID: "1-2", Verdict: execution.Approve}}
 		spoil(&b)
@@ -214,18 +214,18 @@ func TestServer_RefusesAnswersOutOfBounds(t *testing.T) {
 	}
 }
 
-func TestServer_RefusesStepOutOfBounds(t *testing.T) {
-	far, _ := serve(t)
+func TestServer_RejectsInvalidStepNumbers(t *testing.T) {
+	far, _ := serveStore(t)
 	_, err := far.CommitStep(t.Context(), memory.Commit{
-		Ref: valid().Ref, TurnID: "t1", Epoch: 1, Base: 1, Result: execution.Result{Step: 51, Agent: "echo"},
+		Ref: validStep().Ref, TurnID: "t1", Epoch: 1, Base: 1, Result: execution.Result{Step: 51, Agent: "echo"},
 	})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "result.step")
 }
 
-func TestServer_RefusesAJournalOutOfBounds(t *testing.T) {
-	far, _ := serve(t)
-	h := memory.Lease{Ref: valid().Ref, TurnID: "t1", Epoch: 1}
+func TestServer_RejectsJournalsThatExceedLimits(t *testing.T) {
+	far, _ := serveStore(t)
+	h := memory.Lease{Ref: validStep().Ref, TurnID: "t1", Epoch: 1}
 	entry := execution.Entry{Number: 1, Phase: execution.Done, Text: strings.Repeat("a", conversation.MaxMessageBytes)}
 	for field, entries := range map[string][]execution.Entry{
 		"entries":       nil,
@@ -238,8 +238,8 @@ func TestServer_RefusesAJournalOutOfBounds(t *testing.T) {
 }
 
 // An epoch without its turn would be taken for a write without a turn, and not be fenced.
-func TestServer_WantsTurnAndEpochTogether(t *testing.T) {
-	_, _, raw := open(t)
+func TestServer_RequiresTurnAndEpochTogether(t *testing.T) {
+	_, _, raw := serveWithService(t)
 	for _, r := range []*troupev1.UpdateStateRequest{{TurnId: "t1"}, {Epoch: 1}} {
 		r.SessionId, r.RequestId, r.Delta = "s1", "r1", map[string]string{"mood": "1"}
 		_, err := raw.UpdateState(t.Context(), r)

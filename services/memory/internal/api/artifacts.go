@@ -25,7 +25,7 @@ func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) er
 		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").
 			With("fields", "item")
 	}
-	h, a := hold(ctx, header), memorywire.ArtifactFromProto(header.GetArtifact())
+	h, a := leaseFromRequest(ctx, header), memorywire.ArtifactFromProto(header.GetArtifact())
 	if err := memory.CheckArtifactName("memory.PutArtifact", a.Name); err != nil {
 		return err // before any byte is stored
 	}
@@ -59,7 +59,7 @@ func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) er
 // GetArtifact implements troupev1.MemoryServiceServer.
 func (s *Server) GetArtifact(r *troupev1.MemoryServiceGetArtifactRequest, stream troupev1.MemoryService_GetArtifactServer) error {
 	ctx := stream.Context()
-	from := ref(ctx, r.GetSessionId())
+	from := sessionRef(ctx, r.GetSessionId())
 	a, err := s.store.GetArtifact(ctx, from, r.GetName(), int(r.GetVersion()))
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *Server) GetArtifact(r *troupev1.MemoryServiceGetArtifactRequest, stream
 
 // ListArtifacts implements troupev1.MemoryServiceServer.
 func (s *Server) ListArtifacts(ctx context.Context, r *troupev1.MemoryServiceListArtifactsRequest) (*troupev1.MemoryServiceListArtifactsResponse, error) {
-	stored, err := s.store.ListArtifacts(ctx, ref(ctx, r.GetSessionId()))
+	stored, err := s.store.ListArtifacts(ctx, sessionRef(ctx, r.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (s *Server) ListArtifacts(ctx context.Context, r *troupev1.MemoryServiceLis
 
 // DeleteArtifact implements troupev1.MemoryServiceServer.
 func (s *Server) DeleteArtifact(ctx context.Context, r *troupev1.DeleteArtifactRequest) (*troupev1.DeleteArtifactResponse, error) {
-	if err := s.store.DeleteArtifact(ctx, hold(ctx, r), r.GetName(), int(r.GetVersion())); err != nil {
+	if err := s.store.DeleteArtifact(ctx, leaseFromRequest(ctx, r), r.GetName(), int(r.GetVersion())); err != nil {
 		return nil, err
 	}
 	return &troupev1.DeleteArtifactResponse{}, nil

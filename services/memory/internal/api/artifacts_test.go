@@ -22,19 +22,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// holder returns the lease of a new turn.
-func holder(t *testing.T, s *memoryrpc.Store) memory.Lease {
+// beginTurn returns the lease of a new turn.
+func beginTurn(t *testing.T, s *memoryrpc.Store) memory.Lease {
 	t.Helper()
-	begun, err := s.BeginTurn(t.Context(), valid())
+	begun, err := s.BeginTurn(t.Context(), validStep())
 	require.NoError(t, err)
-	return memory.Lease{Ref: valid().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: validStep().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 }
 
 func section(content []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
 }
 
-func random(t *testing.T, size int) []byte {
+func randomBytes(t *testing.T, size int) []byte {
 	t.Helper()
 	content := make([]byte, size)
 	_, err := rand.Read(content)
@@ -43,11 +43,11 @@ func random(t *testing.T, size int) []byte {
 }
 
 // Req: LP-22
-func TestServer_CarriesArtifactsOfEverySize(t *testing.T) {
-	far, _ := serve(t)
-	h := holder(t, far)
+func TestServer_TransfersArtifactsOfEverySize(t *testing.T) {
+	far, _ := serveStore(t)
+	h := beginTurn(t, far)
 	for _, size := range []int{0, 1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 1, 5<<20 + 7} {
-		content := random(t, size)
+		content := randomBytes(t, size)
 		put, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report", MediaType: "application/pdf"}, section(content))
 		require.NoError(t, err)
 		require.EqualValues(t, size, put.Size)
@@ -62,28 +62,28 @@ func TestServer_CarriesArtifactsOfEverySize(t *testing.T) {
 	}
 }
 
-// counted counts the calls that go over a connection.
-type counted struct {
+// countingConn counts the calls that go over a connection.
+type countingConn struct {
 	grpc.ClientConnInterface
 	calls, streams int
 }
 
-func (c *counted) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (c *countingConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	c.calls++
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
-func (c *counted) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *countingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	c.streams++
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-func TestServer_CarriesAContentInOneStream(t *testing.T) {
-	conn, _ := listen(t)
-	h := holder(t, memoryrpc.New(conn))
-	seen := &counted{ClientConnInterface: conn}
+func TestServer_UploadsAContentInOneStream(t *testing.T) {
+	conn, _ := dialServer(t)
+	h := beginTurn(t, memoryrpc.New(conn))
+	seen := &countingConn{ClientConnInterface: conn}
 	far := memoryrpc.New(seen)
-	content := random(t, 5*memory.ArtifactChunk+1)
+	content := randomBytes(t, 5*memory.ArtifactChunk+1)
 	put, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, []int{seen.calls, seen.streams}, "calls and streams of an upload")
@@ -95,7 +95,7 @@ func TestServer_CarriesAContentInOneStream(t *testing.T) {
 
 	_, err = transfer.Download(t.Context(), far, h.Ref, "other", 0, io.Discard)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
-	_, err = transfer.Download(t.Context(), far, h.Ref, "report", 0, full{})
+	_, err = transfer.Download(t.Context(), far, h.Ref, "report", 0, fullBuffer{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
 	require.ErrorIs(t, err, errFull)
 	h.Epoch++
@@ -104,10 +104,10 @@ func TestServer_CarriesAContentInOneStream(t *testing.T) {
 }
 
 // Two callers send the same content at once: one finds what the other stored, and continues there.
-func TestServer_CarriesOneContentForMany(t *testing.T) {
-	far, _ := serve(t)
-	h := holder(t, far)
-	content := random(t, 8*memory.ArtifactChunk)
+func TestServer_ConcurrentUploadsShareAContent(t *testing.T) {
+	far, _ := serveStore(t)
+	h := beginTurn(t, far)
+	content := randomBytes(t, 8*memory.ArtifactChunk)
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
@@ -124,18 +124,18 @@ func TestServer_CarriesOneContentForMany(t *testing.T) {
 	require.True(t, bytes.Equal(content, got.Bytes()))
 }
 
-// full accepts nothing.
-type full struct{}
+// fullBuffer accepts nothing.
+type fullBuffer struct{}
 
 var errFull = errors.New("full")
 
-func (full) Write([]byte) (int, error) { return 0, errFull }
+func (fullBuffer) Write([]byte) (int, error) { return 0, errFull }
 
 // An interrupted upload resumes over another connection.
-func TestServer_GoesOnWithAnUpload(t *testing.T) {
-	far, near := serve(t)
-	h := holder(t, far)
-	content := random(t, 3*memory.ArtifactChunk)
+func TestServer_ResumesAnUpload(t *testing.T) {
+	far, near := serveStore(t)
+	h := beginTurn(t, far)
+	content := randomBytes(t, 3*memory.ArtifactChunk)
 	sum := sha256.Sum256(content)
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))}
 	require.NoError(t, far.AppendArtifact(t.Context(), h, c, 0, content[:memory.ArtifactChunk]))
@@ -152,10 +152,10 @@ func TestServer_GoesOnWithAnUpload(t *testing.T) {
 }
 
 // What the stream receives and sends, item for item.
-func TestServer_PutArtifactTellsHowMuchIsStored(t *testing.T) {
-	far, _, raw := open(t)
-	h := holder(t, far)
-	content := random(t, memory.ArtifactChunk+1)
+func TestServer_PutArtifactReportsStoredBytes(t *testing.T) {
+	far, _, raw := serveWithService(t)
+	h := beginTurn(t, far)
+	content := randomBytes(t, memory.ArtifactChunk+1)
 	sum := sha256.Sum256(content)
 	header := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch,
@@ -206,10 +206,10 @@ func TestServer_PutArtifactTellsHowMuchIsStored(t *testing.T) {
 	}
 }
 
-func TestServer_GetArtifactBeginsWhereItIsTold(t *testing.T) {
-	far, _, raw := open(t)
-	h := holder(t, far)
-	content := random(t, memory.ArtifactChunk+100)
+func TestServer_GetArtifactStartsAtTheOffset(t *testing.T) {
+	far, _, raw := serveWithService(t)
+	h := beginTurn(t, far)
+	content := randomBytes(t, memory.ArtifactChunk+100)
 	_, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
 	require.NoError(t, err)
 	for _, offset := range []int64{0, 1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 99, memory.ArtifactChunk + 100, 1 << 40} {

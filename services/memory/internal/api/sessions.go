@@ -11,7 +11,7 @@ import (
 
 // GetSession implements troupev1.MemoryServiceServer.
 func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSessionRequest) (*troupev1.MemoryServiceGetSessionResponse, error) {
-	found, err := s.store.GetSession(ctx, ref(ctx, r.GetSessionId()))
+	found, err := s.store.GetSession(ctx, sessionRef(ctx, r.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceList
 
 // LoadHistory implements troupev1.MemoryServiceServer.
 func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest) (*troupev1.LoadHistoryResponse, error) {
-	messages, err := s.store.LoadHistory(ctx, ref(ctx, r.GetSessionId()), r.GetAfterSequence(), int(r.GetLimit()))
+	messages, err := s.store.LoadHistory(ctx, sessionRef(ctx, r.GetSessionId()), r.GetAfterSequence(), int(r.GetLimit()))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionReq
 // CompactSession implements troupev1.MemoryServiceServer.
 func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCompactSessionRequest) (*troupev1.MemoryServiceCompactSessionResponse, error) {
 	done, err := s.store.CompactSession(ctx, memory.Compact{
-		Ref: ref(ctx, r.GetSessionId()), Strategy: memorywire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
+		Ref: sessionRef(ctx, r.GetSessionId()), Strategy: memorywire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
 	})
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCo
 
 // ClearSession implements troupev1.MemoryServiceServer.
 func (s *Server) ClearSession(ctx context.Context, r *troupev1.MemoryServiceClearSessionRequest) (*troupev1.MemoryServiceClearSessionResponse, error) {
-	if err := s.store.ClearSession(ctx, ref(ctx, r.GetSessionId())); err != nil {
+	if err := s.store.ClearSession(ctx, sessionRef(ctx, r.GetSessionId())); err != nil {
 		return nil, err
 	}
 	return &troupev1.MemoryServiceClearSessionResponse{}, nil
@@ -68,7 +68,7 @@ func (s *Server) ClearSession(ctx context.Context, r *troupev1.MemoryServiceClea
 
 // DeleteSession implements troupev1.MemoryServiceServer.
 func (s *Server) DeleteSession(ctx context.Context, r *troupev1.MemoryServiceDeleteSessionRequest) (*troupev1.MemoryServiceDeleteSessionResponse, error) {
-	erased, err := s.store.DeleteSession(ctx, ref(ctx, r.GetSessionId()))
+	erased, err := s.store.DeleteSession(ctx, sessionRef(ctx, r.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 // GetState implements troupev1.MemoryServiceServer.
 func (s *Server) GetState(ctx context.Context, r *troupev1.MemoryServiceGetStateRequest) (*troupev1.MemoryServiceGetStateResponse, error) {
-	seen, err := s.store.GetState(ctx, ref(ctx, r.GetSessionId()))
+	seen, err := s.store.GetState(ctx, sessionRef(ctx, r.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}

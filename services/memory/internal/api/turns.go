@@ -30,7 +30,7 @@ func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*
 
 // RenewTurn implements troupev1.MemoryServiceServer.
 func (s *Server) RenewTurn(ctx context.Context, r *troupev1.RenewTurnRequest) (*troupev1.RenewTurnResponse, error) {
-	if err := s.store.RenewTurn(ctx, hold(ctx, r), r.GetLease().AsDuration()); err != nil {
+	if err := s.store.RenewTurn(ctx, leaseFromRequest(ctx, r), r.GetLease().AsDuration()); err != nil {
 		return nil, err
 	}
 	return &troupev1.RenewTurnResponse{}, nil
@@ -38,7 +38,7 @@ func (s *Server) RenewTurn(ctx context.Context, r *troupev1.RenewTurnRequest) (*
 
 // ReleaseTurn implements troupev1.MemoryServiceServer.
 func (s *Server) ReleaseTurn(ctx context.Context, r *troupev1.ReleaseTurnRequest) (*troupev1.ReleaseTurnResponse, error) {
-	if err := s.store.ReleaseTurn(ctx, hold(ctx, r)); err != nil {
+	if err := s.store.ReleaseTurn(ctx, leaseFromRequest(ctx, r)); err != nil {
 		return nil, err
 	}
 	return &troupev1.ReleaseTurnResponse{}, nil
@@ -51,7 +51,7 @@ func (s *Server) Journal(ctx context.Context, r *troupev1.JournalRequest) (*trou
 	if err := checkEntries(op, entries); err != nil {
 		return nil, err
 	}
-	if err := s.store.Record(ctx, hold(ctx, r), int(r.GetStep()), entries); err != nil {
+	if err := s.store.Record(ctx, leaseFromRequest(ctx, r), int(r.GetStep()), entries); err != nil {
 		return nil, err
 	}
 	return &troupev1.JournalResponse{}, nil
@@ -59,7 +59,7 @@ func (s *Server) Journal(ctx context.Context, r *troupev1.JournalRequest) (*trou
 
 // LoadJournal implements troupev1.MemoryServiceServer.
 func (s *Server) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest) (*troupev1.LoadJournalResponse, error) {
-	entries, err := s.store.LoadJournal(ctx, hold(ctx, r), int(r.GetStep()), int(r.GetAfter()))
+	entries, err := s.store.LoadJournal(ctx, leaseFromRequest(ctx, r), int(r.GetStep()), int(r.GetAfter()))
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *Server) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest
 
 // GetRecording implements troupev1.MemoryServiceServer.
 func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequest) (*troupev1.GetRecordingResponse, error) {
-	entries, err := s.store.Recording(ctx, ref(ctx, r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
+	entries, err := s.store.Recording(ctx, sessionRef(ctx, r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
 	if err != nil {
 		return nil, err
 	}

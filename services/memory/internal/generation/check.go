@@ -18,20 +18,20 @@ const maxSwaps = 8
 func (g *Guard) check(ctx context.Context, data Data) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	unknowns := g.unknownsMet()
+	unknowns := g.unknownProcesses()
 	id, err := data.Identity(within)
 	if err != nil { // the store is away, which the readiness probe notices, or does not say who it is
 		anonymous := failure.ModeOf(err) == failure.Unknown
-		if anonymous && !g.anonymous {
+		if anonymous && !g.identityMissing {
 			g.cfg.Log.Error("the store does not say who it is, and begins no turns: permit the service to use INFO", zap.Error(err))
 		}
-		g.anonymous = anonymous
+		g.identityMissing = anonymous
 		return
 	}
-	g.anonymous = false
+	g.identityMissing = false
 	identity := id.String()
-	settled := g.verify(identity, unknowns) || g.recall(within, data, identity, unknowns)
-	err = g.agree(within, data)
+	settled := g.verify(identity, unknowns) || g.settleFromMark(within, data, identity, unknowns)
+	err = g.agreeWithRegistry(within, data)
 	if ctx.Err() != nil {
 		return
 	}
@@ -44,15 +44,15 @@ func (g *Guard) check(ctx context.Context, data Data) {
 	g.registryAway = err != nil
 }
 
-// agree updates the record in the registry. Other data, or data that went back in time, get a new generation.
-func (g *Guard) agree(ctx context.Context, data Data) error {
+// agreeWithRegistry updates the record in the registry. Other data, or data that went back in time, get a new generation.
+func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 	for range maxSwaps {
 		had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
 		if err != nil {
 			return err
 		}
 		if revision == 0 { // the registry is new, or was lost
-			m, err := data.Recall(ctx)
+			m, err := data.LoadMark(ctx)
 			if err != nil {
 				return err
 			}
@@ -60,14 +60,14 @@ func (g *Guard) agree(ctx context.Context, data Data) error {
 		}
 		// The identity is asked for after the record was read, so it is not older than the record, and the
 		// counters of data that lost nothing are above the record's.
-		unknowns := g.unknownsMet()
+		unknowns := g.unknownProcesses()
 		id, err := data.Identity(ctx)
 		if err != nil {
 			return err
 		}
 		identity := id.String()
 		settled := g.verify(identity, unknowns)
-		beats, err := g.beat(ctx, data, id, had)
+		beats, err := g.incrementCounters(ctx, data, id, had)
 		if err != nil {
 			return err
 		}
@@ -88,14 +88,14 @@ func (g *Guard) agree(ctx context.Context, data Data) error {
 				zap.String("identity", identity), zap.String("before", had.Identity))
 		}
 		if back {
-			g.alarm(ctx, had, next)
-			if err := level(ctx, data, beats); err != nil {
+			g.logDataLoss(ctx, had, next)
+			if err := levelCounters(ctx, data, beats); err != nil {
 				return err
 			}
 		}
 		m := Mark{next.Generation, identity}
 		if !settled || back {
-			if err := data.Remember(ctx, m); err != nil {
+			if err := data.StoreMark(ctx, m); err != nil {
 				return err
 			}
 		}
@@ -105,14 +105,14 @@ func (g *Guard) agree(ctx context.Context, data Data) error {
 	return nil // the other replicas do the same checks
 }
 
-// beat increases the counter of each share. A share that the record does not have begins where the others are. The
+// incrementCounters increases the counter of each share. A share that the record does not have begins where the others are. The
 // caller handles a known share whose counter is not above the record's.
-func (g *Guard) beat(ctx context.Context, data Data, id Identity, had registry.StoreRecord) (map[string]int64, error) {
+func (g *Guard) incrementCounters(ctx context.Context, data Data, id Identity, had registry.StoreRecord) (map[string]int64, error) {
 	beats, before := map[string]int64{}, parseIdentity(had.Identity)
 	for share := range id {
-		beat, err := data.Beat(ctx, share, 1)
+		beat, err := data.Increment(ctx, share, 1)
 		if _, known := before[share]; err == nil && !known && beat <= had.Beat {
-			beat, err = data.Beat(ctx, share, had.Beat+1-beat)
+			beat, err = data.Increment(ctx, share, had.Beat+1-beat)
 		}
 		if err != nil {
 			return nil, err
@@ -122,32 +122,32 @@ func (g *Guard) beat(ctx context.Context, data Data, id Identity, had registry.S
 	return beats, nil
 }
 
-// level raises the counters that fell behind to the highest one.
-func level(ctx context.Context, data Data, beats map[string]int64) error {
+// levelCounters raises the counters that fell behind to the highest one.
+func levelCounters(ctx context.Context, data Data, beats map[string]int64) error {
 	most := slices.Max(slices.Collect(maps.Values(beats)))
 	for share, beat := range beats {
 		if beat == most {
 			continue
 		}
-		if _, err := data.Beat(ctx, share, most-beat); err != nil {
+		if _, err := data.Increment(ctx, share, most-beat); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// alarm logs that acknowledged writes are lost.
-func (g *Guard) alarm(ctx context.Context, had, now registry.StoreRecord) {
+// logDataLoss logs that acknowledged writes are lost.
+func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) {
 	g.rollbacks.Add(ctx, 1)
 	g.cfg.Log.Error("the store went back in time: acknowledged turns may be lost; find out from which backup or replica it was started",
 		zap.Int64("beat", now.Beat), zap.Int64("beat_before", had.Beat),
 		zap.String("identity", now.Identity), zap.String("identity_before", had.Identity))
 }
 
-// recall settles the generation without the registry, if the data have a mark for their identity. It reports whether
+// settleFromMark settles the generation without the registry, if the data have a mark for their identity. It reports whether
 // they do.
-func (g *Guard) recall(ctx context.Context, data Data, identity string, unknowns int64) bool {
-	m, err := data.Recall(ctx)
+func (g *Guard) settleFromMark(ctx context.Context, data Data, identity string, unknowns int64) bool {
+	m, err := data.LoadMark(ctx)
 	if err != nil || m.Identity != identity {
 		return false
 	}

@@ -33,12 +33,12 @@ type Data interface {
 	// Identity changes when other data, or another process, serve a share of the store. A share is one master
 	// of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
-	// Beat adds to the counter of a share and returns it.
-	Beat(ctx context.Context, share string, by int64) (int64, error)
-	// Remember stores the mark with the data, for when the registry is away.
-	Remember(ctx context.Context, m Mark) error
-	// Recall returns the stored mark (the zero Mark when there is none).
-	Recall(ctx context.Context) (Mark, error)
+	// Increment adds to the counter of a share and returns it.
+	Increment(ctx context.Context, share string, by int64) (int64, error)
+	// StoreMark stores the mark with the data, for when the registry is away.
+	StoreMark(ctx context.Context, m Mark) error
+	// LoadMark returns the stored mark (the zero Mark when there is none).
+	LoadMark(ctx context.Context) (Mark, error)
 }
 
 // Identity names the processes that serve the shares of a store, by the names of the shares. A store in one piece has
@@ -92,15 +92,15 @@ type Guard struct {
 	rollbacks metric.Int64Counter
 	wake      chan struct{} // receives a value when an unknown process was met
 
-	mu       sync.Mutex
-	agreed   Mark            // the last mark that the registry agreed to
-	serving  map[string]bool // the processes of the agreed mark
-	known    bool            // whether the agreed mark is current
-	unknowns int64           // how often an unknown process was met
-	verified int64           // how often one was met before the identity was last asked for
+	mu            sync.Mutex
+	agreed        Mark            // the last mark that the registry agreed to
+	serving       map[string]bool // the processes of the agreed mark
+	isVerified    bool            // whether the agreed mark is current
+	unknownCount  int64           // how often an unknown process was met
+	verifiedCount int64           // how often one was met before the identity was last asked for
 
-	registryAway bool // at the last check
-	anonymous    bool // whether the store did not say who it is at the last check
+	registryAway    bool // at the last check
+	identityMissing bool // whether the store did not say who it is at the last check
 }
 
 // New returns a guard that knows nothing yet: its store begins no turns until Run has checked it.
@@ -121,19 +121,19 @@ func New(cfg Config) (*Guard, error) {
 func (g *Guard) Generation() (int64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.known || g.verified != g.unknowns {
+	if !g.isVerified || g.verifiedCount != g.unknownCount {
 		return 0, failure.New(failure.SystemNetwork, "memory.Generation",
 			"the store was started or replaced, and the generation of its data is not known yet; no turn was begun, try again")
 	}
 	return g.agreed.Generation, nil
 }
 
-// Met notes which process a new connection has reached.
-func (g *Guard) Met(process string) {
+// RecordProcess notes which process a new connection has reached.
+func (g *Guard) RecordProcess(process string) {
 	g.mu.Lock()
-	unknown := !g.known || !g.serving[process]
+	unknown := !g.isVerified || !g.serving[process]
 	if unknown {
-		g.unknowns++
+		g.unknownCount++
 	}
 	g.mu.Unlock()
 	if !unknown {
@@ -145,11 +145,11 @@ func (g *Guard) Met(process string) {
 	}
 }
 
-// unknownsMet returns how often an unknown process was met.
-func (g *Guard) unknownsMet() int64 {
+// unknownProcesses returns how often an unknown process was met.
+func (g *Guard) unknownProcesses() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.unknowns
+	return g.unknownCount
 }
 
 // verify notes the identity, which was asked for after the given number of unknown processes. It reports whether the
@@ -157,10 +157,10 @@ func (g *Guard) unknownsMet() int64 {
 func (g *Guard) verify(identity string, unknowns int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.known = g.known && g.agreed.Identity == identity; g.known {
-		g.verified = unknowns
+	if g.isVerified = g.isVerified && g.agreed.Identity == identity; g.isVerified {
+		g.verifiedCount = unknowns
 	}
-	return g.known
+	return g.isVerified
 }
 
 // Run checks the data until ctx ends, and then returns nil. It calls ready, repeatedly, while their generation is
@@ -191,7 +191,7 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 func (g *Guard) settle(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.agreed, g.known, g.verified = m, true, unknowns
+	g.agreed, g.isVerified, g.verifiedCount = m, true, unknowns
 	g.serving = map[string]bool{}
 	for _, process := range parseIdentity(m.Identity) {
 		g.serving[process] = true

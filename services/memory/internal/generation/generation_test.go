@@ -29,28 +29,28 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// floor returns the lowest epoch of a generation.
-func floor(generation int64) int64 { return generation << 32 }
+// lowestEpoch returns the lowest epoch of a generation.
+func lowestEpoch(generation int64) int64 { return generation << 32 }
 
-// guarded returns a store under a guard that runs until the test ends.
-type guarded struct {
+// guardedStore returns a store under a guard that runs until the test ends.
+type guardedStore struct {
 	*redisstore.Store
 	guard   *generation.Guard
 	logs    *observer.ObservedLogs
 	metrics *metric.ManualReader
 }
 
-func guard(t *testing.T, url string, records registry.StoreRecords) *guarded {
+func startGuard(t *testing.T, url string, records registry.StoreRecords) *guardedStore {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
-	g := &guarded{logs: logs, metrics: metric.NewManualReader()}
+	g := &guardedStore{logs: logs, metrics: metric.NewManualReader()}
 	var err error
 	g.guard, err = generation.New(generation.Config{
 		Records: records, Name: "redis", Every: 50 * time.Millisecond,
 		Log: zap.New(core), Metrics: metric.NewMeterProvider(metric.WithReader(g.metrics)),
 	})
 	require.NoError(t, err)
-	g.Store, err = redisstore.New(redisstore.Config{URL: url, Generation: g.guard.Generation, Met: g.guard.Met})
+	g.Store, err = redisstore.New(redisstore.Config{URL: url, Generation: g.guard.Generation, OnConnect: g.guard.RecordProcess})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -64,7 +64,7 @@ func guard(t *testing.T, url string, records registry.StoreRecords) *guarded {
 }
 
 // rollbacks returns the value of the rollback metric.
-func (g *guarded) rollbacks(t *testing.T) int64 {
+func (g *guardedStore) rollbacks(t *testing.T) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, g.metrics.Collect(t.Context(), &all))
@@ -81,25 +81,25 @@ func (g *guarded) rollbacks(t *testing.T) int64 {
 	return n
 }
 
-// begin opens a turn of a new session, and retries until the store accepts it.
-func (g *guarded) begin(t *testing.T, sessionID string) session.Turn {
+// beginTurn opens a turn of a new session, and retries until the store accepts it.
+func (g *guardedStore) beginTurn(t *testing.T, sessionID string) session.Turn {
 	t.Helper()
 	var begun memory.Begun
 	eventually(t, func(ctx context.Context) (err error) {
-		begun, err = g.BeginTurn(ctx, asking(sessionID))
+		begun, err = g.BeginTurn(ctx, beginRequest(sessionID))
 		return err
 	})
 	return begun.Turn
 }
 
-func asking(sessionID string) memory.Begin {
+func beginRequest(sessionID string) memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: memory.MaxLeaseTTL, Window: 10,
 	}
 }
 
-func commit(t *testing.T, s memory.Store, sessionID string, turn session.Turn) {
+func commitAnswer(t *testing.T, s memory.Store, sessionID string, turn session.Turn) {
 	t.Helper()
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: turn.ID, Epoch: turn.Epoch, Base: turn.Sequence,
@@ -140,16 +140,16 @@ func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
 // committed.
 func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	server := redistest.New(t)
-	g := guard(t, "redis://"+server.Addr, inmem.NewStores())
-	open := g.begin(t, "s1")
+	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
+	open := g.beginTurn(t, "s1")
 	require.EqualValues(t, 1, open.Epoch)
 	for want := range int64(2) {
 		server.Kill()
 		server.Start()
-		turn := g.begin(t, []string{"s2", "s3"}[want])
-		require.Equal(t, floor(want+1), turn.Epoch)
+		turn := g.beginTurn(t, []string{"s2", "s3"}[want])
+		require.Equal(t, lowestEpoch(want+1), turn.Epoch)
 	}
-	commit(t, g, "s1", open)
+	commitAnswer(t, g, "s1", open)
 	require.Zero(t, g.rollbacks(t))
 }
 
@@ -157,12 +157,12 @@ func TestGuard_RestartRaisesEpochs(t *testing.T) {
 // another holder.
 func TestGuard_RepeatedBeginGetsTheNextGeneration(t *testing.T) {
 	server := redistest.New(t)
-	g := guard(t, "redis://"+server.Addr, inmem.NewStores())
-	require.EqualValues(t, 1, g.begin(t, "s1").Epoch)
+	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
+	require.EqualValues(t, 1, g.beginTurn(t, "s1").Epoch)
 	server.Kill()
 	server.Start()
-	again := g.begin(t, "s1")
-	require.Equal(t, floor(1), again.Epoch)
+	again := g.beginTurn(t, "s1")
+	require.Equal(t, lowestEpoch(1), again.Epoch)
 	require.Equal(t, 2, again.Attempt)
 }
 
@@ -172,16 +172,16 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 			t.Parallel()
 			server := redistest.New(t)
 			records := inmem.NewStores()
-			g := guard(t, "redis://"+server.Addr, records)
-			g.begin(t, "s1")
+			g := startGuard(t, "redis://"+server.Addr, records)
+			g.beginTurn(t, "s1")
 			server.Kill()
 			backup := ""
 			if kept {
 				backup = server.Backup()
 			}
 			server.Start()
-			lost := g.begin(t, "s2")
-			require.Equal(t, floor(1), lost.Epoch)
+			lost := g.beginTurn(t, "s2")
+			require.Equal(t, lowestEpoch(1), lost.Epoch)
 			before, _, err := records.Load(t.Context(), "redis")
 			require.NoError(t, err)
 			eventually(t, func(ctx context.Context) error { // until the record is some counts ahead of the backup
@@ -194,8 +194,8 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 			server.Kill()
 			server.Restore(backup)
 			server.Start()
-			turn := g.begin(t, "s2")
-			require.Equal(t, floor(2), turn.Epoch, "above every epoch that was granted before")
+			turn := g.beginTurn(t, "s2")
+			require.Equal(t, lowestEpoch(2), turn.Epoch, "above every epoch that was granted before")
 			require.EqualValues(t, 1, g.rollbacks(t))
 			require.Len(t, g.logs.FilterMessageSnippet("went back in time").FilterLevelExact(zap.ErrorLevel).All(), 1)
 		})
@@ -206,14 +206,14 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 func TestGuard_ReplicasAgree(t *testing.T) {
 	server := redistest.New(t)
 	records := inmem.NewStores()
-	replicas := []*guarded{guard(t, "redis://"+server.Addr, records), guard(t, "redis://"+server.Addr, records), guard(t, "redis://"+server.Addr, records)}
+	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records)}
 	for i, g := range replicas {
-		require.EqualValues(t, 1, g.begin(t, []string{"a1", "a2", "a3"}[i]).Epoch)
+		require.EqualValues(t, 1, g.beginTurn(t, []string{"a1", "a2", "a3"}[i]).Epoch)
 	}
 	server.Kill()
 	server.Start()
 	for i, g := range replicas {
-		require.Equal(t, floor(1), g.begin(t, []string{"b1", "b2", "b3"}[i]).Epoch)
+		require.Equal(t, lowestEpoch(1), g.beginTurn(t, []string{"b1", "b2", "b3"}[i]).Epoch)
 		require.Zero(t, g.rollbacks(t))
 	}
 }
@@ -222,8 +222,8 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	records := etcdregistry.NewStores(etcd.Client(), "")
 	server := redistest.New(t)
-	g := guard(t, "redis://"+server.Addr, records)
-	open := g.begin(t, "s1")
+	g := startGuard(t, "redis://"+server.Addr, records)
+	open := g.beginTurn(t, "s1")
 	etcd.Stop()
 	eventually(t, func(context.Context) error {
 		if g.logs.FilterMessageSnippet("cannot be agreed").Len() > 0 {
@@ -233,9 +233,9 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 	})
 
 	// The known generation stays valid without the registry, also for a replica that starts now.
-	require.EqualValues(t, 1, g.begin(t, "s2").Epoch)
-	late := guard(t, "redis://"+server.Addr, records)
-	require.EqualValues(t, 1, late.begin(t, "s3").Epoch)
+	require.EqualValues(t, 1, g.beginTurn(t, "s2").Epoch)
+	late := startGuard(t, "redis://"+server.Addr, records)
+	require.EqualValues(t, 1, late.beginTurn(t, "s3").Epoch)
 
 	// After another process took over the data, no turn begins, and open turns continue.
 	server.Kill()
@@ -244,14 +244,14 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 		_, err := g.GetSession(ctx, session.Ref{Tenant: "default", Session: "s1"})
 		return err
 	})
-	_, err := g.BeginTurn(t.Context(), asking("s4"))
+	_, err := g.BeginTurn(t.Context(), beginRequest("s4"))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	_, err = g.GetSession(t.Context(), session.Ref{Tenant: "default", Session: "s4"})
 	require.True(t, failure.ModeOf(err) == failure.NotFound, "error: %v", err)
-	commit(t, g, "s1", open)
+	commitAnswer(t, g, "s1", open)
 
 	etcd.Start()
-	require.Equal(t, floor(1), g.begin(t, "s4").Epoch)
+	require.Equal(t, lowestEpoch(1), g.beginTurn(t, "s4").Epoch)
 }
 
 // When a Cluster master returns with older data or none, no master grants an old epoch again.
@@ -268,11 +268,11 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 				lost.Start()
 			}
 			records := inmem.NewStores()
-			g := guard(t, url, records)
+			g := startGuard(t, url, records)
 			granted := map[string]int64{}
 			grant := func(names string) {
 				for _, id := range names {
-					granted[string(id)] = g.begin(t, string(id)).Epoch
+					granted[string(id)] = g.beginTurn(t, string(id)).Epoch
 				}
 			}
 			grant("abcdefgh")
@@ -296,7 +296,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 			lost.Restore(backup)
 			lost.Start()
 			for id, epoch := range granted {
-				require.Greater(t, g.begin(t, id).Epoch, epoch, "session %s", id)
+				require.Greater(t, g.beginTurn(t, id).Epoch, epoch, "session %s", id)
 			}
 			eventually(t, func(context.Context) error { // a late answer is counted late
 				if g.rollbacks(t) == 0 {
@@ -312,8 +312,8 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 // A failover begins a new generation without an alarm.
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	records := inmem.NewStores()
-	g := guard(t, redistest.Cluster(t), records)
-	g.begin(t, "s1")
+	g := startGuard(t, redistest.Cluster(t), records)
+	g.beginTurn(t, "s1")
 	had, revision, err := records.Load(t.Context(), "redis")
 	require.NoError(t, err)
 	// Before, there was one master, with a high counter.

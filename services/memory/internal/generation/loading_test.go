@@ -15,19 +15,21 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 )
 
-// loading is a store that fails the first few calls.
-type loading struct{ left int }
+// loadingStore is a store that fails the first few calls.
+type loadingStore struct{ left int }
 
-func (l *loading) Identity(context.Context) (generation.Identity, error) {
+func (l *loadingStore) Identity(context.Context) (generation.Identity, error) {
 	if l.left--; l.left >= 0 {
 		return nil, failure.New(failure.SystemNetwork, "test", "it is loading")
 	}
 	return generation.Identity{"": "process"}, nil
 }
 
-func (l *loading) Beat(context.Context, string, int64) (int64, error) { return 1, nil }
-func (l *loading) Remember(context.Context, generation.Mark) error    { return nil }
-func (l *loading) Recall(context.Context) (generation.Mark, error)    { return generation.Mark{}, nil }
+func (l *loadingStore) Increment(context.Context, string, int64) (int64, error) { return 1, nil }
+func (l *loadingStore) StoreMark(context.Context, generation.Mark) error        { return nil }
+func (l *loadingStore) LoadMark(context.Context) (generation.Mark, error) {
+	return generation.Mark{}, nil
+}
 
 // A store that has just started is checked again soon, before the next tick. Until then no turn begins.
 func TestGuard_ChecksALoadingStoreBeforeTheNextTick(t *testing.T) {
@@ -39,7 +41,7 @@ func TestGuard_ChecksALoadingStoreBeforeTheNextTick(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		began, known := time.Now(), make(chan time.Duration, 1)
 		go func() {
-			_ = guard.Run(ctx, &loading{left: 3}, func() { known <- time.Since(began) })
+			_ = guard.Run(ctx, &loadingStore{left: 3}, func() { known <- time.Since(began) })
 		}()
 		require.Less(t, <-known, 2*time.Second)
 		stop()

@@ -56,12 +56,12 @@ const (
 
 // Keeper maintains sessions while Run runs.
 type Keeper struct {
-	cfg       Config
-	ended     chan session.Ref     // sessions whose turn has ended
-	least     int64                // the sequence below which a session needs no check
-	warned    map[session.Ref]bool // only Run uses it
-	expired   metric.Int64Counter
-	compacted metric.Int64Counter
+	cfg         Config
+	ended       chan session.Ref     // sessions whose turn has ended
+	minSequence int64                // the sequence below which a session needs no check
+	warned      map[session.Ref]bool // only Run uses it
+	expired     metric.Int64Counter
+	compacted   metric.Int64Counter
 }
 
 // New returns a keeper. It fails when a metric cannot be registered.
@@ -73,9 +73,9 @@ func New(cfg Config) (*Keeper, error) {
 	if k.cfg.CompactKeep == 0 {
 		k.cfg.CompactKeep = max(cfg.CompactAbove/2, 1)
 	}
-	k.least = min(session.MaxMessages, session.MaxBytes/conversation.MaxMessageBytes) * nearlyFull / 100
+	k.minSequence = min(session.MaxMessages, session.MaxBytes/conversation.MaxMessageBytes) * nearlyFull / 100
 	if cfg.CompactAbove > 0 {
-		k.least = int64(cfg.CompactAbove) + 1
+		k.minSequence = int64(cfg.CompactAbove) + 1
 	}
 	meter := cfg.Metrics.Meter("troupe/memory")
 	var err error
@@ -101,7 +101,7 @@ func (k *Keeper) Run(ctx context.Context, ready func()) error {
 		case <-ctx.Done():
 			return nil
 		case ref := <-k.ended:
-			k.check(ctx, ref)
+			k.checkSession(ctx, ref)
 		}
 	}
 }
@@ -139,8 +139,8 @@ func (k *Keeper) expire(ctx context.Context) {
 	}
 }
 
-// check compacts a session whose turn has ended, or warns about it, when it has become long.
-func (k *Keeper) check(ctx context.Context, ref session.Ref) {
+// checkSession compacts a session whose turn has ended, or warns about it, when it has become long.
+func (k *Keeper) checkSession(ctx context.Context, ref session.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
 	found, err := k.cfg.Store.GetSession(ctx, ref)

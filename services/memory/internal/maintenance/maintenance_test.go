@@ -25,14 +25,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// kept returns a store that a keeper maintains until the test ends.
-type kept struct {
+// maintainedStore returns a store that a keeper maintains until the test ends.
+type maintainedStore struct {
 	memory.Store
 	logs    *observer.ObservedLogs
 	metrics *sdkmetric.ManualReader
 }
 
-func tend(t *testing.T, cfg maintenance.Config) *kept {
+func startKeeper(t *testing.T, cfg maintenance.Config) *maintainedStore {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + miniredis.RunT(t).Addr()})
 	require.NoError(t, err)
@@ -49,11 +49,11 @@ func tend(t *testing.T, cfg maintenance.Config) *kept {
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return &kept{Store: keeper.Observe(), logs: logs, metrics: reader}
+	return &maintainedStore{Store: keeper.Observe(), logs: logs, metrics: reader}
 }
 
-// counted returns the value of a counter, over all attributes.
-func (k *kept) counted(t *testing.T, name string) (sum int64) {
+// counterValue returns the value of a counter, over all attributes.
+func (k *maintainedStore) counterValue(t *testing.T, name string) (sum int64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, k.metrics.Collect(t.Context(), &all))
@@ -69,8 +69,8 @@ func (k *kept) counted(t *testing.T, name string) (sum int64) {
 	return sum
 }
 
-// turn runs a turn of so many messages, including the user's, with the given outcome.
-func turn(t *testing.T, s memory.Store, ref session.Ref, id string, messages int, outcome session.Outcome) {
+// runTurn runs a turn of so many messages, including the user's, with the given outcome.
+func runTurn(t *testing.T, s memory.Store, ref session.Ref, id string, messages int, outcome session.Outcome) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: id, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
@@ -122,70 +122,70 @@ func messages(t *testing.T, s memory.Store, ref session.Ref) int64 {
 }
 
 // Req: LP-21, LP-26
-func TestKeeper_CompactsLongSessionsBehindTheirTurns(t *testing.T) {
+func TestKeeper_CompactsLongSessionsAfterTheirTurns(t *testing.T) {
 	for _, outcome := range []session.Outcome{session.OutcomeCompleted, session.OutcomeFailed} {
 		t.Run(string(outcome), func(t *testing.T) {
-			k := tend(t, maintenance.Config{CompactAbove: 10})
+			k := startKeeper(t, maintenance.Config{CompactAbove: 10})
 			short, long := session.Ref{Tenant: "default", Session: "short"}, session.Ref{Tenant: "default", Session: "long"}
-			turn(t, k, short, "t1", 10, outcome)
-			turn(t, k, long, "t1", 11, outcome)
+			runTurn(t, k, short, "t1", 10, outcome)
+			runTurn(t, k, long, "t1", 11, outcome)
 			eventually(t, func() bool { return messages(t, k, long) == 5 })
 			history, err := k.LoadHistory(t.Context(), long, 0, 10)
 			require.NoError(t, err)
 			require.Equal(t, conversation.RoleSummary, history[0].Role)
 			require.EqualValues(t, 10, messages(t, k, short))
-			eventually(t, func() bool { return k.counted(t, "troupe.sessions.compacted") == 1 })
+			eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.compacted") == 1 })
 		})
 	}
 }
 
-func TestKeeper_KeepsAsManyAsItIsTold(t *testing.T) {
-	k := tend(t, maintenance.Config{CompactAbove: 10, CompactKeep: 2})
+func TestKeeper_LeavesTheConfiguredNumberOfMessages(t *testing.T) {
+	k := startKeeper(t, maintenance.Config{CompactAbove: 10, CompactKeep: 2})
 	ref := session.Ref{Tenant: "default", Session: "s1"}
-	turn(t, k, ref, "t1", 12, session.OutcomeCompleted)
+	runTurn(t, k, ref, "t1", 12, session.OutcomeCompleted)
 	eventually(t, func() bool { return messages(t, k, ref) == 2 })
 	for i := range 3 { // it is compacted again as it grows
-		turn(t, k, ref, fmt.Sprintf("again%d", i), 12, session.OutcomeCompleted)
+		runTurn(t, k, ref, fmt.Sprintf("again%d", i), 12, session.OutcomeCompleted)
 		eventually(t, func() bool { return messages(t, k, ref) == 2 })
 	}
 }
 
 // Req: LP-21
-func TestKeeper_WarnsOnceOfASessionThatIsNearlyFull(t *testing.T) {
-	k := tend(t, maintenance.Config{})
+func TestKeeper_WarnsOnceAboutANearlyFullSession(t *testing.T) {
+	k := startKeeper(t, maintenance.Config{})
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	warnings := func() int { return k.logs.FilterMessageSnippet("nearly full").Len() }
-	turn(t, k, ref, "t1", session.MaxMessages*90/100-2, session.OutcomeCompleted)
-	turn(t, k, ref, "t2", 2, session.OutcomeCompleted)
+	runTurn(t, k, ref, "t1", session.MaxMessages*90/100-2, session.OutcomeCompleted)
+	runTurn(t, k, ref, "t2", 2, session.OutcomeCompleted)
 	eventually(t, func() bool { return warnings() == 1 })
-	turn(t, k, ref, "t3", 2, session.OutcomeCompleted)
+	runTurn(t, k, ref, "t3", 2, session.OutcomeCompleted)
 	other := session.Ref{Tenant: "default", Session: "s2"} // checked after the third turn
-	turn(t, k, other, "t1", session.MaxMessages*90/100, session.OutcomeCompleted)
+	runTurn(t, k, other, "t1", session.MaxMessages*90/100, session.OutcomeCompleted)
 	eventually(t, func() bool { return warnings() == 2 })
 	require.Equal(t, "s2", k.logs.FilterMessageSnippet("nearly full").All()[1].ContextMap()["session"])
 	require.EqualValues(t, session.MaxMessages*90/100+2, messages(t, k, ref))
 }
 
 // Req: RA-24
-func TestKeeper_DeletesWhatNobodyUses(t *testing.T) {
-	k := tend(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+func TestKeeper_DeletesUnusedSessions(t *testing.T) {
+	k := startKeeper(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	idle, open := session.Ref{Tenant: "default", Session: "idle"}, session.Ref{Tenant: "default", Session: "open"}
-	turn(t, k, open, "t1", 2, session.OutcomeOpen)
-	turn(t, k, idle, "t1", 2, session.OutcomeCompleted)
+	runTurn(t, k, open, "t1", 2, session.OutcomeOpen)
+	runTurn(t, k, idle, "t1", 2, session.OutcomeCompleted)
 	eventually(t, func() bool {
 		_, err := k.GetSession(t.Context(), idle)
 		return failure.Is(err, failure.SessionDeleted)
 	})
-	eventually(t, func() bool { return k.counted(t, "troupe.sessions.expired") == 1 })
+	eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.expired") == 1 })
 	_, err := k.GetSession(t.Context(), open)
 	require.NoError(t, err)
 }
 
 // The sessions of every tenant are deleted, each in its own tenant.
-func TestKeeper_DeletesWhatNobodyUsesOfAllTenants(t *testing.T) {
-	k := tend(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+func TestKeeper_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
+	k := startKeeper(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
-		turn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
+		runTurn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
 	}
 	for _, tenant := range []string{"acme", "umbrella"} {
 		eventually(t, func() bool {
@@ -193,11 +193,11 @@ func TestKeeper_DeletesWhatNobodyUsesOfAllTenants(t *testing.T) {
 			return failure.Is(err, failure.SessionDeleted)
 		})
 	}
-	eventually(t, func() bool { return k.counted(t, "troupe.sessions.expired") == 2 })
+	eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.expired") == 2 })
 }
 
 // An outage of Redis is logged once for each search, and does not end the keeper.
-func TestKeeper_OutlivesItsStore(t *testing.T) {
+func TestKeeper_SurvivesAStoreOutage(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + server.Addr()})
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func (s observedStore) FailTurn(ctx context.Context, f memory.Fail) (session.Tur
 
 // turnEnded queues a session to be checked, unless it is too short to need a check or the queue is full.
 func (k *Keeper) turnEnded(ref session.Ref, last int64) {
-	if last < k.least {
+	if last < k.minSequence {
 		return
 	}
 	select {

@@ -19,9 +19,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// guarded runs a Redis with the users of deploy/redis, whose passwords are their names, and returns an admin
+// startRedisWithUsers runs a Redis with the users of deploy/redis, whose passwords are their names, and returns an admin
 // client.
-func guarded(t *testing.T) (addr string, admin *redis.Client, users string) {
+func startRedisWithUsers(t *testing.T) (addr string, admin *redis.Client, users string) {
 	t.Helper()
 	source, err := os.ReadFile("../../../../deploy/redis/users.acl")
 	require.NoError(t, err)
@@ -39,13 +39,13 @@ func guarded(t *testing.T) (addr string, admin *redis.Client, users string) {
 }
 
 // The Redis user of the service has exactly the permissions that the service needs.
-func TestStore_RunsAsItsUser(t *testing.T) {
+func TestStore_NeedsExactlyThePermissionsOfItsUser(t *testing.T) {
 	t.Parallel()
-	addr, admin, users := guarded(t)
+	addr, admin, users := startRedisWithUsers(t)
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("memory\n"), 0o600))
 	s, err := New(Config{
-		URL: "redis://memory@" + addr, Security: redisconn.Security{PasswordFile: secret}, Met: func(string) {},
+		URL: "redis://memory@" + addr, Security: redisconn.Security{PasswordFile: secret}, OnConnect: func(string) {},
 		MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
 	})
 	require.NoError(t, err)
@@ -55,10 +55,10 @@ func TestStore_RunsAsItsUser(t *testing.T) {
 	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
 	_, err = s.Expire(t.Context(), "none", time.Hour)
 	require.NoError(t, err)
-	_, err = s.Beat(t.Context(), "", 1)
+	_, err = s.Increment(t.Context(), "", 1)
 	require.NoError(t, err)
-	require.NoError(t, s.Remember(t.Context(), generation.Mark{Generation: 1, Identity: "a"}))
-	_, err = s.Recall(t.Context())
+	require.NoError(t, s.StoreMark(t.Context(), generation.Mark{Generation: 1, Identity: "a"}))
+	_, err = s.LoadMark(t.Context())
 	require.NoError(t, err)
 	log, err := admin.ACLLog(t.Context(), 10).Result()
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 
 func TestStore_DefaultUserIsOff(t *testing.T) {
 	t.Parallel()
-	addr, _, _ := guarded(t)
+	addr, _, _ := startRedisWithUsers(t)
 	for _, url := range []string{"redis://" + addr, "redis://memory:wrong@" + addr, "redis://default:default@" + addr} {
 		s := openStore(t, url)
 		err := s.Ping(t.Context())

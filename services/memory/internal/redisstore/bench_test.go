@@ -37,8 +37,8 @@ func BenchmarkTurn(b *testing.B) {
 			turns := 0
 			for left := b.N; left > 0; left -= some {
 				n := min(left, some)
-				bare += share(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.db, ref, n) })
-				store += share(b, clients, n, func(ref session.Ref, n int) error { return oneTurn(b.Context(), s, ref, n) })
+				bare += runClients(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.db, ref, n) })
+				store += runClients(b, clients, n, func(ref session.Ref, n int) error { return oneTurn(b.Context(), s, ref, n) })
 				turns += n
 			}
 			b.ReportMetric(float64(turns)/store.Seconds(), "turns/s")
@@ -52,8 +52,8 @@ func BenchmarkTurn(b *testing.B) {
 // some is how many turns of one kind are made before the other kind.
 const some = 200
 
-// share lets clients make turns, and returns the time that they took.
-func share(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
+// runClients lets clients make turns, and returns the time that they took.
+func runClients(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
 	b.Helper()
 	var next atomic.Int64
 	var working sync.WaitGroup
@@ -76,19 +76,19 @@ func share(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) e
 }
 
 func oneTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
-	q := ask(ref.Session, fmt.Sprint(n))
+	q := beginText(ref.Session, fmt.Sprint(n))
 	begun, err := s.BeginTurn(ctx, q)
 	if err != nil {
 		return err
 	}
-	_, err = s.CommitStep(ctx, answer(q, begun.Turn))
+	_, err = s.CommitStep(ctx, commitAnswer(q, begun.Turn))
 	return err
 }
 
 // bareTurn sends the Redis commands of oneTurn.
 func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
-	q := ask(ref.Session, fmt.Sprint(n))
-	said, err := messages.Body(q.Message)
+	q := beginText(ref.Session, fmt.Sprint(n))
+	said, err := messages.EncodeBody(q.Message)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func BenchmarkLoadHistory(b *testing.B) {
 	defer s.Close()
 	for _, messages := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprintf("messages=%d", messages), func(b *testing.B) {
-			ref := filled(b, s, messages)
+			ref := createFilledSession(b, s, messages)
 			for b.Loop() {
 				read := 0
 				for after := int64(0); ; {
@@ -143,14 +143,14 @@ func BenchmarkLoadHistory(b *testing.B) {
 	}
 }
 
-// filled creates a session with the given number of messages.
-func filled(b *testing.B, s *Store, messages int) session.Ref {
+// createFilledSession creates a session with the given number of messages.
+func createFilledSession(b *testing.B, s *Store, messages int) session.Ref {
 	b.Helper()
-	q := ask(rand.Text(), "t1")
+	q := beginText(rand.Text(), "t1")
 	begun, err := s.BeginTurn(b.Context(), q)
 	require.NoError(b, err)
 	for step, left := 1, messages-1; left > 0; step++ {
-		c := answer(q, begun.Turn)
+		c := commitAnswer(q, begun.Turn)
 		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
 		for range min(left, 200) {
 			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat("a", 200)))
@@ -166,19 +166,19 @@ func filled(b *testing.B, s *Store, messages int) session.Ref {
 // one tool, there is a write with the reply, the previous result and the intent of the next tool. Replies and
 // results have 1 KiB.
 func BenchmarkJournal(b *testing.B) {
-	s, seen := counted(b, Config{})
+	s, seen := newCountedStore(b, Config{})
 	for _, calls := range []int{1, 10, 50, 200} {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {
 			before := *seen
 			for b.Loop() {
-				q := ask(rand.Text(), "t1")
+				q := beginText(rand.Text(), "t1")
 				begun, err := s.BeginTurn(b.Context(), q)
 				require.NoError(b, err)
 				h := memory.Lease{Ref: q.Ref, TurnID: q.TurnID, Epoch: begun.Turn.Epoch}
 				for call := range calls {
-					require.NoError(b, s.Record(b.Context(), h, 1, round(call)))
+					require.NoError(b, s.Record(b.Context(), h, 1, roundEntries(call)))
 				}
-				_, err = s.CommitStep(b.Context(), answer(q, begun.Turn))
+				_, err = s.CommitStep(b.Context(), commitAnswer(q, begun.Turn))
 				require.NoError(b, err)
 			}
 			b.ReportMetric(float64(seen.size-before.size)/float64(b.N), "log-B/turn")
@@ -187,9 +187,9 @@ func BenchmarkJournal(b *testing.B) {
 	}
 }
 
-// round returns the journal entries at the nth model call of a step, from 0: the result of the earlier tool,
+// roundEntries returns the journal entries at the nth model call of a step, from 0: the result of the earlier tool,
 // the reply, and the intent of the next tool.
-func round(n int) []execution.Entry {
+func roundEntries(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{
 		{

@@ -21,15 +21,15 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// long creates a session of a user with the given number of messages of the largest size.
-func long(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
+// createLongSession creates a session of a user with the given number of messages of the largest size.
+func createLongSession(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 	t.Helper()
-	b := ask(id, "t1")
+	b := beginText(id, "t1")
 	b.User, b.Window = "alice", memory.MaxWindow
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	for step, left := 1, messages-1; left > 0; step++ {
-		c := answer(b, begun.Turn)
+		c := commitAnswer(b, begun.Turn)
 		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
 		for range min(left, 20) {
 			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat(text, conversation.MaxMessageBytes/len(text))))
@@ -45,8 +45,8 @@ func long(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 	return b
 }
 
-// sent is the number of bytes that Redis has sent to its clients.
-func sent(t *testing.T, s *Store) int64 {
+// sentBytes is the number of bytes that Redis has sent to its clients.
+func sentBytes(t *testing.T, s *Store) int64 {
 	t.Helper()
 	info, err := s.db.InfoMap(t.Context(), "stats").Result()
 	require.NoError(t, err)
@@ -62,16 +62,16 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	const messages, spare = 100, 1 << 20
-	b := long(t, s, "long", "lake ", messages)
+	b := createLongSession(t, s, "long", "lake ", messages)
 
-	before := sent(t, s)
+	before := sentBytes(t, s)
 	b.TurnID = "t2"
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	require.Len(t, begun.History, memory.MaxWindowBytes/conversation.MaxMessageBytes+1, "with the short one of the turn")
-	require.Less(t, sent(t, s)-before, int64(memory.MaxWindowBytes+spare))
+	require.Less(t, sentBytes(t, s)-before, int64(memory.MaxWindowBytes+spare))
 
-	before = sent(t, s)
+	before = sentBytes(t, s)
 	read := 0
 	for after := int64(0); ; {
 		page, err := s.LoadHistory(t.Context(), b.Ref, after, memory.MaxWindow)
@@ -82,14 +82,14 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 		read, after = read+len(page), page[len(page)-1].Sequence
 	}
 	require.Equal(t, messages+1, read)
-	require.Less(t, sent(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
+	require.Less(t, sentBytes(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
 
 	// A search reads the newest session, and stops in the one before.
-	long(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
-	before = sent(t, s)
+	createLongSession(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
+	before = sentBytes(t, s)
 	hits, err := s.SearchMemory(t.Context(), memory.Search{Tenant: "default", User: "alice", Query: "lake hello", Limit: memory.MaxHits})
 	require.NoError(t, err)
-	require.Less(t, sent(t, s)-before, int64(2*memory.MaxSearchedBytes))
+	require.Less(t, sentBytes(t, s)-before, int64(2*memory.MaxSearchedBytes))
 	require.Len(t, hits, 2, "the first message of the one and the last of the other")
 	for _, h := range hits {
 		require.Equal(t, "hello", h.Message.Text)
@@ -102,11 +102,11 @@ func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	refs := map[string]session.Ref{}
 	for _, id := range []string{"abandoned", "held"} {
-		b := ask(id, "t1")
+		b := beginText(id, "t1")
 		_, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 		refs[id] = b.Ref
-		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zAt(id, 1)).Err())
+		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zMember(id, 1)).Err())
 		require.NoError(t, s.db.HSet(t.Context(), db.Key(b.Ref, "meta"), "active", "1").Err())
 	}
 	require.NoError(t, s.db.HSet(t.Context(), db.Key(refs["abandoned"], "meta"), "deadline", "2").Err())
@@ -122,13 +122,13 @@ func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 func TestStore_EvictionDeletesTheJournal(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}))
 	require.NoError(t, s.ReleaseTurn(t.Context(), h))
-	_, err = s.BeginTurn(t.Context(), ask("s1", "t2"))
+	_, err = s.BeginTurn(t.Context(), beginText("s1", "t2"))
 	require.NoError(t, err)
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, db.JournalName("t1", 1))).Val())
 }
@@ -140,13 +140,13 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	s := openStore(t, "redis://"+server.Addr())
 	known := func() int {
-		members, err := server.ZMembers(db.Key(ask("s1", "").Ref, "turns"))
+		members, err := server.ZMembers(db.Key(beginText("s1", "").Ref, "turns"))
 		require.NoError(t, err)
 		return len(members)
 	}
 	for day := range 40 {
 		server.SetTime(now.Add(time.Duration(day) * 24 * time.Hour))
-		b := ask("s1", fmt.Sprint(day))
+		b := beginText("s1", fmt.Sprint(day))
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 		_, err = s.FailTurn(t.Context(), memory.Fail{
@@ -163,17 +163,17 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 func TestStore_DeletesManyTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b, _ := lived(t, s, "s1")
+	b, _ := createFullSession(t, s, "s1")
 	_, err := s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range 2*journal.BatchSize + 1 {
 			id := fmt.Sprint("old-", i)
-			p.ZAdd(t.Context(), db.Key(b.Ref, "turns"), zAt(id, float64(i/3)))
+			p.ZAdd(t.Context(), db.Key(b.Ref, "turns"), zMember(id, float64(i/3)))
 			p.HSet(t.Context(), db.Key(b.Ref, "turn:"+id), "steps", "3")
 			p.HSet(t.Context(), db.Key(b.Ref, db.JournalName(id, 4)), "bytes", "0")
 		}
 		return nil
 	})
 	require.NoError(t, err)
-	require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
+	require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
 	require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
 }

@@ -21,39 +21,39 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// counter counts the calls to Redis, and those that changed the server's log. It is not safe for concurrent
+// callCounter counts the calls to Redis, and those that changed the server's log. It is not safe for concurrent
 // use.
-type counter struct {
+type callCounter struct {
 	trips, writes int
 	size          int64
 	log           *redis.Client // a connection of its own
 }
 
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (c *callCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		defer c.count(ctx)
 		return next(ctx, cmd)
 	}
 }
 
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		defer c.count(ctx)
 		return next(ctx, cmds)
 	}
 }
 
-func (c *counter) count(ctx context.Context) {
+func (c *callCounter) count(ctx context.Context) {
 	c.trips++
-	if size := written(ctx, c.log); size != c.size {
+	if size := logBytes(ctx, c.log); size != c.size {
 		c.writes, c.size = c.writes+1, size
 	}
 }
 
-// written is the number of bytes written to the server's log (-1 if the server does not report it).
-func written(ctx context.Context, node *redis.Client) int64 {
+// logBytes is the number of bytes written to the server's log (-1 if the server does not report it).
+func logBytes(ctx context.Context, node *redis.Client) int64 {
 	info, err := node.InfoMap(ctx, "persistence").Result()
 	if err != nil {
 		return -1
@@ -65,8 +65,8 @@ func written(ctx context.Context, node *redis.Client) int64 {
 	return size
 }
 
-// counted returns a store whose scripts are loaded, with a counter of its calls.
-func counted(t testing.TB, cfg Config) (*Store, *counter) {
+// newCountedStore returns a store whose scripts are loaded, with a counter of its calls.
+func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 	t.Helper()
 	addr := redistest.Start(t)
 	cfg.URL = "redis://" + addr
@@ -78,9 +78,9 @@ func counted(t testing.TB, cfg Config) (*Store, *counter) {
 	}
 	_, err = s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err) // pipelines have their own connection, whose greeting counts
-	c := &counter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
+	c := &callCounter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
 	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
-	c.size = written(t.Context(), c.log)
+	c.size = logBytes(t.Context(), c.log)
 	s.db.AddHook(c)
 	return s, c
 }
@@ -88,14 +88,14 @@ func counted(t testing.TB, cfg Config) (*Store, *counter) {
 // The costs match the table in the package comment.
 func TestStore_CostOfOperations(t *testing.T) {
 	t.Parallel()
-	s, seen := counted(t, Config{})
+	s, seen := newCountedStore(t, Config{})
 	var begun memory.Begun
 	hold := func() memory.Lease {
 		return memory.Lease{Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	}
 	begin := func(turnID string) func() error {
 		return func() (err error) {
-			b := ask("s1", turnID)
+			b := beginText("s1", turnID)
 			b.User = "alice"
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
@@ -121,7 +121,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	}
 	beginWith := func(turnID, content string) func() error {
 		return func() (err error) {
-			b := ask("s1", turnID)
+			b := beginText("s1", turnID)
 			b.User = "alice"
 			b.Message.Attachments = []conversation.Attachment{{Name: "sent", Data: []byte(content)}}
 			begun, err = s.BeginTurn(t.Context(), b)
@@ -211,7 +211,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("session that waits", 2, 0, func() error { return only(s.GetSession(t.Context(), hold().Ref)) })
 	costs("compact while it waits", 4, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: hold().Ref, Keep: 1})) })
 	costs("begin that goes on", 2, 1, func() (err error) {
-		b := replying(ask("s1", "t4"), "t5")
+		b := beginWithAnswers(beginText("s1", "t4"), "t5")
 		b.User = "alice"
 		begun, err = s.BeginTurn(t.Context(), b)
 		return err
@@ -227,7 +227,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 
 	resume := func(from, turnID string) func() error {
 		return func() (err error) {
-			b := replying(ask("s1", from), turnID)
+			b := beginWithAnswers(beginText("s1", from), turnID)
 			b.User, b.From.Resumes, b.From.Continues, b.From.Answers = "alice", from, "", nil
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
@@ -242,7 +242,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("fail", 3, 1, fail)
 	ref := hold().Ref
 	costs("begin of a session with a copy", 2, 2, func() error {
-		b := ask("s2", "t1")
+		b := beginText("s2", "t1")
 		b.User = "alice"
 		b.From.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")}, State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
 		return only(s.BeginTurn(t.Context(), b))

@@ -26,17 +26,17 @@ import (
 
 const marker = "MARKED"
 
-// marked creates a session with the marker in every field that a caller can set.
-func marked(t *testing.T, s *Store, id, user string) memory.Lease {
+// createMarkedSession creates a session with the marker in every field that a caller can set.
+func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	t.Helper()
 	value := json.RawMessage(`"` + marker + `"`)
-	b := ask(id, marker+"1")
+	b := beginText(id, marker+"1")
 	b.User, b.TraceID, b.Fingerprint = user, marker, marker
 	b.Message = conversation.User(marker)
 	b.Message.Attachments = []conversation.Attachment{{Name: marker, MediaType: "text/" + marker, Data: []byte(marker)}}
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := answer(b, begun.Turn)
+	c := commitAnswer(b, begun.Turn)
 	c.Messages = []conversation.Message{conversation.Assistant(marker, marker)}
 	c.State = map[string]json.RawMessage{marker: value, "user:" + marker: value}
 	c.Result = execution.Result{Step: 1, Agent: marker, Text: marker}
@@ -131,23 +131,23 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 }
 
 // No key contains data of an erased user, and no file either once Redis has rewritten its log.
-func TestStore_LeavesNothingOfAnErasedUser(t *testing.T) {
+func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
 	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
-	marked(t, s, "s1", "alice")
-	h := marked(t, s, "s2", "alice")
+	createMarkedSession(t, s, "s1", "alice")
+	h := createMarkedSession(t, s, "s2", "alice")
 	require.Greater(t, len(scan(t, s)), 10)
 	require.NoError(t, eraseUser(t.Context(), s, "alice"))
 	require.Empty(t, scan(t, s))
 	require.Empty(t, filesWith(t, s, server))
 	for name, late := range map[string]error{
-		"commit": only(s.CommitStep(t.Context(), memory.Commit{
+		"commit": onlyKeys(s.CommitStep(t.Context(), memory.Commit{
 			Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted,
 			Result: execution.Result{Step: 1},
 		})),
-		"state": only(s.UpdateState(t.Context(), memory.StateUpdate{
+		"state": onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{
 			Ref: h.Ref, RequestID: "late",
 			Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")},
 		})),
@@ -165,19 +165,19 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	value := json.RawMessage(`"` + marker + `"`)
 	for name, write := range map[string]func(*Store, memory.Lease) error{
 		"state": func(s *Store, h memory.Lease) error {
-			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
+			return onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"state of a turn": func(s *Store, h memory.Lease) error {
-			return only(s.UpdateState(t.Context(), memory.StateUpdate{
+			return onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late",
 				Delta: map[string]json.RawMessage{"user:late": value},
 			}))
 		},
 		"artifact": func(s *Store, h memory.Lease) error {
-			return only(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
+			return onlyKeys(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
 		},
 		"commit": func(s *Store, h memory.Lease) error {
-			return only(s.CommitStep(t.Context(), memory.Commit{
+			return onlyKeys(s.CommitStep(t.Context(), memory.Commit{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: 3, Outcome: session.OutcomeCompleted,
 				Result: execution.Result{Step: 1}, State: map[string]json.RawMessage{"user:late": value},
 			}))
@@ -186,11 +186,11 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for stop, stopped := 1, true; stopped; stop++ {
 				user := fmt.Sprintf("%s%d", strings.ReplaceAll(name, " ", ""), stop)
-				h := marked(t, s, user, user)
+				h := createMarkedSession(t, s, user, user)
 				slow, trips := openStore(t, "redis://"+server.Addr), 0
 				require.NoError(t, slow.Ping(t.Context()))
 				stopped = false
-				slow.db.AddHook(between(func(...redis.Cmder) error {
+				slow.db.AddHook(callBetween(func(...redis.Cmder) error {
 					if trips++; trips == stop {
 						stopped = true
 						require.NoError(t, eraseUser(t.Context(), s, user))
@@ -220,12 +220,12 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 	trips := 0
 	for cut := true; cut; trips++ {
 		user := fmt.Sprintf("alice%d", trips)
-		marked(t, s, user, user)
+		createMarkedSession(t, s, user, user)
 		cut = false
 		left := trips
 		broken := openStore(t, "redis://"+addr)
 		require.NoError(t, broken.Ping(t.Context()))
-		broken.db.AddHook(between(func(...redis.Cmder) error {
+		broken.db.AddHook(callBetween(func(...redis.Cmder) error {
 			if left--; left < 0 {
 				cut = true
 				return errCut
@@ -244,7 +244,7 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, redistest.Cluster(t))
 	for n := range 5 {
-		marked(t, s, fmt.Sprintf("s%d", n), "alice")
+		createMarkedSession(t, s, fmt.Sprintf("s%d", n), "alice")
 	}
 	require.NotEmpty(t, scan(t, s))
 	require.NoError(t, eraseUser(t.Context(), s, "alice"))
@@ -258,7 +258,7 @@ func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	const messages, files = 10_000, 20
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}

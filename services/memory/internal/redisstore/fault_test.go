@@ -25,7 +25,7 @@ func TestStore_FullRedisWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	require.NoError(t, s.db.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.ResourceMemory, failure.ModeOf(err), "error: %v", err)
 
@@ -38,17 +38,17 @@ func TestStore_RecoversFromARedisOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
-	_, err := s.BeginTurn(t.Context(), ask("s1", "t1"))
+	_, err := s.BeginTurn(t.Context(), beginText("s1", "t1"))
 	require.NoError(t, err)
 
 	server.Kill()
-	_, err = s.BeginTurn(t.Context(), ask("s1", "t1"))
+	_, err = s.BeginTurn(t.Context(), beginText("s1", "t1"))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(s.Ping(t.Context())))
 
 	server.Start()
 	eventually(t, func(ctx context.Context) bool { return s.Ping(ctx) == nil })
-	begun, err := s.BeginTurn(t.Context(), ask("s1", "t1"))
+	begun, err := s.BeginTurn(t.Context(), beginText("s1", "t1"))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeOpen, begun.Turn.Outcome)
 }
@@ -58,7 +58,7 @@ func TestStore_KeepsContextErrors(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.BeginTurn(ctx, ask("s1", "t1"))
+	_, err := s.BeginTurn(ctx, beginText("s1", "t1"))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -83,8 +83,8 @@ func TestStore_MapsRedisErrors(t *testing.T) {
 		"NOPERM this user has no permissions":                     failure.Unknown,
 	} {
 		t.Run(strings.Fields(reply)[0], func(t *testing.T) {
-			s := openStore(t, "redis://"+refusing(t, reply))
-			_, err := s.BeginTurn(t.Context(), ask("s1", "t1"))
+			s := openStore(t, "redis://"+serveErrorReply(t, reply))
+			_, err := s.BeginTurn(t.Context(), beginText("s1", "t1"))
 			require.Equal(t, want, failure.ModeOf(err), "error: %v", err)
 			require.NotContains(t, grpcfailure.ToProto(err).GetMessage(), reply)
 			require.ErrorContains(t, err, reply)
@@ -98,12 +98,12 @@ func TestStore_UnresponsiveRedisIsATimeout(t *testing.T) {
 	require.NoError(t, err)
 	defer lis.Close()
 	s := openStore(t, "redis://"+lis.Addr().String()+"?read_timeout=50ms")
-	_, err = s.BeginTurn(t.Context(), ask("s1", "t1"))
+	_, err = s.BeginTurn(t.Context(), beginText("s1", "t1"))
 	require.Equal(t, failure.SystemTimeout, failure.ModeOf(err), "error: %v", err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err = s.BeginTurn(ctx, ask("s1", "t1"))
+	_, err = s.BeginTurn(ctx, beginText("s1", "t1"))
 	require.Error(t, err)
 	require.Contains(t, grpcfailure.ToProto(err).GetMode().String(), "SYSTEM_TIMEOUT")
 }
@@ -144,8 +144,8 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 	}
 }
 
-// refusing returns the address of a server that greets and then answers every command with the reply.
-func refusing(t *testing.T, reply string) string {
+// serveErrorReply returns the address of a server that greets and then answers every command with the reply.
+func serveErrorReply(t *testing.T, reply string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -160,13 +160,13 @@ func refusing(t *testing.T, reply string) string {
 			if err != nil {
 				return
 			}
-			conns.Go(func() { refuse(conn, reply) })
+			conns.Go(func() { replyError(conn, reply) })
 		}
 	})
 	return lis.Addr().String()
 }
 
-func refuse(conn net.Conn, reply string) {
+func replyError(conn net.Conn, reply string) {
 	defer conn.Close()
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {

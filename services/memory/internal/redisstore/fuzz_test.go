@@ -31,8 +31,8 @@ func FuzzStored(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		_, _ = messages.Decode(text, text)
-		_ = contents.FromName(text)
-		_, _ = contents.Versions(map[string]string{text: text, "v:" + text: text})
+		_ = contents.ParseStagedName(text)
+		_, _ = contents.ReadVersions(map[string]string{text: text, "v:" + text: text})
 		r := db.Reply{text, []any{"steps", text, "number", text}, []any{text}, int64(1), nil}
 		for i := range len(r) + 1 {
 			_, _ = messages.DecodeAll(r.List(i))

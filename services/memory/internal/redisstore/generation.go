@@ -22,15 +22,15 @@ var _ generation.Data = (*Store)(nil)
 func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
 	id := generation.Identity{}
 	err := s.eachShare(ctx, "memory.Identity", func(share redisconn.Share) error {
-		process, _, err := server(ctx, share.Node)
+		process, _, err := serverIdentity(ctx, share.Node)
 		id[strings.TrimPrefix(share.Key, storeKey)] = process
 		return err
 	})
 	return id, err
 }
 
-// Beat implements generation.Data.
-func (s *Store) Beat(ctx context.Context, share string, by int64) (int64, error) {
+// Increment implements generation.Data.
+func (s *Store) Increment(ctx context.Context, share string, by int64) (int64, error) {
 	beat, err := s.db.HIncrBy(ctx, storeKey+share, "beat", by).Result()
 	if err != nil {
 		return 0, s.db.Fault("memory.Beat", err)
@@ -38,19 +38,19 @@ func (s *Store) Beat(ctx context.Context, share string, by int64) (int64, error)
 	return beat, nil
 }
 
-// Remember implements generation.Data. Every share stores the mark, in case another one is lost.
-func (s *Store) Remember(ctx context.Context, m generation.Mark) error {
+// StoreMark implements generation.Data. Every share stores the mark, in case another one is lost.
+func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
 	return s.eachShare(ctx, "memory.Remember", func(share redisconn.Share) error {
 		return s.db.HSet(ctx, share.Key, "generation", m.Generation, "identity", m.Identity).Err()
 	})
 }
 
-// Recall implements generation.Data.
-func (s *Store) Recall(ctx context.Context) (generation.Mark, error) {
+// LoadMark implements generation.Data.
+func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	var latest generation.Mark
 	err := s.eachShare(ctx, "memory.Recall", func(share redisconn.Share) error {
 		stored, err := s.db.HMGet(ctx, share.Key, "generation", "identity").Result()
-		m := generation.Mark{Generation: db.Number(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
+		m := generation.Mark{Generation: db.ParseNumber(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
 		if latest.Identity == "" || m.Generation > latest.Generation {
 			latest = m
 		}
@@ -78,10 +78,10 @@ type infoReader interface {
 	InfoMap(ctx context.Context, sections ...string) *redis.InfoCmd
 }
 
-// server names the process at the other end of a connection, and the history of its data. One of the two
+// serverIdentity names the process at the other end of a connection, and the history of its data. One of the two
 // changes after a restart, a failover or a restore (guarantees F7). A replica of a Cluster takes no
 // writes.
-func server(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
+func serverIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
 	info, err := conn.InfoMap(ctx, "server", "replication", "cluster").Result()
 	if err != nil {
 		return "", false, err
@@ -94,7 +94,7 @@ func server(ctx context.Context, conn infoReader) (process string, replica bool,
 // reports none when Redis does not say.
 func onConnect(met func(process string)) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
-		process, replica, err := server(ctx, conn)
+		process, replica, err := serverIdentity(ctx, conn)
 		if _, rejected := errors.AsType[redis.Error](err); rejected {
 			err = nil
 		}

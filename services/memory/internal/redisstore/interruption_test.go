@@ -17,12 +17,12 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// between calls a function before each round trip of a store. Its error replaces the round trip.
-type between func(cmds ...redis.Cmder) error
+// callBetween calls a function before each round trip of a store. Its error replaces the round trip.
+type callBetween func(cmds ...redis.Cmder) error
 
-func (b between) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b callBetween) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b callBetween) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if err := b(cmd); err != nil {
 			cmd.SetErr(err)
@@ -32,7 +32,7 @@ func (b between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (b callBetween) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if err := b(cmds...); err != nil {
 			return err
@@ -41,8 +41,8 @@ func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// runs reports whether a round trip runs the script.
-func runs(script *redis.Script, cmds []redis.Cmder) bool {
+// runsScript reports whether a round trip runs the script.
+func runsScript(script *redis.Script, cmds []redis.Cmder) bool {
 	for _, cmd := range cmds {
 		if args := cmd.Args(); len(args) > 1 && args[1] == script.Hash() {
 			return true
@@ -72,14 +72,14 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 	for name, resume := range resume {
 		t.Run(name, func(t *testing.T) {
 			for trips, cut := 1, true; cut; trips++ {
-				b, h := lived(t, s, fmt.Sprintf("%s %d", name, trips))
+				b, h := createFullSession(t, s, fmt.Sprintf("%s %d", name, trips))
 				cut = false
 				left := trips
 				broken := openStore(t, "redis://"+addr)
 				require.NoError(t, broken.Ping(t.Context())) // greetings are trips, too
 				_, err := broken.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 				require.NoError(t, err)
-				broken.db.AddHook(between(func(...redis.Cmder) error {
+				broken.db.AddHook(callBetween(func(...redis.Cmder) error {
 					if left--; left < 0 {
 						cut = true
 						return errCut
@@ -110,18 +110,18 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 func TestStore_CompactionDuringAClear(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := answer(b, begun.Turn)
+	c := commitAnswer(b, begun.Turn)
 	for range 5 {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a secret"))
 	}
 	_, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 	cleared := false
-	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
-		if cleared || !runs(script("compact"), cmds) {
+	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+		if cleared || !runsScript(script("compact"), cmds) {
 			return nil
 		}
 		cleared = true

@@ -38,17 +38,17 @@ func TestStore_JournalsKeptOnCluster(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-// over returns a finished turn of two steps, each with a journal of one entry.
-func over(t *testing.T, s *Store, turnID string) session.Ref {
+// runFinishedTurn returns a finished turn of two steps, each with a journal of one entry.
+func runFinishedTurn(t *testing.T, s *Store, turnID string) session.Ref {
 	t.Helper()
-	begun, err := s.BeginTurn(t.Context(), ask("s1", turnID))
+	begun, err := s.BeginTurn(t.Context(), beginText("s1", turnID))
 	require.NoError(t, err)
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	_, err = s.CommitStep(t.Context(), memory.Commit{
-		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Journal: said(),
+		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Journal: commitOf(),
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, said()))
+	require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, commitOf()))
 	_, err = s.FailTurn(t.Context(), memory.Fail{
 		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 	})
@@ -56,7 +56,7 @@ func over(t *testing.T, s *Store, turnID string) session.Ref {
 	return ref
 }
 
-func said() []execution.Entry {
+func commitOf() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}
 }
 
@@ -64,7 +64,7 @@ func TestStore_JournalsExpire(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
-	ref := over(t, s, "t1")
+	ref := runFinishedTurn(t, s, "t1")
 	require.Equal(t, memorytest.KeepJournals, redis.TTL(db.Key(ref, db.JournalName("t1", 1))))
 	require.Equal(t, max(memorytest.KeepJournals, journal.Retention), redis.TTL(db.Key(ref, db.JournalName("t1", 2))), "for a turn that resumes the failed one")
 	redis.FastForward(memorytest.KeepJournals + time.Second)
@@ -77,7 +77,7 @@ func TestStore_JournalsExpire(t *testing.T) {
 func TestStore_KeepsNoJournals(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
-	ref := over(t, openStore(t, "redis://"+redis.Addr()), "t1")
+	ref := runFinishedTurn(t, openStore(t, "redis://"+redis.Addr()), "t1")
 	require.False(t, redis.Exists(db.Key(ref, db.JournalName("t1", 1))))
 	require.True(t, redis.Exists(db.Key(ref, db.JournalName("t1", 2))), "the turn failed in it")
 }
@@ -86,8 +86,8 @@ func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
-	ref := over(t, s, "t1")
-	require.NoError(t, only(s.DeleteSession(t.Context(), ref)))
+	ref := runFinishedTurn(t, s, "t1")
+	require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), ref)))
 	for _, k := range redis.Keys() {
 		require.NotContains(t, k, ":jrnl:")
 	}
@@ -96,7 +96,7 @@ func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
 // The costs match the table in the package comment for a store that keeps journals.
 func TestStore_CostOfKeptJournals(t *testing.T) {
 	t.Parallel()
-	s, seen := counted(t, Config{KeepJournals: memorytest.KeepJournals})
+	s, seen := newCountedStore(t, Config{KeepJournals: memorytest.KeepJournals})
 	costs := func(name string, trips, writes int, do func() error) {
 		t.Helper()
 		before := *seen
@@ -105,12 +105,12 @@ func TestStore_CostOfKeptJournals(t *testing.T) {
 	}
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	for _, id := range []string{"t1", "t2"} {
-		begun, err := s.BeginTurn(t.Context(), ask("s1", id))
+		begun, err := s.BeginTurn(t.Context(), beginText("s1", id))
 		require.NoError(t, err)
 		costs("commit", 1, 1, func() error {
 			_, err := s.CommitStep(t.Context(), memory.Commit{
 				Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1},
-				Outcome: session.OutcomeCompleted, Journal: said(),
+				Outcome: session.OutcomeCompleted, Journal: commitOf(),
 			})
 			return err
 		})

@@ -24,20 +24,20 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func zAt(member string, score float64) redis.Z { return redis.Z{Member: member, Score: score} }
+func zMember(member string, score float64) redis.Z { return redis.Z{Member: member, Score: score} }
 
 func section(content []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
 }
 
-// lived creates a session with data of every kind and an open turn.
-func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Lease) {
+// createFullSession creates a session with data of every kind and an open turn.
+func createFullSession(t *testing.T, s *Store, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
-	b := ask(id, "t1")
+	b := beginText(id, "t1")
 	b.User = "alice"
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := answer(b, begun.Turn)
+	c := commitAnswer(b, begun.Turn)
 	c.State = map[string]json.RawMessage{"mood": json.RawMessage(`"calm"`), "app:theme": json.RawMessage(`"dark"`)}
 	_, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func deleteKeys(ref session.Ref) []string {
 	return []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
 }
 
-func only[T any](_ T, err error) error { return err }
+func onlyKeys[T any](_ T, err error) error { return err }
 
 func keysOf(t *testing.T, s *Store, ref session.Ref) []string {
 	t.Helper()
@@ -72,23 +72,23 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, remove := range map[string]func(ref session.Ref) error{
-		"at once": func(ref session.Ref) error { return only(s.DeleteSession(t.Context(), ref)) },
+		"at once": func(ref session.Ref) error { return onlyKeys(s.DeleteSession(t.Context(), ref)) },
 		"in two attempts": func(ref session.Ref) error { // the first one was interrupted after the mark
 			if _, err := s.db.Run(t.Context(), "test", ref, script("delete"), deleteKeys(ref), 0); err != nil {
 				return err
 			}
-			return only(s.DeleteSession(t.Context(), ref))
+			return onlyKeys(s.DeleteSession(t.Context(), ref))
 		},
 		"twice": func(ref session.Ref) error {
-			if err := only(s.DeleteSession(t.Context(), ref)); err != nil {
+			if err := onlyKeys(s.DeleteSession(t.Context(), ref)); err != nil {
 				return err
 			}
-			return only(s.DeleteSession(t.Context(), ref))
+			return onlyKeys(s.DeleteSession(t.Context(), ref))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, h := lived(t, s, fmt.Sprintf("s%d", len(name)))
-			wait(t, s, b, h.Epoch, 1, map[string]json.RawMessage{"app:last": json.RawMessage(`"` + name + `"`)})
+			b, h := createFullSession(t, s, fmt.Sprintf("s%d", len(name)))
+			leaveInOutbox(t, s, b, h.Epoch, 1, map[string]json.RawMessage{"app:last": json.RawMessage(`"` + name + `"`)})
 			require.Greater(t, len(keysOf(t, s, b.Ref)), 9)
 			require.NoError(t, remove(b.Ref))
 
@@ -105,10 +105,10 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", user), b.Ref.Session).Val())
 			}
 			// Changes that a session committed for all sessions are not removed with it.
-			other := ask("other", "t1")
+			other := beginText("other", "t1")
 			_, err = s.BeginTurn(t.Context(), other)
 			require.NoError(t, err)
-			require.Equal(t, `"`+name+`"`, string(seen(t, s, other).Values["app:last"]))
+			require.Equal(t, `"`+name+`"`, string(readState(t, s, other).Values["app:last"]))
 		})
 	}
 }
@@ -117,10 +117,10 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	begin := func(id string) memory.Commit {
-		b := ask(id, "t1")
+		b := beginText(id, "t1")
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
-		return answer(b, begun.Turn)
+		return commitAnswer(b, begun.Turn)
 	}
 	open, fresh, late, idle := begin("open"), begin("fresh"), begin("late"), begin("idle")
 	for _, c := range []memory.Commit{fresh, late, idle} {
@@ -128,7 +128,7 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, c := range []memory.Commit{open, late, idle} { // made long ago
-		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zAt(c.Ref.Session, 1)).Err())
+		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zMember(c.Ref.Session, 1)).Err())
 	}
 	for _, c := range []memory.Commit{open, idle} { // and nothing has happened since
 		require.NoError(t, s.db.HSet(t.Context(), db.Key(c.Ref, "meta"), "active", "1").Err())
@@ -181,10 +181,10 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	key := db.IndexKey("default", "")
-	b := ask("real", "t1")
+	b := beginText("real", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	require.NoError(t, s.db.ZAdd(t.Context(), key, zAt("ghost", 5), zAt("phantom", 6)).Err())
+	require.NoError(t, s.db.ZAdd(t.Context(), key, zMember("ghost", 5), zMember("phantom", 6)).Err())
 	page, next, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, page, 1)
@@ -192,7 +192,7 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	require.Equal(t, []string{"real"}, s.db.ZRange(t.Context(), key, 0, -1).Val())
 
 	// A session that was created again after it was read stays.
-	require.NoError(t, s.db.ZAdd(t.Context(), key, zAt("ghost", 7)).Err())
+	require.NoError(t, s.db.ZAdd(t.Context(), key, zMember("ghost", 7)).Err())
 	require.NoError(t, index.New(s.db).Remove(t.Context(), "test", key, index.Entry{Created: 5, Session: "ghost"}))
 	require.EqualValues(t, 2, s.db.ZCard(t.Context(), key).Val())
 }
@@ -202,7 +202,7 @@ func TestStore_StagedContentExpires(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
@@ -214,7 +214,7 @@ func TestStore_StagedContentExpires(t *testing.T) {
 	stored, err := s.StageArtifact(t.Context(), h, staged)
 	require.NoError(t, err)
 	require.EqualValues(t, memory.ArtifactChunk, stored)
-	require.Equal(t, server.TTL(db.Key(b.Ref, contents.Blob(staged))).Round(time.Minute), server.TTL(db.Key(b.Ref, contents.Piece(staged, 0))).Round(time.Minute))
+	require.Equal(t, server.TTL(db.Key(b.Ref, contents.ContentKey(staged))).Round(time.Minute), server.TTL(db.Key(b.Ref, contents.PieceKey(staged, 0))).Round(time.Minute))
 
 	server.FastForward(24*time.Hour + time.Second)
 	stored, err = s.StageArtifact(t.Context(), h, staged)
@@ -226,7 +226,7 @@ func TestStore_StagedContentExpires(t *testing.T) {
 	require.Equal(t, content, read.Bytes())
 
 	require.NoError(t, s.DeleteArtifact(t.Context(), h, "kept", 0))
-	for _, k := range contents.Keys(db.OfSession(b.Ref), put.Content) {
+	for _, k := range contents.ContentKeys(db.OfSession(b.Ref), put.Content) {
 		require.False(t, server.Exists(k), k)
 	}
 }

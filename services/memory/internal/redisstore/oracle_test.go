@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	differOps  = flag.Int("differ.ops", 50_000, "how many operations TestStore_AgreesWithTheOracle compares")
+	differOps  = flag.Int("differ.ops", 50_000, "how many operations TestStore_BehavesLikeTheInMemoryStore compares")
 	differSeed = flag.Uint64("differ.seed", 1, "seed of its operations")
 )
 
 // Redis and the in-memory store give the same answers to the same calls.
-func TestStore_AgreesWithTheOracle(t *testing.T) {
+func TestStore_BehavesLikeTheInMemoryStore(t *testing.T) {
 	t.Parallel()
 	// The disk does not matter here, so it is not synced.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// wait leaves a change in the outbox, like a commit whose caller dies before it drains the outbox.
-func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
+// leaveInOutbox leaves a change in the outbox, like a commit whose caller dies before it drains the outbox.
+func leaveInOutbox(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
 	t.Helper()
 	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
 	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
@@ -25,7 +25,7 @@ func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta m
 	return u
 }
 
-func seen(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
+func readState(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
 	t.Helper()
 	snapshot, err := s.GetState(t.Context(), b.Ref)
 	require.NoError(t, err)
@@ -38,56 +38,56 @@ func seen(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
 func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	b.User = "alice"
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 
 	// The process died after it had applied the change, and before the session had forgotten it.
-	u := wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Alice"`)})
+	u := leaveInOutbox(t, s, b, 1, 1, map[string]json.RawMessage{"app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Alice"`)})
 	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))
-	wait(t, s, b, 1, 1, u.Delta)
-	got := seen(t, s, b)
+	leaveInOutbox(t, s, b, 1, 1, u.Delta)
+	got := readState(t, s, b)
 	require.JSONEq(t, `"dark"`, string(got.Values["app:theme"]))
 	require.Equal(t, map[memory.Scope]int64{memory.ScopeApp: 1, memory.ScopeUser: 1, memory.ScopeSession: 0}, got.Revisions)
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val())
 
 	// Several callers drain the outbox at once.
 	for step := range 20 {
-		wait(t, s, b, 1, step+2, map[string]json.RawMessage{"app:step": json.RawMessage(fmt.Sprint(step))})
+		leaveInOutbox(t, s, b, 1, step+2, map[string]json.RawMessage{"app:step": json.RawMessage(fmt.Sprint(step))})
 	}
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() { require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref)) })
 	}
 	all.Wait()
-	got = seen(t, s, b)
+	got = readState(t, s, b)
 	require.EqualValues(t, 21, got.Revisions[memory.ScopeApp])
 }
 
 func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	for _, at := range []struct{ epoch, step int }{{2, 1}, {1, 10}, {1, 9}} {
-		wait(t, s, b, int64(at.epoch), at.step, map[string]json.RawMessage{"app:last": json.RawMessage(fmt.Sprintf("[%d,%d]", at.epoch, at.step))})
+		leaveInOutbox(t, s, b, int64(at.epoch), at.step, map[string]json.RawMessage{"app:last": json.RawMessage(fmt.Sprintf("[%d,%d]", at.epoch, at.step))})
 		b.TurnID += "x" // ids of turns have no order
 	}
-	require.JSONEq(t, "[2,1]", string(seen(t, s, b).Values["app:last"]))
+	require.JSONEq(t, "[2,1]", string(readState(t, s, b).Values["app:last"]))
 }
 
 // The record of applied changes in a scope does not grow without limit.
 func TestStore_DeletesAppliedChanges(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	settled := db.AppKey(b.Ref.Tenant, "decided")
-	require.NoError(t, s.db.ZAdd(t.Context(), settled, zAt("s0/t0/1", 1)).Err()) // long ago
-	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("1")})
+	require.NoError(t, s.db.ZAdd(t.Context(), settled, zMember("s0/t0/1", 1)).Err()) // long ago
+	leaveInOutbox(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("1")})
 	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))
 	require.Equal(t, []string{"s1/t1/1"}, s.db.ZRange(t.Context(), settled, 0, -1).Val())
 }

@@ -27,34 +27,34 @@ var noted = []execution.Entry{
 	{Number: 2, Phase: execution.Intent, Tool: "send_mail", Effect: execution.AtMostOnce, Digest: "d"},
 }
 
-// stop commits a step with a pending call.
-func stop(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
+// commitWithPendingCall commits a step with a pending call.
+func commitWithPendingCall(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
 	t.Helper()
-	c := answer(b, turn)
+	c := commitAnswer(b, turn)
 	c.Outcome, c.Result.Step, c.Result.InputRequired = session.OutcomeInputRequired, step, true
 	c.Result.Pending = []execution.Pending{{ID: pendingcall.ID(1, step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
 	_, err := s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 }
 
-// halted creates a session whose turn t1 has one finished step and a second with a pending call.
-func halted(t *testing.T, s *Store, id string) memory.Begin {
+// createPendingTurn creates a session whose turn t1 has one finished step and a second with a pending call.
+func createPendingTurn(t *testing.T, s *Store, id string) memory.Begin {
 	t.Helper()
-	b := ask(id, "t1")
+	b := beginText(id, "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := answer(b, begun.Turn)
+	c := commitAnswer(b, begun.Turn)
 	c.Outcome = session.OutcomeOpen
 	begun.Turn.Sequence, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 2, noted))
-	stop(t, s, b, begun.Turn, 2)
+	commitWithPendingCall(t, s, b, begun.Turn, 2)
 	return b
 }
 
-// replying continues the turn of a Begin with answers.
-func replying(b memory.Begin, turnID string) memory.Begin {
+// beginWithAnswers continues the turn of a Begin with answers.
+func beginWithAnswers(b memory.Begin, turnID string) memory.Begin {
 	b.From.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
 	b.From.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
 	return b
@@ -78,7 +78,7 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, end := range map[string]func(t *testing.T, b memory.Begin, turn session.Turn){
 		"commit": func(t *testing.T, b memory.Begin, turn session.Turn) {
-			c := answer(b, turn)
+			c := commitAnswer(b, turn)
 			c.Result.Step = 2
 			_, err := s.CommitStep(t.Context(), c)
 			require.NoError(t, err)
@@ -90,30 +90,30 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 			require.NoError(t, err)
 			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // for a turn that resumes it
 			require.InDelta(t, journal.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
-			require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
+			require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
 		},
 		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))
-			_, err := s.BeginTurn(t.Context(), ask(b.Ref.Session, "t3"))
+			_, err := s.BeginTurn(t.Context(), beginText(b.Ref.Session, "t3"))
 			require.NoError(t, err)
 		},
 		"wait": func(t *testing.T, b memory.Begin, turn session.Turn) {
-			stop(t, s, b, turn, 2)
+			commitWithPendingCall(t, s, b, turn, 2)
 			kept := db.Key(b.Ref, db.JournalName("t2", 2))
 			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
 			require.InDelta(t, turns.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
-			_, err := s.BeginTurn(t.Context(), ask(b.Ref.Session, "t3"))
+			_, err := s.BeginTurn(t.Context(), beginText(b.Ref.Session, "t3"))
 			require.NoError(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := halted(t, s, name)
+			b := createPendingTurn(t, s, name)
 			kept, turn := db.Key(b.Ref, db.JournalName("t1", 2)), db.Key(b.Ref, "turn:t1")
 			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
 			require.InDelta(t, s.db.PExpireTime(t.Context(), turn).Val(), s.db.PExpireTime(t.Context(), kept).Val(), float64(time.Second),
 				"each PEXPIRE of a script looks at the clock")
 
-			b = replying(b, "t2")
+			b = beginWithAnswers(b, "t2")
 			begun, err := s.BeginTurn(t.Context(), b)
 			require.NoError(t, err)
 			taken := db.Key(b.Ref, db.JournalName("t2", 2))
@@ -132,13 +132,13 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := halted(t, s, "cleared")
+	b := createPendingTurn(t, s, "cleared")
 	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
 	require.Empty(t, journals(t, s, b.Ref))
 	require.False(t, s.db.HExists(t.Context(), db.Key(b.Ref, "meta"), "waiting").Val())
 
-	b = halted(t, s, "left")
-	_, err := s.BeginTurn(t.Context(), ask("left", "t2"))
+	b = createPendingTurn(t, s, "left")
+	_, err := s.BeginTurn(t.Context(), beginText("left", "t2"))
 	require.NoError(t, err)
 	require.Empty(t, journals(t, s, b.Ref))
 	require.False(t, s.db.HExists(t.Context(), db.Key(b.Ref, "meta"), "waiting").Val())
@@ -146,13 +146,13 @@ func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	for name, also := range map[string]func(memory.Begin){
 		"waiting": func(memory.Begin) {},
 		"answered": func(b memory.Begin) {
-			_, err := s.BeginTurn(t.Context(), replying(b, "t2"))
+			_, err := s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
 			require.NoError(t, err)
 		},
 	} {
-		b := halted(t, s, name)
+		b := createPendingTurn(t, s, name)
 		also(b)
-		require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
+		require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
 		require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref), name)
 	}
 }
@@ -162,7 +162,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	s := openStore(t, "redis://"+server.Addr())
-	b := halted(t, s, "s1")
+	b := createPendingTurn(t, s, "s1")
 	server.FastForward(turns.Retention - time.Second)
 	found, err := s.GetSession(t.Context(), b.Ref)
 	require.NoError(t, err)
@@ -173,17 +173,17 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.Empty(t, found.WaitingTurn)
 	require.Empty(t, found.Pending)
 	for range 2 {
-		_, err = s.BeginTurn(t.Context(), replying(b, "t2"))
+		_, err = s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
 		require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 		require.ErrorContains(t, err, "waited too long")
 	}
-	_, err = s.BeginTurn(t.Context(), ask("s1", "t3"))
+	_, err = s.BeginTurn(t.Context(), beginText("s1", "t3"))
 	require.NoError(t, err)
 
 	// The same holds when only the journal is gone.
-	b = halted(t, s, "s2")
+	b = createPendingTurn(t, s, "s2")
 	server.Del(db.Key(b.Ref, db.JournalName("t1", 2)))
-	_, err = s.BeginTurn(t.Context(), replying(b, "t2"))
+	_, err = s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "waited too long")
 	found, err = s.GetSession(t.Context(), b.Ref)
@@ -191,7 +191,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.Equal(t, 1, found.Turns)
 
 	// Once answered, it is never too late to take the turn over.
-	b = replying(halted(t, s, "s3"), "t2")
+	b = beginWithAnswers(createPendingTurn(t, s, "s3"), "t2")
 	_, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	server.FastForward(10 * turns.Retention)
@@ -216,30 +216,30 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 		want   failure.Mode
 	}{
 		"an answer meets an answer": {func(t *testing.T, b memory.Begin) {
-			_, err := first.BeginTurn(t.Context(), replying(b, "t2"))
+			_, err := first.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
 			require.NoError(t, err)
-		}, func(b memory.Begin) memory.Begin { return replying(b, "t3") }, failure.SessionBusy},
+		}, func(b memory.Begin) memory.Begin { return beginWithAnswers(b, "t3") }, failure.SessionBusy},
 		"an answer meets a message": {func(t *testing.T, b memory.Begin) {
-			m := ask(b.Ref.Session, "t2")
+			m := beginText(b.Ref.Session, "t2")
 			begun, err := first.BeginTurn(t.Context(), m)
 			require.NoError(t, err)
-			_, err = first.CommitStep(t.Context(), answer(m, begun.Turn))
+			_, err = first.CommitStep(t.Context(), commitAnswer(m, begun.Turn))
 			require.NoError(t, err)
-		}, func(b memory.Begin) memory.Begin { return replying(b, "t3") }, failure.TurnNotOpen},
+		}, func(b memory.Begin) memory.Begin { return beginWithAnswers(b, "t3") }, failure.TurnNotOpen},
 		"a message meets other calls": {func(t *testing.T, b memory.Begin) {
-			r := replying(b, "t2")
+			r := beginWithAnswers(b, "t2")
 			begun, err := first.BeginTurn(t.Context(), r)
 			require.NoError(t, err)
-			stop(t, first, r, begun.Turn, 2)
-		}, func(b memory.Begin) memory.Begin { return ask(b.Ref.Session, "t3") }, ""},
+			commitWithPendingCall(t, first, r, begun.Turn, 2)
+		}, func(b memory.Begin) memory.Begin { return beginText(b.Ref.Session, "t3") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+addr)
 			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // otherwise a run takes two trips
-			b := halted(t, s, strings.ReplaceAll(name, " ", "-"))
+			b := createPendingTurn(t, s, strings.ReplaceAll(name, " ", "-"))
 			trips := 0
-			s.db.AddHook(between(func(cmds ...redis.Cmder) error {
-				if !runs(script("begin"), cmds) {
+			s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+				if !runsScript(script("begin"), cmds) {
 					return nil
 				}
 				if trips++; trips == 2 {
@@ -264,14 +264,14 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 func TestStore_ClearDuringAPendingCall(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := replying(halted(t, s, "s1"), "t2")
+	b := beginWithAnswers(createPendingTurn(t, s, "s1"), "t2")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	stopped := false
-	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
-		if !stopped && runs(script("clear"), cmds) {
+	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+		if !stopped && runsScript(script("clear"), cmds) {
 			stopped = true
-			stop(t, s, b, begun.Turn, 2)
+			commitWithPendingCall(t, s, b, begun.Turn, 2)
 		}
 		return nil
 	}))
@@ -287,12 +287,12 @@ func TestStore_ClearDuringAPendingCall(t *testing.T) {
 func TestStore_InterruptedDeletionRemovesPendingCalls(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := halted(t, s, "s1")
+	b := createPendingTurn(t, s, "s1")
 	for i := range 5 {
-		b = replying(b, fmt.Sprintf("n%d", i))
+		b = beginWithAnswers(b, fmt.Sprintf("n%d", i))
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
-		stop(t, s, b, begun.Turn, 2)
+		commitWithPendingCall(t, s, b, begun.Turn, 2)
 	}
 	_, err := s.db.Run(t.Context(), "test", b.Ref, script("delete"), deleteKeys(b.Ref), 0)
 	require.NoError(t, err)

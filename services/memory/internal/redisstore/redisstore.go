@@ -95,11 +95,11 @@ type Config struct {
 	// KeepJournals is how long the journal of a step is kept after the step, for Recording (0 means not
 	// at all).
 	KeepJournals time.Duration
-	// Identified makes Ping check that Redis says which process it is, as Identity needs.
-	Identified bool
-	// Met is called with the process of Redis that a new connection reaches, before the connection is
+	// RequireIdentity makes Ping check that Redis says which process it is, as Identity needs.
+	RequireIdentity bool
+	// OnConnect is called with the process of Redis that a new connection reaches, before the connection is
 	// used (nil means that no one is called). It is not called when Redis does not say.
-	Met func(process string)
+	OnConnect func(process string)
 }
 
 // Store is the MEMORY tier in one Redis. It relies on the limits of package memory, which the RPC edge
@@ -113,9 +113,9 @@ type Store struct {
 	*artifacts.Artifacts
 	*configs.Configs
 
-	db         *db.DB
-	durability redisconn.Class
-	identified bool
+	db              *db.DB
+	durability      redisconn.Class
+	requireIdentity bool
 }
 
 // New returns a store. It connects when it is first used, and reconnects by itself.
@@ -125,8 +125,8 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Durability == redisconn.D2 {
 		link.Replicas, link.ReplicaTime = 1, cfg.ReplicaTime
 	}
-	if cfg.Met != nil {
-		link.Met = onConnect(cfg.Met)
+	if cfg.OnConnect != nil {
+		link.Met = onConnect(cfg.OnConnect)
 	}
 	conn, err := redisconn.New(link)
 	if err != nil {
@@ -161,7 +161,7 @@ func compose(d *db.DB, cfg Config) *Store {
 		Artifacts: a,
 		Configs:   configs.New(d, least),
 
-		db: d, durability: cfg.Durability, identified: cfg.Identified,
+		db: d, durability: cfg.Durability, requireIdentity: cfg.RequireIdentity,
 	}
 }
 
@@ -183,7 +183,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if s.durability == redisconn.D2 {
 		commands = append(slices.Clip(commands), "wait")
 	}
-	if s.identified {
+	if s.requireIdentity {
 		commands = append(slices.Clip(commands), "info")
 	}
 	return s.db.Serves(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// replicated is a store of class D2 with a replica of its writes.
-func replicated(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
+// openReplicatedStore is a store of class D2 with a replica of its writes.
+func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
 	host, port, err := net.SplitHostPort(master.Addr)
@@ -44,44 +44,44 @@ func replicated(t *testing.T, patience time.Duration, flags ...string) (*Store, 
 
 func TestStore_OnRedisWithReplica(t *testing.T) {
 	t.Parallel()
-	s, _ := replicated(t, 10*time.Second, "--min-replicas-to-write", "1")
+	s, _ := openReplicatedStore(t, 10*time.Second, "--min-replicas-to-write", "1")
 	require.NoError(t, s.Durable(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
 func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
 	t.Parallel()
-	s, _ := replicated(t, 0)
+	s, _ := openReplicatedStore(t, 0)
 	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
 }
 
 // Acknowledged writes of class D2 are on the replica, and the others can be repeated.
 func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	t.Parallel()
-	s, replica := replicated(t, time.Second)
-	b := ask("s1", "t1")
+	s, replica := openReplicatedStore(t, time.Second)
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	copied := openStore(t, "redis://"+replica.Addr)
 	found, err := copied.GetSession(t.Context(), b.Ref)
 	require.NoError(t, err)
 	require.Equal(t, session.Busy, found.State)
-	_, err = copied.BeginTurn(t.Context(), ask("s2", "t1"))
+	_, err = copied.BeginTurn(t.Context(), beginText("s2", "t1"))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "a replica takes no writes: %v", err)
 
 	replica.Kill()
-	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
+	_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.ErrorContains(t, err, "not replicated in time; repeat")
 	messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
 	require.NoError(t, err, "reads go on")
 	require.Len(t, messages, 2)
-	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
+	_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "a repeat is no proof: %v", err)
 
 	replica.Start()
 	eventually(t, func(ctx context.Context) bool {
-		_, err = s.CommitStep(ctx, answer(b, begun.Turn))
+		_, err = s.CommitStep(ctx, commitAnswer(b, begun.Turn))
 		return err == nil
 	})
 	messages, err = copied.LoadHistory(t.Context(), b.Ref, 0, 10)
@@ -91,10 +91,10 @@ func TestStore_WritesWaitForTheReplica(t *testing.T) {
 
 func TestStore_RejectsWritesWithoutReplicas(t *testing.T) {
 	t.Parallel()
-	s, replica := replicated(t, 0, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	s, replica := openReplicatedStore(t, 0, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	replica.Kill()
 	eventually(t, func(ctx context.Context) bool {
-		_, err := s.BeginTurn(ctx, ask(rand.Text(), "t1"))
+		_, err := s.BeginTurn(ctx, beginText(rand.Text(), "t1"))
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 		return strings.Contains(err.Error(), "NOREPLICAS")
 	})

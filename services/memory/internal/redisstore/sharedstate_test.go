@@ -17,19 +17,19 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// interposed is a hook that calls a function between the first command of a call and the second.
-type interposed struct {
+// hookAfterFirst is a hook that calls a function between the first command of a call and the second.
+type hookAfterFirst struct {
 	commands int
 	do       func()
 }
 
-func (b *interposed) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b *hookAfterFirst) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b *interposed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (b *hookAfterFirst) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (b *interposed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b *hookAfterFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if b.commands++; b.commands == 2 {
 			b.do()
@@ -38,15 +38,15 @@ func (b *interposed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// named is a change of a key on behalf of a turn.
-func named(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
+// namedChange is a change of a key on behalf of a turn.
+func namedChange(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: b.Ref, RequestID: request, TurnID: b.TurnID, Epoch: epoch, Delta: map[string]json.RawMessage{name: json.RawMessage(value)},
 	}
 }
 
-// warmed returns a store with all scripts of a change loaded, so that each is one command.
-func warmed(t *testing.T, url string) *Store {
+// openWarmStore returns a store with all scripts of a change loaded, so that each is one command.
+func openWarmStore(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
 	for _, script := range []*redis.Script{script("session_user"), script("enqueue"), script("apply_call"), script("apply_commit")} {
@@ -63,25 +63,25 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 	url := "redis://" + redistest.Start(t)
 	for _, name := range []string{"app:theme", "user:theme"} {
 		t.Run(name, func(t *testing.T) {
-			old, next := warmed(t, url), openStore(t, url)
-			b := ask("s-"+name[:3], "t1")
+			old, next := openWarmStore(t, url), openStore(t, url)
+			b := beginText("s-"+name[:3], "t1")
 			b.User = "alice"
 			begun, err := old.BeginTurn(t.Context(), b)
 			require.NoError(t, err)
 			var before memory.Snapshot
-			old.db.AddHook(&interposed{do: func() {
+			old.db.AddHook(&hookAfterFirst{do: func() {
 				lost := b
 				lost.LostEpoch = begun.Turn.Epoch
 				taken, err := next.BeginTurn(t.Context(), lost)
 				require.NoError(t, err)
-				before = seen(t, next, b)
-				_, err = next.UpdateState(t.Context(), named(b, taken.Turn.Epoch, "r2", name, `"of the successor"`))
+				before = readState(t, next, b)
+				_, err = next.UpdateState(t.Context(), namedChange(b, taken.Turn.Epoch, "r2", name, `"of the successor"`))
 				require.NoError(t, err)
 			}})
-			_, err = old.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r1", name, `"of the one before"`))
+			_, err = old.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, "r1", name, `"of the one before"`))
 			require.NoError(t, err)
 			require.Equal(t, `"of the one before"`, string(before.Values[name]), "it was made before the turn changed hands")
-			require.Equal(t, `"of the successor"`, string(seen(t, next, b).Values[name]))
+			require.Equal(t, `"of the successor"`, string(readState(t, next, b).Values[name]))
 			require.Zero(t, next.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val())
 		})
 	}
@@ -91,20 +91,20 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)
-	s, other := warmed(t, url), openStore(t, url)
-	b := ask("s1", "t1")
+	s, other := openWarmStore(t, url), openStore(t, url)
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	s.db.AddHook(&interposed{do: func() {
-		require.Empty(t, seen(t, other, b).Values, "another caller applies the change: the revision is different")
-		_, err := other.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r2", "app:a", "2"))
+	s.db.AddHook(&hookAfterFirst{do: func() {
+		require.Empty(t, readState(t, other, b).Values, "another caller applies the change: the revision is different")
+		_, err := other.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, "r2", "app:a", "2"))
 		require.NoError(t, err) // now it has the expected revision
 	}})
-	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
+	u := namedChange(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	u.IfRevision = new(int64(1))
 	_, err = s.UpdateState(t.Context(), u)
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
-	require.Equal(t, "2", string(seen(t, s, b).Values["app:a"]))
+	require.Equal(t, "2", string(readState(t, s, b).Values["app:a"]))
 	revision, err := s.UpdateState(t.Context(), u) // the repeated call
 	require.NoError(t, err)
 	require.EqualValues(t, 2, revision)
@@ -119,10 +119,10 @@ func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := ask("s1", "t1")
+	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
+	u := namedChange(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	leave := func() {
 		stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 		require.NoError(t, err)
@@ -131,17 +131,17 @@ func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 		require.Equal(t, "ok", r.Status())
 	}
 	leave()
-	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a later commit
+	leaveInOutbox(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a later commit
 	revision, err := s.UpdateState(t.Context(), u)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, revision, "it was made already")
-	require.Equal(t, "2", string(seen(t, s, b).Values["app:a"]))
+	require.Equal(t, "2", string(readState(t, s, b).Values["app:a"]))
 
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
 			for {
-				_, err := s.UpdateState(t.Context(), named(b, begun.Turn.Epoch, fmt.Sprint("many", i), "app:n", "1"))
+				_, err := s.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, fmt.Sprint("many", i), "app:n", "1"))
 				if failure.ModeOf(err) != failure.SystemNetwork {
 					require.NoError(t, err)
 					return
@@ -150,5 +150,5 @@ func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.EqualValues(t, 10, seen(t, s, b).Revisions[memory.ScopeApp])
+	require.EqualValues(t, 10, readState(t, s, b).Revisions[memory.ScopeApp])
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// alices begins a turn of a session of alice in a tenant of its own.
-func alices(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
+// beginAliceTurn begins a turn of a session of alice in a tenant of its own.
+func beginAliceTurn(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
-	b := ask(id, "t1")
+	b := beginText(id, "t1")
 	b.Ref.Tenant, b.User = tenant, "alice"
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	return b, memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 }
 
-// stagedIn stages a content in the session.
-func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Content {
+// stageContent stages a content in the session.
+func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Content {
 	t.Helper()
 	sum := sha256.Sum256(text)
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text))}
@@ -38,9 +38,9 @@ func stagedIn(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Conten
 	return c
 }
 
-// broken returns a store whose connection is cut after the given number of round trips; cut reports whether it
+// cutAfter returns a store whose connection is cut after the given number of round trips; cut reports whether it
 // was.
-func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
+func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
 	for _, script := range []*redis.Script{
@@ -49,7 +49,7 @@ func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
-	s.db.AddHook(between(func(...redis.Cmder) error {
+	s.db.AddHook(callBetween(func(...redis.Cmder) error {
 		if trips--; trips < 0 {
 			*cut = true
 			return errCut
@@ -67,11 +67,11 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), memory.ArtifactChunk/16+1) // two pieces
 	for trips, again := 0, true; again; trips++ {
 		tenant := fmt.Sprint("cut-", trips)
-		_, h := alices(t, s, tenant, "s1")
-		_, reader := alices(t, s, tenant, "s2")
-		a := memory.Artifact{Content: stagedIn(t, s, h, text), Name: "user:a"}
+		_, h := beginAliceTurn(t, s, tenant, "s1")
+		_, reader := beginAliceTurn(t, s, tenant, "s2")
+		a := memory.Artifact{Content: stageContent(t, s, h, text), Name: "user:a"}
 		at := db.OfUser(tenant, "alice")
-		failing, cut := broken(t, addr, trips)
+		failing, cut := cutAfter(t, addr, trips)
 		_, err := failing.PutArtifact(t.Context(), h, a)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		again = *cut
@@ -82,17 +82,17 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []memory.Artifact{put}, all, "after %d trips", trips)
 		require.Equal(t, 1, put.Version)
-		require.Zero(t, s.db.Exists(t.Context(), append(contents.Keys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"),
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.ContentKeys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"),
 			db.Key(h.Ref, "out"), at("staged"))...).Val())
-		for _, k := range contents.Keys(at, a.Content) {
+		for _, k := range contents.ContentKeys(at, a.Content) {
 			require.EqualValues(t, -1, s.db.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
 		}
 
-		failing, cut = broken(t, addr, trips)
+		failing, cut = cutAfter(t, addr, trips)
 		err = failing.DeleteArtifact(t.Context(), h, a.Name, 0)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		require.NoError(t, s.DeleteArtifact(t.Context(), h, a.Name, 0))
-		require.Zero(t, s.db.Exists(t.Context(), append(contents.Keys(at, a.Content), db.Key(h.Ref, "out"))...).Val())
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.ContentKeys(at, a.Content), db.Key(h.Ref, "out"))...).Val())
 		require.Equal(t, map[string]string{"n:user:a": "1", "arts": "0", "art_bytes": "0"}, s.db.HGetAll(t.Context(), at("arts")).Val())
 	}
 }
@@ -105,13 +105,13 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	next := openStore(t, "redis://"+addr)
 	for name, at := range map[string]*redis.Script{"before it is left": script("enqueue"), "before it is made": script("put_artifact")} {
 		t.Run(name, func(t *testing.T) {
-			old, _ := broken(t, addr, 1000)
-			b, h := alices(t, next, name, "s1")
-			a := memory.Artifact{Content: stagedIn(t, next, h, []byte("of the one before")), Name: "user:a"}
+			old, _ := cutAfter(t, addr, 1000)
+			b, h := beginAliceTurn(t, next, name, "s1")
+			a := memory.Artifact{Content: stageContent(t, next, h, []byte("of the one before")), Name: "user:a"}
 			taken, seen := h, []memory.Artifact(nil)
 			once := false
-			old.db.AddHook(between(func(cmds ...redis.Cmder) error {
-				if once || !runs(at, cmds) {
+			old.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+				if once || !runsScript(at, cmds) {
 					return nil
 				}
 				once = true
@@ -121,7 +121,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 				taken.Epoch = begun.Turn.Epoch
 				seen, err = next.ListArtifacts(t.Context(), b.Ref)
 				require.NoError(t, err)
-				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stagedIn(t, next, taken, []byte("of the successor")), Name: "user:a"})
+				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stageContent(t, next, taken, []byte("of the successor")), Name: "user:a"})
 				require.NoError(t, err)
 				return nil
 			}))
@@ -148,17 +148,17 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	other := openStore(t, "redis://"+addr)
-	s, _ := broken(t, addr, 1000)
-	_, one := alices(t, other, "default", "s1")
-	_, two := alices(t, other, "default", "s2")
+	s, _ := cutAfter(t, addr, 1000)
+	_, one := beginAliceTurn(t, other, "default", "s1")
+	_, two := beginAliceTurn(t, other, "default", "s2")
 	text := []byte("the same")
-	a := memory.Artifact{Content: stagedIn(t, other, one, text), Name: "user:a"}
+	a := memory.Artifact{Content: stageContent(t, other, one, text), Name: "user:a"}
 	_, err := other.PutArtifact(t.Context(), one, a)
 	require.NoError(t, err)
-	stagedIn(t, other, two, text)
+	stageContent(t, other, two, text)
 	once := false
-	s.db.AddHook(between(func(cmds ...redis.Cmder) error {
-		if once || !runs(script("enqueue"), cmds) {
+	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+		if once || !runsScript(script("enqueue"), cmds) {
 			return nil
 		}
 		once = true
@@ -176,12 +176,12 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 func TestStore_ChecksTheQuotaBeforeCopying(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	_, h := alices(t, s, "default", "s1")
+	_, h := beginAliceTurn(t, s, "default", "s1")
 	at := db.OfUser("default", "alice")
 	require.NoError(t, s.db.HSet(t.Context(), at("arts"), "arts", memory.MaxArtifacts, "art_bytes", 7).Err())
-	a := memory.Artifact{Content: stagedIn(t, s, h, []byte("text")), Name: "user:a"}
+	a := memory.Artifact{Content: stageContent(t, s, h, []byte("text")), Name: "user:a"}
 	_, err := s.PutArtifact(t.Context(), h, a)
 	require.Equal(t, failure.ResourceQuota, failure.ModeOf(err))
 	require.ErrorContains(t, err, "the user of session s1 has 1000 versions")
-	require.Zero(t, s.db.Exists(t.Context(), contents.Keys(at, a.Content)...).Val())
+	require.Zero(t, s.db.Exists(t.Context(), contents.ContentKeys(at, a.Content)...).Val())
 }

@@ -50,7 +50,7 @@ func New(a *turncred.Authority) rpc.Scope {
 		switch {
 		case err != nil:
 			return nil, err
-		case ofConfiguration(req):
+		case isConfigurationRequest(req):
 			return ctx, checkConfiguration(turn, op, req)
 		case !ok:
 			return nil, failure.Newf(failure.PolicySecurity, op,
@@ -65,9 +65,9 @@ func New(a *turncred.Authority) rpc.Scope {
 	}
 }
 
-// ofConfiguration reports whether a request is about the configuration of an agent, which belongs to no turn: an
+// isConfigurationRequest reports whether a request is about the configuration of an agent, which belongs to no turn: an
 // instance reads it before its first turn, and the certificate names the agent (ADR 0033).
-func ofConfiguration(req any) bool {
+func isConfigurationRequest(req any) bool {
 	switch req.(type) {
 	case *troupev1.GetConfigRequest, *troupev1.PutConfigRequest:
 		return true
@@ -102,7 +102,7 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	case !hasSession && !hasUser:
 		return failure.New(failure.PolicySecurity, op, "no worker may call this: the request names no session and no user")
 	case hasSession && in.GetSessionId() != turn.Session:
-		return unknownSession(op, in.GetSessionId())
+		return unknownSessionError(op, in.GetSessionId())
 	case hasUser && (user.GetUserId() != turn.User || turn.User == ""):
 		return failure.New(failure.PolicySecurity, op, "user_id: a turn may search only the sessions of its own user").With("fields", "user_id")
 	case hasTurn && named.GetTurnId() != turn.ID:
@@ -123,9 +123,9 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	return nil
 }
 
-// unknownSession returns the error of the store for a session that does not exist. The store is not asked, so that a
+// unknownSessionError returns the error of the store for a session that does not exist. The store is not asked, so that a
 // worker cannot learn which other sessions exist.
-func unknownSession(op, id string) error {
+func unknownSessionError(op, id string) error {
 	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", id).
 		With("session_id", id)
 }

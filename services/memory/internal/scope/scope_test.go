@@ -13,8 +13,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// put sets every field with a name in a message and its single submessages, and returns how many there are.
-func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (n int) {
+// setFields sets every field with a name in a message and its single submessages, and returns how many there are.
+func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth int) (n int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
@@ -22,8 +22,8 @@ func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (
 			m.Set(f, protoreflect.ValueOf(value))
 			n++
 		} else if f.Message() != nil && f.Cardinality() != protoreflect.Repeated && depth > 0 {
-			if inner := m.NewField(f); put(inner.Message(), name, value, depth-1) > 0 {
-				n += put(m.Mutable(f).Message(), name, value, depth-1)
+			if inner := m.NewField(f); setFields(inner.Message(), name, value, depth-1) > 0 {
+				n += setFields(m.Mutable(f).Message(), name, value, depth-1)
 			}
 		}
 	}
@@ -32,7 +32,7 @@ func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (
 
 // Every field of every request that names something must match the turn, wherever it is, and a request that
 // names nothing is rejected. That also holds for future methods.
-func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
+func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7, Step: 2}
 	own := map[protoreflect.Name]any{"session_id": "s", "turn_id": "t", "user_id": "ann", "epoch": int64(7), "step": int32(2), "agent": "a"}
 	methods := troupev1.File_troupe_v1_memory_proto.Services().ByName("MemoryService").Methods()
@@ -51,7 +51,7 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 					if name == other {
 						its = value
 					}
-					names[name] = put(m, name, its, 1)
+					names[name] = setFields(m, name, its, 1)
 				}
 				return m.Interface(), names
 			}
@@ -86,7 +86,7 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 }
 
 // A replayed step may read, and stores nothing.
-func TestWithin_AReplayOnlyReads(t *testing.T) {
+func TestScope_ReplayOnlyReads(t *testing.T) {
 	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Step: 1, Replay: true}
 	for _, req := range []proto.Message{
 		&troupev1.LoadHistoryRequest{SessionId: "s"}, &troupev1.MemoryServiceGetStateRequest{SessionId: "s"},

@@ -10,8 +10,8 @@ import (
 func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := g.tenant(tenant)
-	defer g.forget(t)
+	t := g.getTenant(tenant)
+	defer g.dropIdleTenant(t)
 	if int64(t.children[parent]) >= most {
 		g.metrics.recordRejected(t.name, fanOut)
 		return nil, failure.Newf(failure.Overloaded, "admission",

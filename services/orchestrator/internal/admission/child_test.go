@@ -42,5 +42,5 @@ func TestController_AdmitsChildrenUpToTheFanOut(t *testing.T) {
 	for _, p := range append(children[1:], above, other, namesake, next) {
 		p.Release(true)
 	}
-	require.True(t, g.empty())
+	require.True(t, g.isEmpty())
 }

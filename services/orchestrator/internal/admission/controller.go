@@ -85,8 +85,8 @@ func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	if g.closeErr != nil || g.waiting > 0 && g.nextTenant() != nil {
 		return nil, false
 	}
-	t := g.tenant(of)
-	defer g.forget(t)
+	t := g.getTenant(of)
+	defer g.dropIdleTenant(t)
 	if g.turns >= g.limit() || t.turns >= g.tenantLimit() {
 		return nil, false
 	}
@@ -99,7 +99,7 @@ func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 func (g *Controller) ForceAdmit(of string) *Permit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := g.tenant(of)
+	t := g.getTenant(of)
 	g.metrics.recordAdmitted(t.name, forced, 0)
 	return g.grant(t)
 }
@@ -143,8 +143,8 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 	if g.closeErr != nil {
 		return nil, 0, g.closeErr
 	}
-	t := g.tenant(of)
-	defer g.forget(t)
+	t := g.getTenant(of)
+	defer g.dropIdleTenant(t)
 	within := g.cfg.QueueTime
 	if !until.IsZero() {
 		within = min(within, time.Until(until)-workFactor*g.typicalTime)
@@ -176,7 +176,7 @@ func (g *Controller) abandon(c *caller, why func() error) verdict {
 	default:
 	}
 	g.remove(c)
-	defer g.forget(c.tenant)
+	defer g.dropIdleTenant(c.tenant)
 	return verdict{err: why()}
 }
 
@@ -195,7 +195,7 @@ func (p *Permit) Release(ran bool) {
 	if ran {
 		g.recordDuration(time.Since(p.began))
 	}
-	g.forget(p.tenant)
+	g.dropIdleTenant(p.tenant)
 	p.tenant = nil
 	g.admitQueued()
 }
@@ -225,6 +225,6 @@ func (g *Controller) Close(why error) {
 		}
 		g.waiting -= len(t.queue)
 		t.queue = nil
-		g.forget(t)
+		g.dropIdleTenant(t)
 	}
 }

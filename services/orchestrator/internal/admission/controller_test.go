@@ -30,8 +30,8 @@ func newController(t *testing.T, turns int, change ...func(*Config)) *Controller
 	return g
 }
 
-// asked is a caller of Admit.
-type asked struct {
+// pendingAdmit is a caller of Admit.
+type pendingAdmit struct {
 	tenant string
 	leave  context.CancelFunc
 	permit *Permit
@@ -40,11 +40,11 @@ type asked struct {
 	done   bool
 }
 
-// ask starts a caller, and returns once it waits or has been admitted. It is for tests in a bubble.
-func ask(t *testing.T, g *Controller, tenant string, until time.Time) *asked {
+// startAdmit starts a caller, and returns once it waits or has been admitted. It is for tests in a bubble.
+func startAdmit(t *testing.T, g *Controller, tenant string, until time.Time) *pendingAdmit {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
-	a := &asked{tenant: tenant, leave: leave}
+	a := &pendingAdmit{tenant: tenant, leave: leave}
 	began := time.Now()
 	go func() {
 		defer leave()
@@ -55,8 +55,8 @@ func ask(t *testing.T, g *Controller, tenant string, until time.Time) *asked {
 	return a
 }
 
-// entered returns the tenants of the admitted callers.
-func entered(all []*asked) (names []string) {
+// admittedTenants returns the tenants of the admitted callers.
+func admittedTenants(all []*pendingAdmit) (names []string) {
 	for _, a := range all {
 		if a.permit != nil {
 			names = append(names, a.tenant)
@@ -65,16 +65,16 @@ func entered(all []*asked) (names []string) {
 	return names
 }
 
-func (g *Controller) empty() bool { return g.turns == 0 && g.waiting == 0 && len(g.tenants) == 0 }
+func (g *Controller) isEmpty() bool { return g.turns == 0 && g.waiting == 0 && len(g.tenants) == 0 }
 
 func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 2)
-		var all []*asked
+		var all []*pendingAdmit
 		for range 5 {
-			all = append(all, ask(t, g, "a", time.Time{}))
+			all = append(all, startAdmit(t, g, "a", time.Time{}))
 		}
-		require.Len(t, entered(all), 2)
+		require.Len(t, admittedTenants(all), 2)
 		refused := all[4]
 		require.True(t, refused.done, "the queue is full, and that is said at once")
 		require.Zero(t, refused.after)
@@ -100,22 +100,22 @@ func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 		require.NotNil(t, all[3].permit)
 		all[2].permit.Release(false)
 		all[3].permit.Release(false)
-		require.True(t, g.empty())
+		require.True(t, g.isEmpty())
 	})
 }
 
 func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 1, func(c *Config) { c.Queue = 100 })
-		first := ask(t, g, "a", time.Time{})
+		first := startAdmit(t, g, "a", time.Time{})
 		time.Sleep(2 * time.Second)
 		first.permit.Release(true) // turns take 2 s
 
-		first = ask(t, g, "a", time.Time{})
-		hasty := ask(t, g, "a", time.Now().Add(5*time.Second))
+		first = startAdmit(t, g, "a", time.Time{})
+		hasty := startAdmit(t, g, "a", time.Now().Add(5*time.Second))
 		require.ErrorContains(t, hasty.err, "it would take longer until one ends than the 1s that this caller may wait")
-		second, third := ask(t, g, "a", time.Time{}), ask(t, g, "a", time.Time{})
-		fourth := ask(t, g, "a", time.Time{})
+		second, third := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "a", time.Time{})
+		fourth := startAdmit(t, g, "a", time.Time{})
 		require.Zero(t, fourth.after)
 		require.ErrorContains(t, fourth.err, "than the 5s that this caller may wait. Send the same request again in 6s")
 
@@ -125,33 +125,33 @@ func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 		require.ErrorContains(t, third.err, "none ended within the 5s")
 		require.Equal(t, failure.Overloaded, failure.ModeOf(second.err))
 		first.permit.Release(true)
-		require.True(t, g.empty())
+		require.True(t, g.isEmpty())
 	})
 }
 
-func TestController_ACallerThatLeavesLeavesNothingBehind(t *testing.T) {
+func TestController_LeavingCallerReturnsItsPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 1)
-		first, second := ask(t, g, "a", time.Time{}), ask(t, g, "b", time.Time{})
+		first, second := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "b", time.Time{})
 		second.leave()
 		synctest.Wait()
 		require.ErrorIs(t, second.err, context.Canceled)
-		third := ask(t, g, "b", time.Time{})
+		third := startAdmit(t, g, "b", time.Time{})
 		first.permit.Release(true)
 		synctest.Wait()
 		require.NotNil(t, third.permit, "its place is another's")
 
 		// The caller leaves at the moment in which it may have been admitted.
 		for range 100 {
-			next := ask(t, g, "a", time.Time{})
+			next := startAdmit(t, g, "a", time.Time{})
 			next.leave()
 			third.permit.Release(true)
 			synctest.Wait()
 			if next.permit != nil {
 				next.permit.Release(false)
 			}
-			require.True(t, g.empty())
-			third = ask(t, g, "a", time.Time{})
+			require.True(t, g.isEmpty())
+			third = startAdmit(t, g, "a", time.Time{})
 		}
 		third.permit.Release(true)
 	})
@@ -160,57 +160,57 @@ func TestController_ACallerThatLeavesLeavesNothingBehind(t *testing.T) {
 func TestController_CloseRejectsWaitingAndLaterCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 1)
-		first, second := ask(t, g, "a", time.Time{}), ask(t, g, "a", time.Time{})
+		first, second := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "a", time.Time{})
 		stopping := errors.New("stopping")
 		g.Close(stopping)
 		synctest.Wait()
 		require.ErrorIs(t, second.err, stopping)
 		first.permit.Release(true)
-		require.ErrorIs(t, ask(t, g, "a", time.Time{}).err, stopping)
+		require.ErrorIs(t, startAdmit(t, g, "a", time.Time{}).err, stopping)
 		g.ForceAdmit("a").Release(true)
-		require.True(t, g.empty())
+		require.True(t, g.isEmpty())
 	})
 }
 
-func TestController_FollowsItsLimit(t *testing.T) {
+func TestController_AdmitsMoreWhenTheLimitGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := 0
 		g := newController(t, 0, func(c *Config) { c.Turns, c.Queue = func() int { return limit }, 10 })
-		var all []*asked
+		var all []*pendingAdmit
 		for range 4 {
-			all = append(all, ask(t, g, "a", time.Time{}))
+			all = append(all, startAdmit(t, g, "a", time.Time{}))
 		}
-		require.Len(t, entered(all), 1, "never none")
+		require.Len(t, admittedTenants(all), 1, "never none")
 		limit = 3
 		g.AdmitWaiting()
 		synctest.Wait()
-		require.Len(t, entered(all), 3)
+		require.Len(t, admittedTenants(all), 3)
 		limit = 1
 		all[0].permit.Release(true)
 		all[1].permit.Release(true)
 		synctest.Wait()
-		require.Len(t, entered(all), 3)
+		require.Len(t, admittedTenants(all), 3)
 		all[2].permit.Release(true)
 		synctest.Wait()
-		require.Len(t, entered(all), 4)
+		require.Len(t, admittedTenants(all), 4)
 		all[3].permit.Release(true)
 	})
 }
 
 // A tenant may use all permits while it is alone. When another tenant comes, freed permits go to it until both
 // have the same number.
-func TestController_SharesAmongTenants(t *testing.T) {
+func TestController_SharesPermitsAmongTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 4)
-		var all []*asked
+		var all []*pendingAdmit
 		for range 8 {
-			all = append(all, ask(t, g, "busy", time.Time{}))
+			all = append(all, startAdmit(t, g, "busy", time.Time{}))
 		}
-		require.Len(t, entered(all), 4)
+		require.Len(t, admittedTenants(all), 4)
 		for range 3 { // each displaces a caller from the full queue
-			all = append(all, ask(t, g, "other", time.Time{}))
+			all = append(all, startAdmit(t, g, "other", time.Time{}))
 		}
-		refused := slices.DeleteFunc(slices.Clone(all), func(a *asked) bool { return a.err == nil })
+		refused := slices.DeleteFunc(slices.Clone(all), func(a *pendingAdmit) bool { return a.err == nil })
 		require.Len(t, refused, 3)
 		for n, message := range []string{
 			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
@@ -224,27 +224,27 @@ func TestController_SharesAmongTenants(t *testing.T) {
 		for n, want := range [][]string{{"other"}, {"other", "other"}, {"busy", "other", "other"}, {"busy", "busy", "other", "other"}} {
 			all[n].permit.Release(true)
 			synctest.Wait()
-			require.Equal(t, want, entered(all[4:]), "after %d have ended", n+1)
+			require.Equal(t, want, admittedTenants(all[4:]), "after %d have ended", n+1)
 		}
 		for _, a := range all[4:] {
 			if a.permit != nil {
 				a.permit.Release(true)
 			}
 		}
-		require.True(t, g.empty())
+		require.True(t, g.isEmpty())
 	})
 }
 
 // A tenant within its fair share is not rejected, and waits for at most one running turn, whatever another
 // tenant does.
-func TestController_ATenantWithinItsFairShareIsNotRejected(t *testing.T) {
+func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 	const places, took = 8, time.Second
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, places)
-		var all []*asked
+		var all []*pendingAdmit
 		arrive := func(tenant string) {
 			ctx, leave := context.WithCancel(t.Context())
-			a := &asked{tenant: tenant}
+			a := &pendingAdmit{tenant: tenant}
 			all = append(all, a)
 			began := time.Now()
 			go func() {
@@ -278,22 +278,22 @@ func TestController_ATenantWithinItsFairShareIsNotRejected(t *testing.T) {
 		}
 		require.Equal(t, (seconds-5)*4, ended["modest"])
 		require.GreaterOrEqual(t, ended["greedy"], places*5+places/2*(seconds-5))
-		require.True(t, g.empty())
+		require.True(t, g.isEmpty())
 	})
 }
 
 // A caller that makes up tenants cannot exhaust the memory of the metrics backend.
-func TestCount_NamesAFewTenants(t *testing.T) {
+func TestMetrics_LimitTenantLabels(t *testing.T) {
 	g := newController(t, 1)
 	for n := range 2 * maxTenantLabels {
 		g.metrics.recordAdmitted(fmt.Sprint(n), atOnce, 0)
 	}
 	require.Equal(t, "0", g.metrics.label("0").Value.AsString())
 	require.Equal(t, otherTenants, g.metrics.label(fmt.Sprint(maxTenantLabels)).Value.AsString())
-	require.Len(t, g.metrics.named, maxTenantLabels)
+	require.Len(t, g.metrics.labelledTenants, maxTenantLabels)
 }
 
-func BenchmarkGate(b *testing.B) {
+func BenchmarkController(b *testing.B) {
 	for _, tenants := range []int{1, 100} {
 		b.Run(fmt.Sprint(tenants), func(b *testing.B) {
 			g, err := New(Config{Turns: func() int { return 1000 }})

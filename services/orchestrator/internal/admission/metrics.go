@@ -31,8 +31,8 @@ type metrics struct {
 	in, out metric.Int64Counter
 	wait    metric.Float64Histogram
 
-	mu    sync.Mutex
-	named map[string]bool
+	mu              sync.Mutex
+	labelledTenants map[string]bool
 }
 
 func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
@@ -51,7 +51,7 @@ func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
 		metric.WithInt64Callback(g.observe(g.limit)))
 	_, waiting := meter.Int64ObservableGauge("troupe.admission.waiting", metric.WithDescription("Callers in the queue."),
 		metric.WithInt64Callback(g.observe(func() int { return g.waiting })))
-	return &metrics{in: in, out: out, wait: wait, named: map[string]bool{}},
+	return &metrics{in: in, out: out, wait: wait, labelledTenants: map[string]bool{}},
 		errors.Join(admitted, refused, waited, running, limit, waiting)
 }
 
@@ -80,11 +80,11 @@ func (c *metrics) recordRejected(tenant string, reason reason) {
 func (c *metrics) label(tenant string) attribute.KeyValue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.named[tenant] {
-		if len(c.named) == maxTenantLabels {
+	if !c.labelledTenants[tenant] {
+		if len(c.labelledTenants) == maxTenantLabels {
 			return attribute.String("tenant", otherTenants)
 		}
-		c.named[tenant] = true
+		c.labelledTenants[tenant] = true
 	}
 	return attribute.String("tenant", tenant)
 }

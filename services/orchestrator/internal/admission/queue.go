@@ -9,8 +9,8 @@ import (
 
 // The caller of each function in this file holds the lock.
 
-// tenant returns a tenant, and creates it if needed. forget drops one without turns and callers.
-func (g *Controller) tenant(name string) *tenant {
+// getTenant returns a tenant, and creates it if needed. forget drops one without turns and callers.
+func (g *Controller) getTenant(name string) *tenant {
 	t, ok := g.tenants[name]
 	if !ok {
 		t = &tenant{name: name}
@@ -19,7 +19,7 @@ func (g *Controller) tenant(name string) *tenant {
 	return t
 }
 
-func (g *Controller) forget(t *tenant) {
+func (g *Controller) dropIdleTenant(t *tenant) {
 	if t.turns == 0 && len(t.queue) == 0 {
 		delete(g.tenants, t.name)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-func TestLabelled_BoundsAllLabelsTogether(t *testing.T) {
+func TestCheckLabels_LimitsTheTotalSize(t *testing.T) {
 	require.NoError(t, checkLabels(nil))
 	require.NoError(t, checkLabels(map[string]string{"ab": strings.Repeat("x", memory.MaxMetadataBytes-2)}))
 	err := checkLabels(map[string]string{"ab": strings.Repeat("x", memory.MaxMetadataBytes-1)})

@@ -56,7 +56,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		return err
 	}
 	ask := request.Request{
-		User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
+		User: req.GetUserId(), RequestID: idOrNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
 		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
@@ -108,7 +108,7 @@ func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceReque
 	if err != nil || !req.GetPlan() {
 		return &troupev1.GetTraceResponse{Trace: t}, err
 	}
-	events, err := o.Traces.Stored(ctx, ref, t.GetLastSequence())
+	events, err := o.Traces.StoredEvents(ctx, ref, t.GetLastSequence())
 	for _, step := range progress.StepsFromEvents(events) {
 		t.Plan = append(t.Plan, step.Proto())
 	}
@@ -198,11 +198,11 @@ func sessionOf(req *troupev1.OrchestrateRequest) string {
 	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
 		return req.GetSessionId()
 	}
-	return orNew(req.GetSessionId())
+	return idOrNew(req.GetSessionId())
 }
 
-// orNew returns the id of the caller, or a new one that sorts by time.
-func orNew(id string) string {
+// idOrNew returns the id of the caller, or a new one that sorts by time.
+func idOrNew(id string) string {
 	if id != "" {
 		return id
 	}

@@ -46,16 +46,16 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 	for e, err := range events {
 		if err != nil {
 			if !b.end() {
-				return b.refusal()
+				return b.rejection()
 			}
 			return err
 		}
 		if !b.put(e) {
-			return b.refusal()
+			return b.rejection()
 		}
 	}
 	if !b.end() {
-		return b.refusal()
+		return b.rejection()
 	}
 	return <-sent
 }
@@ -87,7 +87,7 @@ func (b *backlog) notify() {
 // too long, or if no more can be sent.
 func (b *backlog) put(e *troupev1.Event) bool {
 	size := proto.Size(e)
-	return b.until(func() bool {
+	return b.waitUntil(func() bool {
 		room := len(b.items) == 0 || len(b.items) < maxBehind && b.bytes+size <= maxBehindBytes
 		if room {
 			b.items = append(b.items, e)
@@ -104,12 +104,12 @@ func (b *backlog) end() bool {
 	b.closed = true
 	b.notify()
 	b.mu.Unlock()
-	return b.until(func() bool { return len(b.items) == 0 })
+	return b.waitUntil(func() bool { return len(b.items) == 0 })
 }
 
-// until waits until a condition holds, which it evaluates with the lock held. It returns false if no event was
+// waitUntil waits until a condition holds, which it evaluates with the lock held. It returns false if no event was
 // sent for the patience, or if no more can be sent.
-func (b *backlog) until(holds func() bool) bool {
+func (b *backlog) waitUntil(holds func() bool) bool {
 	var blocked *time.Timer
 	for {
 		b.mu.Lock()
@@ -132,9 +132,9 @@ func (b *backlog) until(holds func() bool) bool {
 	}
 }
 
-// refusal returns why no more events can be put. It fails the stream with slow_consumer unless sending has
+// rejection returns why no more events can be put. It fails the stream with slow_consumer unless sending has
 // failed already.
-func (b *backlog) refusal() error {
+func (b *backlog) rejection() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {

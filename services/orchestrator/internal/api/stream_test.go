@@ -65,8 +65,8 @@ func watch(t *testing.T, sendTime time.Duration, events func(context.Context) it
 	return stream
 }
 
-// numbered yields events of a size, numbered from 1 up to last, as fast as they are taken.
-func numbered(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
+// numberedEvents yields events of a size, numbered from 1 up to last, as fast as they are taken.
+func numberedEvents(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
 	return func(context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
 			for n := uint64(1); n <= last; n++ {
@@ -79,8 +79,8 @@ func numbered(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.E
 	}
 }
 
-// rest reads a stream to its end, checks the order, and returns the last sequence.
-func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (last uint64, _ error) {
+// readToEnd reads a stream to its end, checks the order, and returns the last sequence.
+func readToEnd(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (last uint64, _ error) {
 	t.Helper()
 	for {
 		r, err := stream.Recv()
@@ -97,14 +97,14 @@ func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (l
 
 // A client that takes nothing while many events wait gets the sequence at which to resume, and nothing of its
 // call is left.
-func TestStreams_EndThatOfASlowClient(t *testing.T) {
+func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
 	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
 		t.Run(name, func(t *testing.T) {
 			stopped := make(chan struct{})
 			stream := watch(t, 50*time.Millisecond, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 				return func(yield func(*troupev1.Event, error) bool) {
 					defer close(stopped)
-					numbered(4096, size)(ctx)(yield)
+					numberedEvents(4096, size)(ctx)(yield)
 				}
 			})
 			select {
@@ -112,7 +112,7 @@ func TestStreams_EndThatOfASlowClient(t *testing.T) {
 			case <-time.After(patience):
 				require.FailNow(t, "waited in vain")
 			}
-			last, err := rest(t, stream)
+			last, err := readToEnd(t, stream)
 			require.Equal(t, failure.SlowConsumer, failure.ModeOf(err), "%v", err)
 			e, _ := errors.AsType[*failure.Error](err)
 			after, parsed := strconv.ParseUint(e.Facts["resume_after"], 10, 64)
@@ -126,34 +126,34 @@ func TestStreams_EndThatOfASlowClient(t *testing.T) {
 }
 
 // A client that keeps reading gets all events, however many there are.
-func TestStreams_SendAllToWhoKeepsReading(t *testing.T) {
-	stream := watch(t, patience, numbered(2000, 2000))
-	last, err := rest(t, stream)
+func TestStreams_SendAllEventsToAReadingClient(t *testing.T) {
+	stream := watch(t, patience, numberedEvents(2000, 2000))
+	last, err := readToEnd(t, stream)
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, last)
 }
 
 // Events before an error are sent before the error.
-func TestStreams_TellAnErrorBehindTheEvents(t *testing.T) {
+func TestStreams_SendAnErrorAfterTheEvents(t *testing.T) {
 	stream := watch(t, patience, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
-			numbered(200, 2000)(ctx)(yield)
+			numberedEvents(200, 2000)(ctx)(yield)
 			yield(nil, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it"))
 		}
 	})
-	last, err := rest(t, stream)
+	last, err := readToEnd(t, stream)
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 	require.EqualValues(t, 200, last)
 }
 
 // A client with a small backlog may be slow while more events may come.
-func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
+func TestStreams_WaitForAClientWithASmallBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s streams
 		defer s.senders.Wait()
 		taken := make(chan struct{})
 		err := s.send(func(yield func(*troupev1.Event, error) bool) {
-			numbered(100, 5000)(t.Context())(yield)
+			numberedEvents(100, 5000)(t.Context())(yield)
 			<-taken // more events may come
 		}, func(e *troupev1.Event) error {
 			switch e.GetSequence() {
@@ -170,7 +170,7 @@ func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
 
 // After the last event, a client that takes nothing loses its stream even with a small backlog, so that its
 // call does not stay for ever.
-func TestStreams_EndThatOfASlowClientWithLittleToTake(t *testing.T) {
+func TestStreams_EndASlowClientWithASmallBacklogAfterTheLastEvent(t *testing.T) {
 	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestStreams_EndThatOfASlowClientWithLittleToTake(t *testing.T) {
 				defer s.senders.Wait()
 				began := time.Now()
 				err := s.send(func(yield func(*troupev1.Event, error) bool) {
-					numbered(10, 100)(t.Context())(yield)
+					numberedEvents(10, 100)(t.Context())(yield)
 					if ending != nil {
 						yield(nil, ending)
 					}

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-func TestGetWorkflow_TellsWhatATurnMayUse(t *testing.T) {
+func TestGetWorkflow_ReturnsTheBudget(t *testing.T) {
 	flows, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
 kind: Workflow
 metadata: {name: w}

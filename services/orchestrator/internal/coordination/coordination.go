@@ -30,8 +30,8 @@ type State struct {
 	FinalAnswer         *string // answer of the turn (nil until there is one)
 	ConfidenceScore     *float64
 
-	entry string // the first agent of the turn
-	asked map[string]int
+	entry          string // the first agent of the turn
+	questionCounts map[string]int
 }
 
 // Context is what the agents found.
@@ -65,7 +65,7 @@ func Start(t Turn) State {
 		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.Entry, entry: t.Entry, MissingContext: []string{},
 		Context: Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}},
 	}
-	s.LastAgent, s.asked = lastSpeaker(t)
+	s.LastAgent, s.questionCounts = lastSpeaker(t)
 	for _, r := range t.Inherited {
 		s = s.withResult(r)
 	}
@@ -140,7 +140,7 @@ func (s State) withResult(r execution.Result) State {
 	}
 	s.Context = found
 	if r.InputRequired && len(r.Pending) == 0 { // a question to the user; waiting calls are none
-		s.ClarificationNeeded, s.ClarificationCount = true, s.asked[r.Agent]+1
+		s.ClarificationNeeded, s.ClarificationCount = true, s.questionCounts[r.Agent]+1
 		s.MissingContext = append(slices.Clip(s.MissingContext), r.Text)
 	}
 	return s

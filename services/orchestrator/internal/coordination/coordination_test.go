@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func said(turn int, m conversation.Message) conversation.Message { m.Turn = turn; return m }
+func message(turn int, m conversation.Message) conversation.Message { m.Turn = turn; return m }
 
 func finished(r execution.Result) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: wire.ResultToProto(r)}}}
@@ -25,8 +25,8 @@ func ended(r *troupev1.TurnResult) *troupev1.Event {
 // The fields of a state by name, and their values at the start of a session. The orchestrator of the sample is
 // the first agent of our workflow: the coordinator.
 // Req: RA-2, RA-3
-func TestStart_HasAllFieldsAndTheirStartValues(t *testing.T) {
-	mine := []conversation.Message{said(1, conversation.User("What may an agent write?"))}
+func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
+	mine := []conversation.Message{message(1, conversation.User("What may an agent write?"))}
 	s := Start(Turn{SessionID: "s1", Number: 1, Entry: "coordinator", Messages: mine})
 	require.Equal(t, mine, s.Messages)
 	data := s.LogFields()
@@ -40,11 +40,11 @@ func TestStart_HasAllFieldsAndTheirStartValues(t *testing.T) {
 }
 
 // Of the turn before, a turn knows who spoke last, and not its outcome.
-func TestStart_KnowsWhoSpokeLastAndNoMore(t *testing.T) {
+func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	s := Start(Turn{SessionID: "s1", Number: 3, Entry: "coordinator", Messages: []conversation.Message{
-		said(1, conversation.User("Tell me about it")), said(1, conversation.Assistant("clarification", "About what?")),
-		said(2, conversation.User("It!")), said(2, conversation.Assistant("clarification", "About which it?")),
-		said(3, conversation.User("That one")), said(3, conversation.Assistant("research", "of this turn")),
+		message(1, conversation.User("Tell me about it")), message(1, conversation.Assistant("clarification", "About what?")),
+		message(2, conversation.User("It!")), message(2, conversation.Assistant("clarification", "About which it?")),
+		message(3, conversation.User("That one")), message(3, conversation.Assistant("research", "of this turn")),
 	}})
 	require.Equal(t, "clarification", s.LastAgent)
 	require.Nil(t, s.FinalAnswer)
@@ -59,7 +59,7 @@ func TestStart_KnowsWhoSpokeLastAndNoMore(t *testing.T) {
 }
 
 // Observations are kept with their source, also those from before the turn that is continued.
-func TestState_CollectsWhatAgentsFound(t *testing.T) {
+func TestState_CollectsObservations(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
 	one := start.Apply(finished(execution.Result{
@@ -76,7 +76,7 @@ func TestState_CollectsWhatAgentsFound(t *testing.T) {
 }
 
 // A turn without an answer has no final answer, and the state names the agent that was due.
-func TestState_OfATurnThatFailed(t *testing.T) {
+func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 	s := Start(Turn{}).Apply(
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Entry: "coordinator"}}},
 		&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "research"}}},
@@ -86,7 +86,7 @@ func TestState_OfATurnThatFailed(t *testing.T) {
 	require.Nil(t, s.FinalAnswer)
 }
 
-func TestState_IsToldWithoutLongTexts(t *testing.T) {
+func TestState_IsLoggedWithoutLongTexts(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	s := Start(Turn{Entry: "a", Messages: []conversation.Message{conversation.User(long)}}).Apply(
 		finished(execution.Result{Agent: "a", Text: long, InputRequired: true, Observations: []string{long}}), ended(&troupev1.TurnResult{Text: long}),

@@ -16,9 +16,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// try runs a step at an instance. It reports whether the instance accepted the step, and returns
+// tryInstance runs a step at an instance. It reports whether the instance accepted the step, and returns
 // what came of it.
-func (d *Dispatcher) try(
+func (d *Dispatcher) tryInstance(
 	ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler,
 ) (_ *troupev1.StepResult, accepted bool, _ error) {
 	conn, release, err := d.connect(ctx, in)
@@ -42,7 +42,7 @@ func (d *Dispatcher) try(
 			return nil, false, err
 		}
 		if isSilent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // it may be at work
-			err = d.lost(ctx, call, in, err)
+			err = d.lostError(ctx, call, in, err)
 		}
 		return nil, true, err
 	}
@@ -54,13 +54,13 @@ func (d *Dispatcher) try(
 	result, workerErr, err := readStream(req, stream, h, func() { silence.Reset(d.maxSilence) })
 	switch {
 	case failure.Is(workerErr, failure.StateViolation):
-		return nil, true, lostByViolation(in, workerErr)
+		return nil, true, violationError(in, workerErr)
 	case workerErr != nil:
-		return nil, true, d.lost(ctx, call, in, workerErr)
+		return nil, true, d.lostError(ctx, call, in, workerErr)
 	case err != nil:
 		return nil, true, err
 	}
-	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && gaveUp(why) {
+	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && hasGivenUp(why) {
 		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), MemoryOutage: isMemoryOutage(why)}
 	}
 	return result, true, nil

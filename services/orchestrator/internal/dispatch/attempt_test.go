@@ -18,14 +18,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-func failed(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) error {
+func failedResult(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) error {
 	return errors.Join(stream.SendHeader(nil), stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{
 		Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))},
 	}}))
 }
 
 // The caller learns which instance did not end the step, and why. A step that failed by itself is a result.
-func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
+func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
 		lost   failure.Mode
@@ -56,11 +56,13 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			failure.AgentContract, "instance 1 of agent a ended the step without a result",
 		},
 		"drained": {
-			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.InstanceDraining) },
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return failedResult(s, failure.InstanceDraining)
+			},
 			failure.InstanceDraining, "it stopped",
 		},
 		"fenced": {
-			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.Fenced) },
+			func(s troupev1.AgentService_ExecuteStepServer) error { return failedResult(s, failure.Fenced) },
 			failure.Fenced, "it stopped",
 		},
 		"lost the lease": {
@@ -95,7 +97,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			}, failure.AgentContract, "instance 1 of agent a broke the contract: result.text",
 		},
 		"failed": {
-			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.ResourceTool) }, failure.ResourceTool, "",
+			func(s troupev1.AgentService_ExecuteStepServer) error { return failedResult(s, failure.ResourceTool) }, failure.ResourceTool, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +106,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			if strings.HasPrefix(name, "silent") { // the other streams end without a timeout
 				r.maxSilence = 200 * time.Millisecond
 			}
-			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			got, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 			lost, ok := errors.AsType[*LostError](err)
 			if c.says == "" {
 				require.NoError(t, err)
@@ -116,20 +118,20 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			require.Equal(t, c.lost, lost.Failure.Mode)
 			require.ErrorContains(t, err, c.says)
 			require.Equal(t, "1", lost.Failure.Facts["instance_id"])
-			require.Equal(t, strings.HasPrefix(name, "silent"), r.passesOver(lost.Instance), "other steps pass it over")
+			require.Equal(t, strings.HasPrefix(name, "silent"), r.isInBackoff(lost.Instance), "other steps pass it over")
 			require.Equal(t, name == "broke the contract", lost.ContractViolation)
 			require.Equal(t, name == "lost the lease", lost.MemoryOutage)
 		})
 	}
 }
 
-// passesOver reports whether the instance is not asked because it did not answer lately.
-func (r *rig) passesOver(in registry.Instance) bool {
+// isInBackoff reports whether the instance is not asked because it did not answer lately.
+func (r *rig) isInBackoff(in registry.Instance) bool {
 	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
 }
 
 // Every item shows that the worker is at work.
-func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
+func TestDispatcher_HeartbeatShowsThatTheWorkerIsAlive(t *testing.T) {
 	const silence = 400 * time.Millisecond
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		if err := s.SendHeader(nil); err != nil {
@@ -147,7 +149,7 @@ func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
 	})
 	r := newRig(t, patience, instance("1", address, 4))
 	r.maxSilence = silence
-	var h heard
+	var h callRecorder
 	got, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.NoError(t, err)
 	require.Equal(t, "done", got.GetText())
@@ -155,14 +157,14 @@ func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
 }
 
 // An instance that lost the step is not asked again until it has restarted.
-func TestDispatcher_PassesOverThoseToAvoid(t *testing.T) {
+func TestDispatcher_SkipsInstancesToAvoid(t *testing.T) {
 	worker, first := serve(t, answer)
 	_, second := serve(t, answer)
 	lost := instance("1", first, 4)
 	lost.Incarnation = 7
 	r := newRig(t, patience, lost, instance("2", second, 4))
 	for range 4 { // round robin
-		var h heard
+		var h callRecorder
 		_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
@@ -170,13 +172,13 @@ func TestDispatcher_PassesOverThoseToAvoid(t *testing.T) {
 	require.Zero(t, worker.count())
 
 	r = newRig(t, 50*time.Millisecond, lost)
-	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, new(callRecorder).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "none is ready but those that lost it before")
 	anew := lost
 	anew.Incarnation = 8
-	r.roster.Apply(registry.Update{Put: &anew})
-	_, err = r.Execute(t.Context(), request(), []registry.Instance{lost}, new(heard).handler())
+	r.cache.Apply(registry.Update{Put: &anew})
+	_, err = r.Execute(t.Context(), request(), []registry.Instance{lost}, new(callRecorder).handler())
 	require.NoError(t, err)
 }
 
@@ -191,7 +193,7 @@ func unresponsiveAddress(t *testing.T) string {
 
 // Each instance that does not answer costs time. No step waits for more than one of them after its own time has
 // run out, or while another instance has a free slot.
-func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
+func TestDispatcher_WaitsForAtMostOneUnresponsiveInstance(t *testing.T) {
 	const many = 8
 	var known []registry.Instance
 	for n := range many {
@@ -200,7 +202,7 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 	t.Run("the patience ends", func(t *testing.T) {
 		r := newRig(t, 100*time.Millisecond, known...)
 		began := time.Now()
-		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 		require.Less(t, time.Since(began), many*connection.Timeout/2)
 	})
@@ -218,18 +220,18 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 		r := newRig(t, patience, busy)
 		ended := make(chan error, 2)
 		execute := func() {
-			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 			ended <- err
 		}
 		go execute()
 		receive(t, working)
 		for n := range known {
-			r.roster.Apply(registry.Update{Put: &known[n]})
+			r.cache.Apply(registry.Update{Put: &known[n]})
 		}
 		began := time.Now()
 		go execute()
 		require.Eventually(t, func() bool { // the step is trying the unresponsive instances
-			return slices.ContainsFunc(known, func(in registry.Instance) bool { return r.passesOver(in) })
+			return slices.ContainsFunc(known, func(in registry.Instance) bool { return r.isInBackoff(in) })
 		}, patience, 10*time.Millisecond)
 		close(release)
 		require.NoError(t, receive(t, ended))
@@ -240,12 +242,12 @@ func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
 		_, address := serve(t, answer)
 		r := newRig(t, patience, known[0], instance("up", address, 4))
 		for range 2 { // the first of them tries the unresponsive instance
-			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 			require.NoError(t, err)
 		}
-		require.True(t, r.passesOver(known[0]))
+		require.True(t, r.isInBackoff(known[0]))
 		anew := known[0]
 		anew.Incarnation++
-		require.False(t, r.passesOver(anew), "one that was started anew may answer")
+		require.False(t, r.isInBackoff(anew), "one that was started anew may answer")
 	})
 }

@@ -41,7 +41,7 @@ type faultyWorker struct {
 	err atomic.Pointer[func(troupev1.AgentService_ExecuteStepServer) error]
 }
 
-func admit(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
+func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 	t.Helper()
 	h := &breakerRig{rig: &rig{}, workers: map[string]*faultyWorker{}}
 	doors := map[string]*bufconn.Listener{}
@@ -67,9 +67,9 @@ func admit(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 		h.known = append(h.known, instance(id, id, 4))
 	}
 	t.Cleanup(h.pool.Close)
-	h.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
-	h.roster.Apply(registry.Update{List: &h.known})
-	h.Dispatcher = New(h.roster, h.pool, wait)
+	h.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	h.cache.Apply(registry.Update{List: &h.known})
+	h.Dispatcher = New(h.cache, h.pool, wait)
 	return h
 }
 
@@ -85,20 +85,20 @@ func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteS
 // step runs a step at one instance, and returns the decision and the outcome.
 func (h *breakerRig) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
-	handler, _ := choosing(t, &d)
+	handler, _ := choiceHandler(t, &d)
 	_, err = h.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), request(), nil, handler)
 	return d, err
 }
 
-func breaks(s troupev1.AgentService_ExecuteStepServer) error {
+func showsFault(s troupev1.AgentService_ExecuteStepServer) error {
 	return errors.Join(s.SendHeader(nil), grpcfailure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
 }
 
 // Req: OC-34
-func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testing.T) {
+func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admit(t, time.Second, "1", "2")
-		h.setError("1", breaks)
+		h := admitStep(t, time.Second, "1", "2")
+		h.setError("1", showsFault)
 		lose := func() { _, err := h.step(t, "1"); require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err) }
 		count := h.workers["1"].count
 
@@ -109,13 +109,13 @@ func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testi
 		require.NoError(t, err, "which begins the count anew")
 		require.Empty(t, h.breakers.Failures("a"))
 
-		h.setError("1", breaks)
+		h.setError("1", showsFault)
 		lose()
 		lose()
 		lose()
 		opened, asked := time.Now(), count()
 		var d selection.Decision
-		handler, told := choosing(t, &d)
+		handler, told := choiceHandler(t, &d)
 		for range 4 { // in turn, without a named instance
 			_, err = h.Execute(t.Context(), request(), nil, handler)
 			require.NoError(t, err)
@@ -151,10 +151,10 @@ func TestBreaker_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testi
 }
 
 // While one step is the trial, the instance gets no other.
-func TestBreaker_TriesOneStepAtATime(t *testing.T) {
+func TestBreaker_AllowsOneTrialAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admit(t, 20*time.Second, "1")
-		h.setError("1", breaks)
+		h := admitStep(t, 20*time.Second, "1")
+		h.setError("1", showsFault)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
@@ -168,7 +168,7 @@ func TestBreaker_TriesOneStepAtATime(t *testing.T) {
 		var steps sync.WaitGroup
 		errs := make([]error, 4)
 		for i := range errs { // they wait, because there is no other instance
-			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(heard).handler()) })
+			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(callRecorder).handler()) })
 		}
 		time.Sleep(breaker.OpenFor + time.Second)
 		require.Equal(t, asked+1, h.workers["1"].count())
@@ -179,10 +179,10 @@ func TestBreaker_TriesOneStepAtATime(t *testing.T) {
 }
 
 // A step waits for the trial of the only instance, however long it takes, because its outcome decides.
-func TestBreaker_WaitsWhileOneIsOnTrial(t *testing.T) {
+func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admit(t, time.Second, "1")
-		h.setError("1", breaks)
+		h := admitStep(t, time.Second, "1")
+		h.setError("1", showsFault)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
@@ -198,7 +198,7 @@ func TestBreaker_WaitsWhileOneIsOnTrial(t *testing.T) {
 		errs := make(chan error, 2)
 		for range cap(errs) {
 			steps.Go(func() {
-				_, err := h.Execute(t.Context(), request(), nil, new(heard).handler())
+				_, err := h.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 				errs <- err
 			})
 			synctest.Wait()
@@ -211,20 +211,20 @@ func TestBreaker_WaitsWhileOneIsOnTrial(t *testing.T) {
 }
 
 // A handler that panics returns its slot, and another step can be the trial.
-func TestBreaker_APanicInTheTrialShowsNothing(t *testing.T) {
+func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admit(t, time.Second, "1")
-		h.setError("1", breaks)
+		h := admitStep(t, time.Second, "1")
+		h.setError("1", showsFault)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
 		time.Sleep(breaker.OpenFor + time.Second)
 		h.setError("1", nil)
-		handler := new(heard).handler()
+		handler := new(callRecorder).handler()
 		handler.Started = func(registry.Instance) error { panic("broken") }
 		require.Panics(t, func() { _, _ = h.Execute(t.Context(), request(), nil, handler) })
-		list, _ := h.roster.List("a")
+		list, _ := h.cache.List("a")
 		require.Zero(t, h.queue.Candidates("a", list)[0].InFlight)
 		require.False(t, h.queue.IsRunning("a", list, func(selection.Candidate) bool { return true }))
 
@@ -235,9 +235,9 @@ func TestBreaker_APanicInTheTrialShowsNothing(t *testing.T) {
 }
 
 // Outcomes that say nothing about the instance, and failures of all its steps at once.
-func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
+func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
-		return func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, mode) }
+		return func(s troupev1.AgentService_ExecuteStepServer) error { return failedResult(s, mode) }
 	}
 	refusal := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(troupev1.AgentService_ExecuteStepServer) error {
@@ -248,7 +248,7 @@ func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 		err    func(troupev1.AgentService_ExecuteStepServer) error
 		counts bool
 	}{
-		"lost":                       {breaks, true},
+		"lost":                       {showsFault, true},
 		"no result":                  {func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) }, true},
 		"disk":                       {outcome(failure.SystemDisk), true},
 		"memory":                     {outcome(failure.SystemOOM), true},
@@ -263,7 +263,7 @@ func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := admit(t, 50*time.Millisecond, "1")
+				h := admitStep(t, 50*time.Millisecond, "1")
 				h.setError("1", c.err)
 				for range breaker.MaxFailures {
 					_, _ = h.step(t, "1")
@@ -274,7 +274,7 @@ func TestBreaker_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	}
 	t.Run("all at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h := admit(t, time.Second, "1")
+			h := admitStep(t, time.Second, "1")
 			h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 				err := s.SendHeader(nil)
 				time.Sleep(time.Second)

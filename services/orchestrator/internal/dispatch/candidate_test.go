@@ -14,38 +14,38 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// able returns an instance with capabilities.
-func able(id, address string, capacity int, capabilities ...string) registry.Instance {
+// capableInstance returns an instance with capabilities.
+func capableInstance(id, address string, capacity int, capabilities ...string) registry.Instance {
 	in := instance(id, address, capacity)
 	in.Capabilities = capabilities
 	return in
 }
 
 // An agent as a candidate follows from its instances and their running steps.
-func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
+func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	var during choice.Candidate
 	var r *rig
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		during = r.AgentCandidate("a")
 		return answer(s)
 	})
-	r = newRig(t, patience, able("1", address, 2, "gpu"), able("2", address, 2, "maps"))
+	r = newRig(t, patience, capableInstance("1", address, 2, "gpu"), capableInstance("2", address, 2, "maps"))
 	require.Equal(t, choice.Candidate{
 		ID: "a", Name: "a", Type: choice.Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true,
 	}, r.AgentCandidate("a"))
-	h := &heard{}
+	h := &callRecorder{}
 	_, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.NoError(t, err)
 	require.InDelta(t, 0.25, during.Load, 0, "one of four places")
 	require.Zero(t, r.AgentCandidate("a").Load)
 
-	r.backoffs.Add(able("1", address, 2), suspicion, errors.New("it is silent"))
+	r.backoffs.Add(capableInstance("1", address, 2), suspicion, errors.New("it is silent"))
 	require.Equal(t, []string{"maps"}, r.AgentCandidate("a").Capabilities)
-	r.backoffs.Add(able("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
+	r.backoffs.Add(capableInstance("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
 	require.True(t, r.AgentCandidate("a").Available, "it is only full")
-	paused := able("2", address, 2, "maps")
+	paused := capableInstance("2", address, 2, "maps")
 	paused.State = lifecycle.Paused
-	r.roster.Apply(registry.Update{Put: &paused})
+	r.cache.Apply(registry.Update{Put: &paused})
 	candidate := r.AgentCandidate("a")
 	require.False(t, candidate.Available)
 	require.Equal(t, selection.Unresponsive, candidate.Why)
@@ -54,14 +54,14 @@ func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
 }
 
 // A step gets the tools that it may use at its instance. An error of Equip ends the step before it starts.
-func TestDispatcher_EquipsAStepForItsInstance(t *testing.T) {
+func TestDispatcher_SendsToolsForTheChosenInstance(t *testing.T) {
 	var got []*troupev1.AllowedTools
 	_, second := serve(t, answer)
 	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "it is full")
 	})
 	r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
-	h := &heard{}
+	h := &callRecorder{}
 	handler := h.handler()
 	handler.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		tools := &troupev1.AllowedTools{Names: []string{"of-" + in.ID}}

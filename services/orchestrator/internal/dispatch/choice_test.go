@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// choosing returns a handler that keeps the decision, which arrives before the start.
-func choosing(t *testing.T, d *selection.Decision) (Handler, *heard) {
+// choiceHandler returns a handler that keeps the decision, which arrives before the start.
+func choiceHandler(t *testing.T, d *selection.Decision) (Handler, *callRecorder) {
 	t.Helper()
-	h := &heard{}
+	h := &callRecorder{}
 	handler := h.handler()
 	handler.Chosen = func(why selection.Decision) error {
 		require.Empty(t, h.started)
@@ -28,7 +28,7 @@ func choosing(t *testing.T, d *selection.Decision) (Handler, *heard) {
 
 // The decision says which instance takes the step, why, and what happened at the instances that were asked
 // before.
-func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
+func TestDispatcher_ReportsWhyAnInstanceWasChosen(t *testing.T) {
 	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstancePaused, "test", "it is paused")
 	})
@@ -36,7 +36,7 @@ func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
 	lost := instance("0", third, 4)
 	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", unusedAddress(t), 4), instance("3", third, 4))
 	var d selection.Decision
-	handler, h := choosing(t, &d)
+	handler, h := choiceHandler(t, &d)
 	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"3"}, h.started)
@@ -50,10 +50,10 @@ func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
 	require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
 }
 
-func TestDispatcher_AnErrorOfTheChoiceEndsTheStep(t *testing.T) {
+func TestDispatcher_HandlerErrorAtTheChoiceEndsTheStep(t *testing.T) {
 	_, address := serve(t, answer)
 	r := newRig(t, patience, instance("1", address, 4))
-	h, enough := new(heard), errors.New("enough")
+	h, enough := new(callRecorder), errors.New("enough")
 	handler := h.handler()
 	handler.Chosen = func(selection.Decision) error { return enough }
 	_, err := r.Execute(t.Context(), request(), nil, handler)
@@ -72,7 +72,7 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 	took := func(policy selection.Policy, session string) string {
 		req := request()
 		req.SessionId = session
-		var h heard
+		var h callRecorder
 		_, err := r.WithPolicy(policy).Execute(t.Context(), req, nil, h.handler())
 		require.NoError(t, err)
 		return h.started[0]
@@ -87,19 +87,19 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"1": 2, "2": 2, "3": 2, "4": 2}, spread, "other strategies use up no turn")
 
-	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: "9"}).Execute(t.Context(), request(), nil, new(heard).handler())
+	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: "9"}).Execute(t.Context(), request(), nil, new(callRecorder).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the workflow names 9, which is not known")
 }
 
 // Only the named instance is started for its step.
-func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
-	named, one := asleep(t, "1")
-	other, two := asleep(t, "2")
+func TestDispatcher_StartsOnlyTheNamedInstance(t *testing.T) {
+	named, one := newUnstarted(t, "1")
+	other, two := newUnstarted(t, "2")
 	r := newRig(t, patience, one, two)
 	t.Cleanup(r.Close)
 	named.started <- nil
-	var h heard
+	var h callRecorder
 	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: "1"}).Execute(t.Context(), request(), nil, h.handler())
 	require.NoError(t, err)
 	require.Equal(t, []string{"1"}, h.started)
@@ -108,20 +108,20 @@ func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
 }
 
 // The registered capabilities decide, and no other instance gets the step.
-func TestDispatcher_GivesTheStepToOneThatCan(t *testing.T) {
+func TestDispatcher_SelectsAnInstanceWithTheNeededCapabilities(t *testing.T) {
 	_, address := serve(t, answer)
 	plain, able := instance("0", address, 4), instance("1", address, 4)
 	able.Capabilities = []string{"gpu", "maps"}
 	r := newRig(t, 300*time.Millisecond, plain, able)
 	var d selection.Decision
-	handler, h := choosing(t, &d)
+	handler, h := choiceHandler(t, &d)
 	_, err := r.WithPolicy(selection.Policy{Strategy: selection.Capability, Needs: []string{"gpu"}}).Execute(t.Context(), request(), nil, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"1"}, h.started)
 	require.Equal(t, "1 has all that the step needs: gpu; 1 has nothing of what the step needs", d.Reason)
 	require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
 
-	handler, _ = choosing(t, &d)
+	handler, _ = choiceHandler(t, &d)
 	_, err = r.WithPolicy(selection.Policy{Strategy: selection.Capability, Needs: []string{"tpu"}}).Execute(t.Context(), request(), nil, handler)
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 	require.ErrorContains(t, err, "2 have nothing of what the step needs")

@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// hidden is a field that no message has.
-func hidden(size int) []byte {
+// unknownField is a field that no message has.
+func unknownField(size int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), bytes.Repeat([]byte("x"), size))
 }
 
@@ -28,24 +28,24 @@ func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	item := &troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}}
 	if hides > 0 {
 		for _, m := range []proto.Message{d, e, e.GetTime(), item} {
-			m.ProtoReflect().SetUnknown(hidden(hides))
+			m.ProtoReflect().SetUnknown(unknownField(hides))
 		}
 	}
 	return item
 }
 
 // Unknown fields in the events and the result of a worker are dropped, because no rule bounds them.
-func TestDispatcher_DropsWhatItDoesNotKnow(t *testing.T) {
+func TestDispatcher_DropsUnknownFieldsOfWorkers(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		r := &troupev1.StepResult{Step: 1, Agent: "a", Text: "done", Usage: &troupev1.Usage{InputTokens: 7}}
-		r.ProtoReflect().SetUnknown(hidden(1 << 10))
-		r.GetUsage().ProtoReflect().SetUnknown(hidden(1 << 10))
+		r.ProtoReflect().SetUnknown(unknownField(1 << 10))
+		r.GetUsage().ProtoReflect().SetUnknown(unknownField(1 << 10))
 		return errors.Join(s.SendHeader(nil), s.Send(delta("hello", 1<<10)),
 			s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}}))
 	})
 	r := newRig(t, patience, instance("1", address, 4))
 	var got *troupev1.Event
-	h := new(heard).handler()
+	h := new(callRecorder).handler()
 	h.Event = func(e *troupev1.Event) error { got = e; return nil }
 	result, err := r.Execute(t.Context(), request(), nil, h)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestDispatcher_DropsWhatItDoesNotKnow(t *testing.T) {
 
 // A long failure of a worker is cut to the limits and becomes the failure of the step, because it goes into
 // lists and to clients.
-func TestDispatcher_CutsTheFailureOfAStep(t *testing.T) {
+func TestDispatcher_TruncatesLongFailures(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		why := &troupev1.Failure{
 			Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, Op: "tool", Message: strings.Repeat("m", 1<<20),
@@ -68,7 +68,7 @@ func TestDispatcher_CutsTheFailureOfAStep(t *testing.T) {
 		}}))
 	})
 	r := newRig(t, patience, instance("1", address, 4))
-	result, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+	result, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 	require.NoError(t, err)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, result.GetFailure().GetMode())
 	require.Equal(t, "fetch", result.GetFailure().GetFacts()["tool"])
@@ -78,7 +78,7 @@ func TestDispatcher_CutsTheFailureOfAStep(t *testing.T) {
 
 // The usage that a worker reports must be between 0 and what numbers can hold. Anything else violates the
 // contract, in events and in results.
-func TestDispatcher_BelievesNoUsageThatIsNone(t *testing.T) {
+func TestDispatcher_RejectsInvalidUsage(t *testing.T) {
 	for name, item := range map[string]*troupev1.ExecuteStepResponse{
 		"of a step": {Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{
 			Step: 1, Agent: "a", Text: "done", Usage: &troupev1.Usage{InputTokens: -1},
@@ -95,7 +95,7 @@ func TestDispatcher_BelievesNoUsageThatIsNone(t *testing.T) {
 				return errors.Join(s.SendHeader(nil), s.Send(item))
 			})
 			r := newRig(t, patience, instance("1", address, 4))
-			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 			lost, ok := errors.AsType[*LostError](err)
 			require.True(t, ok, "%v", err)
 			require.True(t, lost.ContractViolation)

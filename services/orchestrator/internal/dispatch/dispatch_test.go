@@ -33,7 +33,7 @@ const patience = 30 * time.Second
 // rig is a dispatcher with its instances.
 type rig struct {
 	*Dispatcher
-	roster    *instances.Cache
+	cache     *instances.Cache
 	pool      *connection.Pool
 	telemetry *telemetry.Telemetry
 }
@@ -43,9 +43,9 @@ func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
 	r := &rig{telemetry: telemetry.Discard()}
 	r.pool = connection.NewPool(r.telemetry, rpc.Dial)
 	t.Cleanup(r.pool.Close)
-	r.roster = instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.CloseExcept(addresses) })
-	r.roster.Apply(registry.Update{List: &known})
-	r.Dispatcher = New(r.roster, r.pool, wait)
+	r.cache = instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.CloseExcept(addresses) })
+	r.cache.Apply(registry.Update{List: &known})
+	r.Dispatcher = New(r.cache, r.pool, wait)
 	return r
 }
 
@@ -119,15 +119,15 @@ func request() *troupev1.ExecuteStepRequest {
 	}
 }
 
-// heard records the calls of a handler. One goroutine uses it.
-type heard struct {
+// callRecorder records the calls of a handler. One goroutine uses it.
+type callRecorder struct {
 	waiting []string
 	started []string
 	events  int
 	onEvent func() error
 }
 
-func (h *heard) handler() Handler {
+func (h *callRecorder) handler() Handler {
 	return Handler{
 		Waiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
 		Started: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
@@ -154,13 +154,13 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 }
 
 // An instance that rejects the step has not begun it, so the next one is asked.
-func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
+func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
 		t.Run(string(mode), func(t *testing.T) {
 			refusing, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
 			taking, second := serve(t, answer)
 			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
-			var h heard
+			var h callRecorder
 			got, err := r.Execute(t.Context(), request(), nil, h.handler())
 			require.NoError(t, err)
 			require.Equal(t, "done", got.GetText())
@@ -173,7 +173,7 @@ func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
 	t.Run("unreachable", func(t *testing.T) {
 		_, second := serve(t, answer)
 		r := newRig(t, patience, instance("1", unusedAddress(t), 4), instance("2", second, 4))
-		var h heard
+		var h callRecorder
 		_, err := r.Execute(t.Context(), request(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
@@ -181,7 +181,7 @@ func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
 }
 
 // Req: OC-6
-func TestDispatcher_GivesUpWhenNobodyTakesTheStep(t *testing.T) {
+func TestDispatcher_FailsWhenNoInstanceTakesTheStep(t *testing.T) {
 	const wait = time.Second
 	refusing, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "full")
@@ -200,7 +200,7 @@ func TestDispatcher_GivesUpWhenNobodyTakesTheStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, wait, c.known...)
-			var h heard
+			var h callRecorder
 			began := time.Now()
 			_, err := r.Execute(t.Context(), request(), nil, h.handler())
 			require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
@@ -214,14 +214,14 @@ func TestDispatcher_GivesUpWhenNobodyTakesTheStep(t *testing.T) {
 	require.Greater(t, refusing.count(), 1, "it was asked again")
 }
 
-func TestDispatcher_TakesAnInstanceThatComesWhileItWaits(t *testing.T) {
+func TestDispatcher_UsesAnInstanceThatRegistersWhileItWaits(t *testing.T) {
 	_, address := serve(t, answer)
 	r := newRig(t, patience)
-	var h heard
+	var h callRecorder
 	handler := h.handler()
 	handler.Waiting = func(string) error {
 		late := instance("late", address, 1)
-		r.roster.Apply(registry.Update{Put: &late})
+		r.cache.Apply(registry.Update{Put: &late})
 		return nil
 	}
 	_, err := r.Execute(t.Context(), request(), nil, handler)
@@ -230,7 +230,7 @@ func TestDispatcher_TakesAnInstanceThatComesWhileItWaits(t *testing.T) {
 }
 
 // Steps wait in the queue instead of asking an instance that is known to be full.
-func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
+func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	const steps, capacity = 8, 2
 	var mu sync.Mutex
 	running, most := 0, 0
@@ -252,7 +252,7 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 	errs := make(chan error, steps)
 	for range steps {
 		go func() {
-			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 			errs <- err
 		}()
 	}
@@ -270,7 +270,7 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 }
 
 // A stream that breaks after the header may have had an effect, so no other instance is asked.
-func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
+func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
 		mode   failure.Mode
@@ -300,7 +300,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 			_, first := serve(t, c.script)
 			other, second := serve(t, answer)
 			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
-			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
 			require.Zero(t, other.count())
@@ -309,7 +309,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 }
 
 // When the turn no longer needs the step, the call of the worker is cancelled.
-func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
+func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		defer close(cancelled)
@@ -323,26 +323,26 @@ func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
 	})
 	r := newRig(t, patience, instance("1", address, 4))
 	enough := errors.New("enough")
-	h := heard{onEvent: func() error { return enough }}
+	h := callRecorder{onEvent: func() error { return enough }}
 	_, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.ErrorIs(t, err, enough)
 	receive(t, cancelled)
 }
 
 // Without a result there is always an error, whenever the context ends.
-func TestDispatcher_EndsWithAnErrorWhenItsTimeIsOverBeforeItLooks(t *testing.T) {
+func TestDispatcher_FailsWhenTheContextHasAlreadyEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := newRig(t, patience)
-	got, err := r.Execute(ctx, request(), nil, new(heard).handler())
+	got, err := r.Execute(ctx, request(), nil, new(callRecorder).handler())
 	require.Nil(t, got)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestDispatcher_EndsWithItsContext(t *testing.T) {
+func TestDispatcher_StopsWhenItsContextEnds(t *testing.T) {
 	r := newRig(t, patience)
 	ctx, cancel := context.WithCancel(t.Context())
-	var h heard
+	var h callRecorder
 	handler := h.handler()
 	handler.Waiting = func(string) error { cancel(); return nil }
 	_, err := r.Execute(ctx, request(), nil, handler)
@@ -368,7 +368,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	hasty.patience = wait
 	ended := make(chan error, 2)
 	execute := func(d *Dispatcher) {
-		_, err := d.Execute(t.Context(), request(), nil, new(heard).handler())
+		_, err := d.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 		ended <- err
 	}
 	go execute(r.Dispatcher)
@@ -378,12 +378,12 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	require.NoError(t, receive(t, ended))
 	require.NoError(t, receive(t, ended))
 
-	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(heard).handler())
+	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(callRecorder).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
 // A draining worker is no longer registered but still runs steps.
-func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
+func TestPool_ClosesAConnectionAfterItsLastStep(t *testing.T) {
 	working, release := make(chan struct{}), make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		close(working)
@@ -396,11 +396,11 @@ func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
 	done()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 		ended <- err
 	}()
 	receive(t, working)
-	r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "a", ID: "1"}})
+	r.cache.Apply(registry.Update{Delete: &registry.Key{Agent: "a", ID: "1"}})
 	require.Equal(t, connectivity.Ready, conn.GetState())
 	close(release)
 	require.NoError(t, receive(t, ended))

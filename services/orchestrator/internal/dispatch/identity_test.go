@@ -19,19 +19,19 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// stated is a worker that reports a fixed status.
-type stated struct {
+// statusWorker is a worker that reports a fixed status.
+type statusWorker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	status *troupev1.InstanceStatus
 }
 
-func (s *stated) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+func (s *statusWorker) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	return &troupev1.GetStateResponse{Status: s.status}, nil
 }
 
 // A worker must prove that it belongs to the agent for which it is registered. If it does not, it gets no step,
 // and the error says why. A connection that is proven for one agent is never used for another (guarantees S16).
-func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
+func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role identity.Role, agent string) *identity.Source {
 		s, err := identity.Open(identity.Config{DevCA: dir}, role, agent, zap.NewNop())
@@ -41,7 +41,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	worker := func(self *identity.Source) string {
 		server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true, Identity: self})
 		require.NoError(t, err)
-		troupev1.RegisterLifecycleServiceServer(server, &stated{status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}})
+		troupev1.RegisterLifecycleServiceServer(server, &statusWorker{status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}})
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -73,7 +73,7 @@ func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
 	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is of another agent: %v", err)
 	require.ErrorContains(t, err, "the peer is spiffe://dev.troupe/worker/a, not spiffe://dev.troupe/worker/b")
 
-	_, err = r.Execute(t.Context(), request(), nil, new(heard).handler())
+	_, err = r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 	require.ErrorContains(t, err, "the worker at "+forged+" does not prove to be one of agent a, as which it is registered")
 

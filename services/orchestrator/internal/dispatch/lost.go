@@ -40,9 +40,9 @@ var (
 // isSilent reports whether a call ended because its stream was silent.
 func isSilent(call context.Context) bool { return errors.Is(context.Cause(call), errSilent) }
 
-// lost returns the error of a step that its instance did not end. An unresponsive instance is not asked again
+// lostError returns the error of a step that its instance did not end. An unresponsive instance is not asked again
 // for a while, by any step. A step whose own time has run out is not lost.
-func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err error) error {
+func (d *Dispatcher) lostError(ctx, call context.Context, in registry.Instance, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -65,15 +65,15 @@ func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err e
 	return &LostError{Instance: in, Failure: why, ContractViolation: violation}
 }
 
-// lostByViolation returns the error of a step whose events named another place. Nothing more of the instance is
+// violationError returns the error of a step whose events named another place. Nothing more of the instance is
 // accepted for the step.
-func lostByViolation(in registry.Instance, err error) error {
+func violationError(in registry.Instance, err error) error {
 	e, _ := errors.AsType[*failure.Error](err)
 	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ContractViolation: true}
 }
 
-// gaveUp reports whether the failure of a step means that its worker could not continue it.
-func gaveUp(why *failure.Error) bool {
+// hasGivenUp reports whether the failure of a step means that its worker could not continue it.
+func hasGivenUp(why *failure.Error) bool {
 	return failure.Is(why, failure.InstanceDraining, failure.Fenced) || isMemoryOutage(why)
 }
 

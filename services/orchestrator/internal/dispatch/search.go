@@ -34,7 +34,7 @@ func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registr
 		Dispatcher: d, req: req, avoid: avoid, handler: h, timer: time.NewTimer(d.patience),
 		counter: d.queue.NextCounter(req.GetAgent(), d.policy.Strategy),
 		waiter: queue.NewWaiter(queue.Order{
-			Begun:     req.GetStep() > 1 || req.GetAttempt() > 1,
+			HasBegun:  req.GetStep() > 1 || req.GetAttempt() > 1,
 			Priority:  wire.PriorityFromProto(req.Priority), //nolint:protogetter // whether it is set counts
 			Selective: d.policy.Strategy == selection.Manual || len(avoid) > 0,
 		}),
@@ -46,19 +46,19 @@ func (s *search) close() {
 	s.timer.Stop()
 }
 
-// end says how a round or a wait ended.
-type end int
+// roundEnd says how a round or a wait ended.
+type roundEnd int
 
 const (
-	exhausted   end = iota // no instance takes the step now
-	taken                  // an instance took the step, or an error ended it
-	interrupted            // a slot became free, maybe at an instance that the round has passed
-	expired                // no instance took the step in time
+	exhausted   roundEnd = iota // no instance takes the step now
+	taken                       // an instance took the step, or an error ended it
+	interrupted                 // a slot became free, maybe at an instance that the round has passed
+	expired                     // no instance took the step in time
 )
 
 // round is the outcome of asking the instances once.
 type round struct {
-	end        end
+	end        roundEnd
 	result     *troupev1.StepResult // of a step that was taken
 	err        error
 	maybeLater bool // an instance takes steps, but not this one now
@@ -77,11 +77,11 @@ func (s *search) round(ctx context.Context, list *instances.List) (r round) {
 			}
 		}
 		in, decision, ok := s.queue.Take(s.req.GetAgent(), list, selection.Input{
-			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
+			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Excluded: out,
 		}, s.waiter)
 		if !ok {
 			s.lastDecision = decision
-			r.maybeLater = r.maybeLater || decision.Later
+			r.maybeLater = r.maybeLater || decision.MaybeLater
 			return r
 		}
 		if in.State == lifecycle.Uninitialized {
@@ -120,7 +120,7 @@ func (s *search) round(ctx context.Context, list *instances.List) (r round) {
 // attempt gives the step to an instance and returns the slot afterwards, even if a handler panics:
 // the turn contains the panic, and the dispatcher stays in use.
 func (s *search) attempt(
-	ctx context.Context, in registry.Instance, why selection.Decision, done breakers.Done,
+	ctx context.Context, in registry.Instance, why selection.Decision, done breakers.ReportFunc,
 ) (result *troupev1.StepResult, accepted bool, err error) {
 	began := false
 	defer func() {
@@ -153,7 +153,7 @@ func (s *search) attempt(
 		}
 		return s.handler.Started(in)
 	}
-	return s.try(ctx, in, s.req, h)
+	return s.tryInstance(ctx, in, s.req, h)
 }
 
 // returnSlot returns a slot that was not used, and goes back to the position in the line.

@@ -18,8 +18,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// sleeper is a worker that registered before it was started.
-type sleeper struct {
+// unstartedWorker is a worker that registered before it was started.
+type unstartedWorker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	troupev1.UnimplementedAgentServiceServer
 	starts  atomic.Int32
@@ -27,7 +27,7 @@ type sleeper struct {
 	up      atomic.Bool
 }
 
-func (s *sleeper) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+func (s *unstartedWorker) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	s.starts.Add(1)
 	select {
 	case err := <-s.started:
@@ -38,16 +38,16 @@ func (s *sleeper) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*tro
 	}
 }
 
-func (s *sleeper) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+func (s *unstartedWorker) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
 	if !s.up.Load() {
 		return failure.New(failure.AgentState, "test", "not started")
 	}
 	return answer(stream)
 }
 
-func asleep(t *testing.T, id string) (*sleeper, registry.Instance) {
+func newUnstarted(t *testing.T, id string) (*unstartedWorker, registry.Instance) {
 	t.Helper()
-	s := &sleeper{started: make(chan error, 1)}
+	s := &unstartedWorker{started: make(chan error, 1)}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, s)
@@ -64,8 +64,8 @@ func asleep(t *testing.T, id string) (*sleeper, registry.Instance) {
 }
 
 // Contract C-7.
-func TestDispatcher_StartsAnInstanceOnceForAllWhoWait(t *testing.T) {
-	s, in := asleep(t, "1")
+func TestDispatcher_StartsAnInstanceOnceForAllWaitingSteps(t *testing.T) {
+	s, in := newUnstarted(t, "1")
 	r := newRig(t, patience, in)
 	t.Cleanup(r.Close)
 	var running sync.WaitGroup
@@ -73,7 +73,7 @@ func TestDispatcher_StartsAnInstanceOnceForAllWhoWait(t *testing.T) {
 	waiting := make(chan struct{}, len(errs))
 	for i := range errs {
 		running.Go(func() {
-			h := new(heard).handler()
+			h := new(callRecorder).handler()
 			h.Waiting = func(string) error { waiting <- struct{}{}; return nil }
 			_, errs[i] = r.Execute(t.Context(), request(), nil, h)
 		})
@@ -86,18 +86,18 @@ func TestDispatcher_StartsAnInstanceOnceForAllWhoWait(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 	require.NoError(t, err, "the registry says UNINITIALIZED still")
 	require.EqualValues(t, 1, s.starts.Load())
 }
 
-func TestDispatcher_StartsNobodyWhileAnotherIsReady(t *testing.T) {
-	s, in := asleep(t, "1")
+func TestDispatcher_StartsNoInstanceWhileAnotherIsReady(t *testing.T) {
+	s, in := newUnstarted(t, "1")
 	_, address := serve(t, answer)
 	r := newRig(t, patience, in, instance("2", address, 4))
 	t.Cleanup(r.Close)
 	for range 4 {
-		var h heard
+		var h callRecorder
 		_, err := r.Execute(t.Context(), request(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
@@ -105,31 +105,31 @@ func TestDispatcher_StartsNobodyWhileAnotherIsReady(t *testing.T) {
 	require.Zero(t, s.starts.Load())
 }
 
-func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
-	s, in := asleep(t, "1")
+func TestDispatcher_DoesNotRepeatAFailedStart(t *testing.T) {
+	s, in := newUnstarted(t, "1")
 	s.started <- failure.New(failure.ResourceTool, "test", "its tool is broken")
 	r := newRig(t, 300*time.Millisecond, in)
 	t.Cleanup(r.Close)
 	for range 2 {
-		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 		require.ErrorContains(t, err, "none is ready: its tool is broken")
 	}
 	require.EqualValues(t, 1, s.starts.Load())
 
 	in.Incarnation++ // it has restarted
-	r.roster.Apply(registry.Update{Put: &in})
+	r.cache.Apply(registry.Update{Put: &in})
 	s.started <- nil
-	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.starts.Load())
 }
 
 // Nothing is left running when the dispatcher closes while an instance starts.
-func TestDispatcher_CloseEndsStarts(t *testing.T) {
-	s, in := asleep(t, "1")
+func TestDispatcher_CloseStopsRunningStarts(t *testing.T) {
+	s, in := newUnstarted(t, "1")
 	r := newRig(t, 200*time.Millisecond, in)
-	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
 	require.ErrorContains(t, err, "none is ready: the instance is still starting")
 	require.EqualValues(t, 1, s.starts.Load())
 	r.Close()

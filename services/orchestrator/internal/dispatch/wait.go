@@ -11,7 +11,7 @@ import (
 const retryPause = 100 * time.Millisecond
 
 // wait waits until an instance may take the step, or until the step has expired.
-func (s *search) wait(ctx context.Context, changed <-chan struct{}) (end, error) {
+func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, error) {
 	retry := time.NewTicker(retryPause)
 	defer retry.Stop()
 	for {
@@ -35,7 +35,7 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (end, error)
 }
 
 // poll reports without waiting whether a round should go on (exhausted) or end.
-func (s *search) poll() end {
+func (s *search) poll() roundEnd {
 	select {
 	case <-s.timer.C:
 		if s.isExpired() {

@@ -35,10 +35,10 @@ func ref(id string) session.Ref { return session.Ref{Tenant: tenant, Session: id
 type tiers struct {
 	memory.Store
 	trace.Erasures
-	redis *miniredis.Miniredis
-	mu    sync.Mutex
-	left  int
-	fails string // the session whose traces cannot be erased
+	redis          *miniredis.Miniredis
+	mu             sync.Mutex
+	callsLeft      int
+	failingSession string // the session whose traces cannot be erased
 }
 
 func newTiers(t *testing.T) *tiers {
@@ -47,52 +47,52 @@ func newTiers(t *testing.T) *tiers {
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + redis.Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	return &tiers{Store: inmem.New(inmem.Config{}), Erasures: traces, redis: redis, left: -1}
+	return &tiers{Store: inmem.New(inmem.Config{}), Erasures: traces, redis: redis, callsLeft: -1}
 }
 
-func (s *tiers) gone() error {
+func (s *tiers) isDown() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left == 0 {
+	if s.callsLeft == 0 {
 		return failure.New(failure.SystemNetwork, "test", "the orchestrator was killed")
 	}
-	s.left--
+	s.callsLeft--
 	return nil
 }
 
 func (s *tiers) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
-	if err := s.gone(); err != nil {
+	if err := s.isDown(); err != nil {
 		return memory.Erasure{}, err
 	}
 	return s.Store.DeleteSession(ctx, ref)
 }
 
 func (s *tiers) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
-	if err := s.gone(); err != nil {
+	if err := s.isDown(); err != nil {
 		return memory.ErasedUser{}, err
 	}
 	return s.Store.EraseUser(ctx, tenant, user)
 }
 
 func (s *tiers) EraseTraces(ctx context.Context, ref session.Ref) error {
-	if ref.Session == s.fails {
+	if ref.Session == s.failingSession {
 		return failure.New(failure.SystemNetwork, "test", "a part of the store is away")
 	}
-	if err := s.gone(); err != nil {
+	if err := s.isDown(); err != nil {
 		return err
 	}
 	return s.Erasures.EraseTraces(ctx, ref)
 }
 
 func (s *tiers) AddRemoved(ctx context.Context, subject trace.Subject, of string, counts map[string]int64) error {
-	if err := s.gone(); err != nil {
+	if err := s.isDown(); err != nil {
 		return err
 	}
 	return s.Erasures.AddRemoved(ctx, subject, of, counts)
 }
 
 func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
-	if err := s.gone(); err != nil {
+	if err := s.isDown(); err != nil {
 		return memory.Erasure{}, err
 	}
 	return s.Erasures.EndErasure(ctx, subject)
@@ -103,16 +103,16 @@ func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: 
 // store returns the store of the traces.
 func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // the constructor sets it
 
-// talk begins a turn in both tiers, and returns its lease.
-func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Lease {
+// beginTurn begins a turn in both tiers, and returns its lease.
+func (s *tiers) beginTurn(t *testing.T, id, user string, n int) memory.Lease {
 	t.Helper()
-	h, err := s.talkBelow(t, id, user, n, "")
+	h, err := s.beginChildTurn(t, id, user, n, "")
 	require.NoError(t, err)
 	return h
 }
 
-// talkBelow begins a turn that an agent of another turn requests.
-func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
+// beginChildTurn begins a turn that an agent of another turn requests.
+func (s *tiers) beginChildTurn(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), LeaseTTL: time.Minute, Window: 1,
@@ -128,7 +128,7 @@ func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (m
 
 func traceRef(n int) trace.Ref { return trace.Ref{Tenant: tenant, Trace: fmt.Sprintf("%032x", n)} }
 
-func (s *tiers) clean(t *testing.T) {
+func (s *tiers) requireErased(t *testing.T) {
 	t.Helper()
 	require.NotContains(t, s.redis.Dump(), "MARKED")
 	left, err := s.UnfinishedErasures(t.Context(), 9)
@@ -138,8 +138,8 @@ func (s *tiers) clean(t *testing.T) {
 
 func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 	s := newTiers(t)
-	h := s.talk(t, "s1", "alice", 1)
-	s.talk(t, "s2", "alice", 2)
+	h := s.beginTurn(t, "s1", "alice", 1)
+	s.beginTurn(t, "s2", "alice", 2)
 	first, err := s.eraser().Session(t.Context(), h.Ref, "admin ann")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{memory.KindMessages: 1, memory.KindTurns: 1, trace.KindTraces: 1, trace.KindEvents: 1}, first.Removed)
@@ -163,7 +163,7 @@ func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 }
 
 // However far an orchestrator came, another one completes the erasure with the same receipt.
-func TestEraser_AnotherOrchestratorEndsIt(t *testing.T) {
+func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.Erasure, error){
 		"session": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
 			return e.Session(ctx, ref("s1"), "admin ann")
@@ -175,19 +175,19 @@ func TestEraser_AnotherOrchestratorEndsIt(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			for steps, done := 0, false; !done; steps++ {
 				s := newTiers(t)
-				s.talk(t, "s1", "alice", 1)
-				s.talk(t, "s2", "bob", 2)
+				s.beginTurn(t, "s1", "alice", 1)
+				s.beginTurn(t, "s2", "bob", 2)
 				_, err := s.eraser().Session(t.Context(), ref("s2"), "")
 				require.NoError(t, err)
-				s.left = steps
+				s.callsLeft = steps
 				first, err := erase(s.eraser(), t.Context())
 				done = err == nil
-				s.left = -1
+				s.callsLeft = -1
 				if !done {
 					s.redis.SetTime(time.Now().Add(time.Minute))
 					require.NoError(t, s.eraser().Resume(t.Context()))
 				}
-				s.clean(t)
+				s.requireErased(t)
 				if what == "session" {
 					again, err := erase(s.eraser(), t.Context())
 					require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestEraser_ErasesAUser(t *testing.T) {
 	s := newTiers(t)
 	const sessions = memory.MaxPage + 10
 	for n := range sessions {
-		s.talk(t, fmt.Sprintf("s%d", n), "alice", n+1)
+		s.beginTurn(t, fmt.Sprintf("s%d", n), "alice", n+1)
 	}
 	e, err := s.eraser().User(t.Context(), tenant, "alice", "client alice")
 	require.NoError(t, err)
@@ -219,15 +219,15 @@ func TestEraser_ErasesAUser(t *testing.T) {
 		memory.KindSessions: sessions, memory.KindMessages: sessions, memory.KindTurns: sessions, trace.KindTraces: sessions, trace.KindEvents: sessions,
 	}, e.Removed)
 	require.Equal(t, "alice", e.User)
-	s.clean(t)
-	s.talk(t, "new", "alice", 1000)
+	s.requireErased(t)
+	s.beginTurn(t, "new", "alice", 1000)
 }
 
 // A session that the memory service deleted because it was unused still has traces.
 func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
 	s := newTiers(t)
-	s.talk(t, "s1", "alice", 1)
-	s.talk(t, "s2", "bob", 2)
+	s.beginTurn(t, "s1", "alice", 1)
+	s.beginTurn(t, "s2", "bob", 2)
 	_, err := s.Store.DeleteSession(t.Context(), ref("s1"))
 	require.NoError(t, err)
 	e, err := s.eraser().User(t.Context(), tenant, "alice", "client alice")
@@ -239,7 +239,7 @@ func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
 	require.NoError(t, err, "another user's")
 	_, err = s.eraser().User(t.Context(), tenant, "bob", "client bob")
 	require.NoError(t, err)
-	s.clean(t)
+	s.requireErased(t)
 }
 
 // Agents that work for a session in child sessions know its content, so these are erased as well.
@@ -250,18 +250,18 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 			below := turnctx.ChildSessionPrefix("s1") + "a"
 			deeper := turnctx.ChildSessionPrefix(below) + "b"
 			other := turnctx.ChildSessionPrefix("s2") + "c"
-			s.talk(t, "s1", "alice", 1)
+			s.beginTurn(t, "s1", "alice", 1)
 			for n, asked := range []struct {
 				session string
 				above   int
 			}{{below, 1}, {deeper, 2}, {"s2", 1}, {other, 1}} { // the last two are not children of s1
-				_, err := s.talkBelow(t, asked.session, "alice", n+2, traceRef(asked.above).Trace)
+				_, err := s.beginChildTurn(t, asked.session, "alice", n+2, traceRef(asked.above).Trace)
 				require.NoError(t, err)
 			}
-			s.left = cut
+			s.callsLeft = cut
 			e, err := s.eraser().Session(t.Context(), ref("s1"), "admin ann")
 			require.Equal(t, cut > 0, err != nil, "%v", err)
-			s.left = -1
+			s.callsLeft = -1
 			if err != nil {
 				s.redis.SetTime(time.Now().Add(time.Minute))
 				require.NoError(t, s.eraser().Resume(t.Context()))
@@ -281,14 +281,14 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 			u, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
 			require.NoError(t, err)
 			require.Equal(t, int64(2), u.Removed[trace.KindTraces])
-			s.clean(t)
+			s.requireErased(t)
 		})
 	}
 }
 
 // A turn that an agent requests while its own session is erased leaves nothing behind, at whatever point of the
 // erasure.
-func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
+func TestEraser_ErasesChildTurnsThatBeginDuringAnErasure(t *testing.T) {
 	below := turnctx.ChildSessionPrefix("s1") + "a"
 	for what, erase := range map[string]func(*testing.T, *tiers) error{
 		"the session": func(t *testing.T, s *tiers) error {
@@ -304,11 +304,11 @@ func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
 			refused, ended := 0, false
 			for cut := 1; !ended; cut++ { // the erasure stands still behind each of its steps
 				s := newTiers(t)
-				s.talk(t, "s1", "alice", 1)
-				s.left = cut
+				s.beginTurn(t, "s1", "alice", 1)
+				s.callsLeft = cut
 				ended = erase(t, s) == nil
-				s.left = -1
-				_, err := s.talkBelow(t, below, "alice", 2, traceRef(1).Trace)
+				s.callsLeft = -1
+				_, err := s.beginChildTurn(t, below, "alice", 2, traceRef(1).Trace)
 				if err != nil {
 					require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
 					refused++
@@ -319,7 +319,7 @@ func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
 				}
 				_, err = s.GetSession(t.Context(), ref(below))
 				require.True(t, failure.Is(err, failure.NotFound, failure.SessionDeleted), "%s, %d steps: %v", what, cut, err)
-				s.clean(t)
+				s.requireErased(t)
 			}
 			require.Positive(t, refused)
 		})
@@ -327,15 +327,15 @@ func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
 }
 
 // An erasure that cannot be completed does not block the others.
-func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
+func TestEraser_FailedErasureDoesNotBlockOthers(t *testing.T) {
 	s := newTiers(t)
 	for n, id := range []string{"s1", "s2", "s3"} {
-		s.talk(t, id, "", n+1)
+		s.beginTurn(t, id, "", n+1)
 		_, err := s.BeginErasure(t.Context(), trace.Subject{Tenant: tenant, Session: id}, "admin ann", false)
 		require.NoError(t, err)
 	}
 	s.redis.SetTime(time.Now().Add(time.Minute))
-	s.fails = "s2"
+	s.failingSession = "s2"
 	require.True(t, failure.Is(s.eraser().Resume(t.Context()), failure.SystemNetwork))
 	for n, gone := range []bool{true, false, true} {
 		left, err := s.store().Events(t.Context(), traceRef(n+1), 0, 9)
@@ -345,9 +345,9 @@ func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
 }
 
 // An orchestrator that dies between the end of an erasure and the list of them takes no receipt away.
-func TestEraser_AReceiptIsKept(t *testing.T) {
+func TestEraser_KeepsTheReceipt(t *testing.T) {
 	s := newTiers(t)
-	s.talk(t, "s1", "alice", 1)
+	s.beginTurn(t, "s1", "alice", 1)
 	first, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
 	require.NoError(t, err)
 	user := trace.Subject{Tenant: tenant, User: "alice"}

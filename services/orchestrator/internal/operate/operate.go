@@ -29,8 +29,8 @@ type Operator struct {
 	workers    workers
 	log        *zap.Logger
 	background *background
-	pauses     *calls // of Pause
-	drains     *calls // of Drain
+	pauses     *callCounts // of Pause
+	drains     *callCounts // of Drain
 }
 
 // New returns an operator of the cached instances. Run must follow.
@@ -38,7 +38,7 @@ func New(cache *instances.Cache, r registry.Desires, pool *connection.Pool, log 
 	log = log.Named("operate")
 	return &Operator{
 		instances: cache, desired: cache.Desired(), registry: r, recorder: newRecorder(cache.Desired(), r, log),
-		workers: workers{pool}, log: log, background: newBackground(), pauses: newCalls(), drains: newCalls(),
+		workers: workers{pool}, log: log, background: newBackground(), pauses: newCallCounts(), drains: newCallCounts(),
 	}
 }
 
@@ -78,7 +78,7 @@ func (o *Operator) Pause(ctx context.Context, agent, reason string, within time.
 		o.pauses.add(key, 1)
 		out.Status, out.Err = o.workers.ask(ctx, out.Instance, pauseCall(reason))
 		if others := o.pauses.add(key, -1) > 0; out.Err != nil {
-			o.pauseFailed(ctx, out, within, others)
+			o.resolveFailedPause(ctx, out, within, others)
 		}
 	})
 }
@@ -159,9 +159,9 @@ func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want 
 	asking.Wait()
 }
 
-// pauseFailed finds out what became of a pause that failed. Its answer may be lost and the instance
+// resolveFailedPause finds out what became of a pause that failed. Its answer may be lost and the instance
 // paused, or another Pause may still wait. Otherwise the instance has to run.
-func (o *Operator) pauseFailed(ctx context.Context, out *Outcome, within time.Duration, others bool) {
+func (o *Operator) resolveFailedPause(ctx context.Context, out *Outcome, within time.Duration, others bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
 	late := failure.Is(out.Err, failure.SystemTimeout, failure.AgentTimeout)

@@ -48,7 +48,7 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 
 // Routing excludes an instance before its worker has ended its steps, and includes it again if the worker could
 // not be paused in time.
-func TestOperator_AFailedPauseIsTakenBack(t *testing.T) {
+func TestOperator_RevertsAFailedPause(t *testing.T) {
 	r := newRig(t)
 	busy, idle := r.join(t, "research", "busy"), r.join(t, "research", "idle")
 	_, end, err := busy.life.Admit(t.Context())
@@ -77,7 +77,7 @@ func TestOperator_AFailedPauseIsTakenBack(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, idle.life.Status().State)
 }
 
-func TestOperator_AWorkerThatIsAwayDoesNotHoldUpTheOthers(t *testing.T) {
+func TestOperator_UnreachableWorkerDoesNotDelayOthers(t *testing.T) {
 	r := newRig(t)
 	here := r.join(t, "research", "here")
 	r.register(t, nil, "research", "lost", unusedAddress(t))
@@ -90,7 +90,7 @@ func TestOperator_AWorkerThatIsAwayDoesNotHoldUpTheOthers(t *testing.T) {
 }
 
 // Guarantees F9: without the registry nothing changes.
-func TestOperator_WithoutTheRegistryNothingIsAsked(t *testing.T) {
+func TestOperator_ChangesNothingWithoutTheRegistry(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	r.away.Store(true)
@@ -136,7 +136,7 @@ func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
 	require.Empty(t, r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}))
 }
 
-func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
+func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	r.join(t, "research", "b")
@@ -164,7 +164,7 @@ func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
 }
 
 // When the caller disconnects, the drain continues.
-func TestOperator_ADrainOutlivesItsCaller(t *testing.T) {
+func TestOperator_DrainContinuesWithoutItsCaller(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	_, end, err := w.life.Admit(t.Context())
@@ -202,7 +202,7 @@ func TestOperator_DescribesAnInstance(t *testing.T) {
 	require.Equal(t, "1.2.0", d.Instance.Version)
 }
 
-func TestOperator_SaysWhatThereIs(t *testing.T) {
+func TestOperator_ReportsUnknownAndAmbiguousNames(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Pause(t.Context(), "research", "", 0)
 	require.ErrorContains(t, err, `no instance of an agent "research" is registered; there are instances of: none`)

@@ -19,7 +19,7 @@ const quarantineTime = 2 * time.Second
 func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outcome, error) {
 	d := registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: reason, Since: time.Now()}
 	if err := o.registry.Want(ctx, d); err != nil {
-		return nil, inDoubt(ctx, err)
+		return nil, inDoubtError(ctx, err)
 	}
 	o.desired.Put(d)
 	o.log.Warn("agent quarantined", zap.String("agent", agent), zap.String("reason", reason))
@@ -41,7 +41,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 		return nil, failure.Newf(failure.NotFound, "operate", "agent %s is not quarantined", agent)
 	}
 	if err := o.registry.Forget(ctx, registry.Whole(agent)); err != nil {
-		return nil, inDoubt(ctx, err)
+		return nil, inDoubtError(ctx, err)
 	}
 	o.desired.EndQuarantine(agent)
 	o.log.Warn("agent released from quarantine", zap.String("agent", agent), zap.String("reason", reason))
@@ -56,8 +56,8 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	return outcomes, nil
 }
 
-// inDoubt returns the error of a call of the registry that may have been carried out.
-func inDoubt(ctx context.Context, err error) error {
+// inDoubtError returns the error of a call of the registry that may have been carried out.
+func inDoubtError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 }
 
 // A quarantine at one orchestrator applies at all of them: each watches the registry.
-func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
+func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
 	other := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
@@ -85,8 +85,8 @@ func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
 }
 
 // An orchestrator that has just started does not claim that nothing is quarantined.
-func TestOperator_ReleasesNothingBeforeItKnowsWhatIsQuarantined(t *testing.T) {
-	desires := &unread{inmem.New(), make(chan struct{})}
+func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
+	desires := &unreadRegistry{inmem.New(), make(chan struct{})}
 	require.NoError(t, desires.Want(t.Context(), registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine}))
 	roster := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	roster.Desired().Await()
@@ -104,19 +104,19 @@ func TestOperator_ReleasesNothingBeforeItKnowsWhatIsQuarantined(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// unread is a registry that answers late.
-type unread struct {
+// unreadRegistry is a registry that answers late.
+type unreadRegistry struct {
 	*inmem.Registry
 	answer chan struct{}
 }
 
-func (u *unread) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
+func (u *unreadRegistry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
 	<-u.answer
 	return u.Registry.WatchDesires(ctx, apply)
 }
 
 // An agent without instances can be quarantined, and an instance that registers later is paused.
-func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
+func TestOperator_PausesWorkersThatRegisterDuringAQuarantine(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "synthesis", "c")
 	outcomes, err := r.Quarantine(t.Context(), "research", "it misbehaves")
@@ -129,14 +129,14 @@ func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
 	in := registrytest.Instance("research", "a")
 	in.Address, in.State = serve(t, w), lifecycle.Ready
 	registrytest.Register(t, r.registry, in)
-	await(t, "the roster knows it", func() bool { return r.knows(in.Key()) })
+	await(t, "the roster knows it", func() bool { return r.awaitCached(in.Key()) })
 	require.Empty(t, r.routes("research"))
 	r.enforceQuarantines(t.Context())
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
 // A quarantine that may have been recorded is not taken back.
-func TestOperator_AQuarantineThatMayBeRecordedStays(t *testing.T) {
+func TestOperator_DoesNotRevertAQuarantineInDoubt(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
 	r.lost.Store(true)

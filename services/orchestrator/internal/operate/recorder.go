@@ -50,7 +50,7 @@ func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error
 		return nil
 	}
 	for i, d := range desires {
-		r.doubt(d, before[i])
+		r.rememberDoubt(d, before[i])
 	}
 	if ctx.Err() != nil {
 		return err
@@ -63,12 +63,12 @@ func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error
 func (r *recorder) replace(ctx context.Context, wrong, right registry.Desire) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	r.doubt(wrong, right)
+	r.rememberDoubt(wrong, right)
 	r.resolve(ctx, wrong.Key)
 }
 
-// doubt remembers a desire that is replaced when it is seen.
-func (r *recorder) doubt(wrong, right registry.Desire) {
+// rememberDoubt remembers a desire that is replaced when it is seen.
+func (r *recorder) rememberDoubt(wrong, right registry.Desire) {
 	if right.Want == "" {
 		right = runDesire(wrong.Key)
 	}

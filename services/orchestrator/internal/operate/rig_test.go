@@ -46,7 +46,7 @@ func newRig(t *testing.T) *rig {
 	pool := connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(pool.Close)
 	roster := instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.CloseExcept(addresses) })
-	r.Operator = New(roster, &fickle{r.registry, r}, pool, zap.NewNop())
+	r.Operator = New(roster, &unreliableRegistry{r.registry, r}, pool, zap.NewNop())
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var following sync.WaitGroup
 	for _, follow := range []func(context.Context) error{r.Run, func(ctx context.Context) error { return roster.Watch(ctx, r.registry) }} {
@@ -61,13 +61,13 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// fickle is a registry that rejects changes of the desired state while it is away.
-type fickle struct {
+// unreliableRegistry is a registry that rejects changes of the desired state while it is away.
+type unreliableRegistry struct {
 	*inmem.Registry
 	rig *rig
 }
 
-func (f *fickle) Want(ctx context.Context, desires ...registry.Desire) error {
+func (f *unreliableRegistry) Want(ctx context.Context, desires ...registry.Desire) error {
 	switch {
 	case f.rig.away.Load():
 		return failure.New(failure.SystemTimeout, "test", "away")
@@ -88,7 +88,7 @@ type worker struct {
 	life         *lifecycle.Instance
 	registration registry.Registration
 	paused       chan struct{} // gets a value when a Pause begins
-	mute         atomic.Bool   // its answers to Pause are lost
+	losesAnswers atomic.Bool   // its answers to Pause are lost
 	id           string
 
 	mu    sync.Mutex
@@ -114,10 +114,10 @@ func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
 	if w != nil {
 		w.registration = registration
 	}
-	await(t, "the roster knows it", func() bool { return r.instances.Ready(agent) > 0 && r.knows(in.Key()) })
+	await(t, "the roster knows it", func() bool { return r.instances.Ready(agent) > 0 && r.awaitCached(in.Key()) })
 }
 
-func (r *rig) knows(key registry.Key) bool {
+func (r *rig) awaitCached(key registry.Key) bool {
 	for _, in := range r.instances.Instances() {
 		if in.Key() == key {
 			return true
@@ -162,7 +162,7 @@ func serve(t *testing.T, w *worker) string {
 	return lis.Addr().String()
 }
 
-func (w *worker) called(verb string) {
+func (w *worker) recordCall(verb string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verbs = append(w.verbs, verb)
@@ -175,41 +175,41 @@ func (w *worker) calls() []string {
 	return append([]string{}, w.verbs...)
 }
 
-func (w *worker) now() *troupev1.InstanceStatus {
+func (w *worker) status() *troupev1.InstanceStatus {
 	s := w.life.Status()
 	return &troupev1.InstanceStatus{State: instancewire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing, InstanceId: w.id}
 }
 
 func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	w.called("pause")
+	w.recordCall("pause")
 	w.paused <- struct{}{}
 	if err := w.life.Pause(ctx, req.GetReason()); err != nil {
 		return nil, err
 	}
-	if w.mute.Load() {
+	if w.losesAnswers.Load() {
 		return nil, failure.New(failure.SystemNetwork, "test", "lost")
 	}
-	return &troupev1.PauseResponse{Status: w.now()}, nil
+	return &troupev1.PauseResponse{Status: w.status()}, nil
 }
 
 func (w *worker) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	w.called("resume")
+	w.recordCall("resume")
 	if err := w.life.Resume(ctx, req.GetReason()); err != nil {
 		return nil, err
 	}
-	return &troupev1.ResumeResponse{Status: w.now()}, nil
+	return &troupev1.ResumeResponse{Status: w.status()}, nil
 }
 
 func (w *worker) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
-	w.called("shutdown")
+	w.recordCall("shutdown")
 	if err := w.life.Shutdown(ctx, req.GetDrain().AsDuration(), req.GetReason()); ctx.Err() != nil {
 		return nil, err
 	}
-	return &troupev1.ShutdownResponse{Status: w.now()}, nil
+	return &troupev1.ShutdownResponse{Status: w.status()}, nil
 }
 
 func (w *worker) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
-	return &troupev1.GetStateResponse{Status: w.now()}, nil
+	return &troupev1.GetStateResponse{Status: w.status()}, nil
 }
 
 func (w *worker) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {

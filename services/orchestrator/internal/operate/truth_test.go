@@ -19,15 +19,15 @@ import (
 
 var key = registry.Key{Agent: "research", ID: "a"}
 
-// runs reports whether an instance gets steps, by its record and by routing.
-func (r *rig) runs(t *testing.T, of registry.Key) bool {
+// getsSteps reports whether an instance gets steps, by its record and by routing.
+func (r *rig) getsSteps(t *testing.T, of registry.Key) bool {
 	t.Helper()
 	want := r.recorded(t, of.Agent, of.ID).Want
 	return want.Routable() && r.routes(of.Agent)[of.ID]
 }
 
 // A drain that was recorded reaches its worker.
-func TestOperator_ADrainWhoseCallerLeavesEarlyIsDone(t *testing.T) {
+func TestOperator_DrainReachesTheWorkerAfterItsCallerLeft(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	ctx, leave := context.WithCancel(t.Context())
@@ -39,7 +39,7 @@ func TestOperator_ADrainWhoseCallerLeavesEarlyIsDone(t *testing.T) {
 }
 
 // The drains in progress end with the operator, and the workers continue them.
-func TestOperator_EndsWithWhatItAsksInTheBackground(t *testing.T) {
+func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	_, end, err := w.life.Admit(t.Context())
@@ -61,7 +61,7 @@ func TestOperator_EndsWithWhatItAsksInTheBackground(t *testing.T) {
 }
 
 // A recorded drain reaches the worker even if the orchestrator died before it asked the worker.
-func TestOperator_ResumeEndsADrainOfWhichTheWorkerNeverHeard(t *testing.T) {
+func TestOperator_ResumeEndsADrainThatTheWorkerNeverReceived(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
@@ -75,11 +75,11 @@ func TestOperator_ResumeEndsADrainOfWhichTheWorkerNeverHeard(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, outcomes[0].Status.GetState())
-	require.True(t, r.runs(t, key))
+	require.True(t, r.getsSteps(t, key))
 	require.Equal(t, lifecycle.Ready, w.life.Status().State)
 }
 
-func TestOperator_ResumeLeavesADrainAloneThatTheWorkerConfirms(t *testing.T) {
+func TestOperator_ResumeKeepsADrainThatTheWorkerConfirms(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	_, end, err := w.life.Admit(t.Context())
@@ -108,7 +108,7 @@ func (nopRegistration) Close(context.Context) error { return nil }
 
 // When the answer of the registry is lost, it is unknown what was recorded. It is taken back
 // once it is seen.
-func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
+func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
 	for name, verb := range map[string]func(*rig) error{
 		"pause":  func(r *rig) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
 		"drain":  func(r *rig) error { _, err := r.Drain(t.Context(), "a", "", "", nil); return err },
@@ -132,7 +132,7 @@ func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
 			r.lost.Store(false)
 			r.join(t, "other", "o") // a change, so that it is retried now
 			await(t, "it is taken back", func() bool {
-				return r.runs(t, key) != paused && (!paused || r.recorded(t, "research", "a").Want == registry.Pause)
+				return r.getsSteps(t, key) != paused && (!paused || r.recorded(t, "research", "a").Want == registry.Pause)
 			})
 			require.Len(t, w.calls(), before, "no worker was asked")
 		})
@@ -140,7 +140,7 @@ func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
 }
 
 // The shorter of two pauses does not end the longer one, whichever comes first.
-func TestOperator_APauseThatTimesOutLeavesTheOtherInPlace(t *testing.T) {
+func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 	for _, hastyFirst := range []bool{true, false} {
 		r := newRig(t)
 		w := r.join(t, "research", "a")
@@ -183,7 +183,7 @@ func TestOperator_APauseThatTimesOutLeavesTheOtherInPlace(t *testing.T) {
 }
 
 // Two failed pauses leave nothing behind, although each found the desire of the other.
-func TestOperator_TwoFailedPausesAreTakenBack(t *testing.T) {
+func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	r.register(t, nil, "research", "lost", unusedAddress(t))
@@ -197,17 +197,17 @@ func TestOperator_TwoFailedPausesAreTakenBack(t *testing.T) {
 	}
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
-	require.True(t, r.runs(t, key))
+	require.True(t, r.getsSteps(t, key))
 	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
 	require.Equal(t, lifecycle.Busy, w.life.Status().State)
 	require.False(t, w.life.Status().Pausing)
 }
 
 // A pause whose answer was lost took effect: the status of the worker shows it.
-func TestOperator_APauseThatWasDoneIsNotTakenForAFailure(t *testing.T) {
+func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
-	w.mute.Store(true)
+	w.losesAnswers.Store(true)
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
@@ -217,7 +217,7 @@ func TestOperator_APauseThatWasDoneIsNotTakenForAFailure(t *testing.T) {
 }
 
 // A desire that cannot be replaced now is replaced when the registry is back.
-func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
+func TestOperator_RevertsDesiresOnceTheRegistryIsBack(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
 	_, end, err := w.life.Admit(t.Context())
@@ -231,12 +231,12 @@ func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
 	r.wanted = nil
 	r.away.Store(false)
 	r.join(t, "other", "o") // a change, so that it is retried now
-	await(t, "it is taken back", func() bool { return r.runs(t, key) })
+	await(t, "it is taken back", func() bool { return r.getsSteps(t, key) })
 }
 
 // The registered state overrides the lifecycle: a worker that never reached its memory service is READY by its
 // lifecycle, and INITIALIZING for the mesh.
-func TestOperator_ConfirmsWhatWouldBeRegistered(t *testing.T) {
+func TestOperator_ConfirmReturnsTheRegisteredState(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
 	in := r.instances.Instances()[0]

@@ -19,7 +19,7 @@ var stages = []Stage{Created, Routed, Executing, Completed, Failed, Cancelled}
 // A step of a plan is created, routed, executing, and then completed, failed or cancelled. It can be cancelled
 // at any stage before the last. Each stage has its time, and every other transition is rejected.
 // Req: OC-29
-func TestStep_GoesFromStageToStage(t *testing.T) {
+func TestStep_AdvancesThroughItsStages(t *testing.T) {
 	legal := map[Stage][]Stage{
 		"":        {Created},
 		Created:   {Routed, Cancelled},
@@ -53,8 +53,8 @@ func TestStep_GoesFromStageToStage(t *testing.T) {
 	}
 }
 
-// told returns the events of a trace, a second apart.
-func told(events ...*troupev1.Event) []*troupev1.Event {
+// eventsOf returns the events of a trace, a second apart.
+func eventsOf(events ...*troupev1.Event) []*troupev1.Event {
 	for i, e := range events {
 		e.Time = timestamppb.New(time.Unix(int64(i), 0))
 	}
@@ -88,8 +88,8 @@ func ended() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
 }
 
-// lines returns a line for each step: number, name, agent, task, stage, and the times of its stages.
-func lines(steps []*Step) (all []string) {
+// stepLines returns a line for each step: number, name, agent, task, stage, and the times of its stages.
+func stepLines(steps []*Step) (all []string) {
 	for _, s := range steps {
 		p := s.Proto()
 		words := []string{string(rune('0' + s.Number)), s.Name, s.Agent, p.GetTask(), strings.ToLower(strings.TrimPrefix(p.GetState().String(), "PLAN_STATE_"))}
@@ -105,7 +105,7 @@ func lines(steps []*Step) (all []string) {
 	return all
 }
 
-func TestOf_FollowsTheEventsOfATurn(t *testing.T) {
+func TestStepsFromEvents_FollowsTheEventsOfATurn(t *testing.T) {
 	failing := func(mode failure.Mode) *troupev1.StepResult {
 		return &troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "no"))}
 	}
@@ -115,7 +115,7 @@ func TestOf_FollowsTheEventsOfATurn(t *testing.T) {
 		want   []string
 	}{
 		"a planner, a loop, and a step that does not run": {
-			told(planEvent("plan p", "fork", "sum s", "other o"),
+			eventsOf(planEvent("plan p", "fork", "sum s", "other o"),
 				routed(1, "plan", "p", ""), started(1), finished(1, tasks),
 				routed(2, "plan[1]", "x", "find"), started(2), finished(2, failing(failure.ResourceAPI)),
 				routed(3, "plan[2]", "y", "add"), started(3), finished(3, &troupev1.StepResult{}),
@@ -127,20 +127,20 @@ func TestOf_FollowsTheEventsOfATurn(t *testing.T) {
 			},
 		},
 		"under way": {
-			told(planEvent("plan p", "sum s"), routed(1, "plan", "p", ""), started(1), finished(1, tasks), routed(2, "plan[1]", "x", "find")),
+			eventsOf(planEvent("plan p", "sum s"), routed(1, "plan", "p", ""), started(1), finished(1, tasks), routed(2, "plan[1]", "x", "find")),
 			[]string{"1 plan p  completed a b c d", "2 plan[1] x find routed d e - -", "0 sum s  created a - - -", "0 plan[2] y add created d - - -"},
 		},
 		"told again by another owner": {
-			told(planEvent("plan p"), routed(1, "plan", "p", ""), started(1), routed(1, "plan", "p", ""), started(1), finished(1, tasks), finished(1, tasks)),
+			eventsOf(planEvent("plan p"), routed(1, "plan", "p", ""), started(1), routed(1, "plan", "p", ""), started(1), finished(1, tasks), finished(1, tasks)),
 			[]string{"1 plan p  completed a b c f", "0 plan[1] x find created f - - -", "0 plan[2] y add created f - - -"},
 		},
 		"of before": {
-			told(&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Steps: []string{"a"}}}}, routed(0, "a", "x", ""), started(1), ended()),
+			eventsOf(&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Steps: []string{"a"}}}}, routed(0, "a", "x", ""), started(1), ended()),
 			nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, lines(StepsFromEvents(c.events)))
+			require.Equal(t, c.want, stepLines(StepsFromEvents(c.events)))
 		})
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // decide makes the decisions of the turn again, from the history with which it began, the results of its
 // steps and the current workflow. It returns how many are the same before the first that differs.
-func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, _ *troupev1.Difference) {
+func (r *Replayer) decide(was *recordedTurn, began []conversation.Message) (same int32, _ *troupev1.Difference) {
 	flow, ok := r.Workflows.Find(was.record.GetTarget())
 	if !ok {
-		flow = workflow.Single(was.record.GetTarget())
+		flow = workflow.SingleAgent(was.record.GetTarget())
 	}
 	position, err := cursor.New(flow, began, was.chooser(flow))
 	last := 0
@@ -57,7 +57,7 @@ func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, 
 }
 
 // decision returns the decision that led to a step (nil when the trace has none).
-func (p *past) decision(task cursor.Task) *troupev1.RoutingDecision {
+func (p *recordedTurn) decision(task cursor.Task) *troupev1.RoutingDecision {
 	if recorded := task.Decision.Recorded; recorded != nil {
 		return recorded
 	}
@@ -65,7 +65,7 @@ func (p *past) decision(task cursor.Task) *troupev1.RoutingDecision {
 }
 
 // inherits reports whether a step was done by the earlier turn that this trace continues.
-func (p *past) inherits(number int) bool {
+func (p *recordedTurn) inherits(number int) bool {
 	for later := range p.decisions {
 		if later > number {
 			return true
@@ -78,7 +78,7 @@ var errRoutingDiffers = errors.New("the trace did not record the choice")
 
 // chooser repeats the choices by strategy that the trace recorded. They depended on the state at their time,
 // and their recorded input leads to the same choice in any replay (package choice).
-func (p *past) chooser(flow *workflow.Workflow) cursor.Selector {
+func (p *recordedTurn) chooser(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		recorded := p.choices[number]
 		if recorded == nil {
@@ -89,7 +89,7 @@ func (p *past) chooser(flow *workflow.Workflow) cursor.Selector {
 }
 
 // endedNormally reports whether the turn ended by itself: neither failed nor cancelled.
-func (p *past) endedNormally() bool {
+func (p *recordedTurn) endedNormally() bool {
 	o := p.record.GetResult().GetOutcome()
 	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 }

@@ -20,13 +20,13 @@ import (
 
 // input is the input of a recorded step.
 type input struct {
-	step  *troupev1.ExecuteStepRequest
-	began []conversation.Message // the messages of its history that the session held when the turn began
+	step            *troupev1.ExecuteStepRequest
+	initialMessages []conversation.Message // the messages of its history that the session held when the turn began
 }
 
 // loadInput rebuilds the input of a step from its recording, which refers to messages of the session and
 // to results of the turn. why says why that is impossible (empty when it is possible).
-func (r *Replayer) loadInput(ctx context.Context, was *past, number int) (_ input, why string, _ error) {
+func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int) (_ input, why string, _ error) {
 	entries, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 		return r.Memory.Recording(ctx, was.ref, was.record.GetTurnId(), number, 0)
 	})
@@ -73,7 +73,7 @@ func missingRecordingReason(result *troupev1.StepResult) string {
 
 // loadMessages puts the messages into a step that its history names: what steps of this turn said from
 // their results, and all others from the session.
-func (r *Replayer) loadMessages(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (input, string, error) {
+func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (input, string, error) {
 	g := input{step: step}
 	session, err := r.session(ctx, was, step.GetHistory())
 	if err != nil {
@@ -93,14 +93,14 @@ func (r *Replayer) loadMessages(ctx context.Context, was *past, step *troupev1.E
 		}
 		step.History[i] = wire.MessageToProto(stored)
 		step.History[i].Untrusted = cmp.Or(m.GetUntrusted(), stored.Untrusted) // the first message of a window may have stood behind others
-		g.began = append(g.began, stored)
+		g.initialMessages = append(g.initialMessages, stored)
 	}
 	return g, "", nil
 }
 
 // messageOfStep returns the message that a step of this turn added (nil when no step did). Hidden steps share the
 // sequence of the message before them, so the first step with the sequence has added it.
-func (p *past) messageOfStep(m *troupev1.Message) *troupev1.Message {
+func (p *recordedTurn) messageOfStep(m *troupev1.Message) *troupev1.Message {
 	for _, number := range slices.Sorted(maps.Keys(p.results)) {
 		r := p.results[number]
 		if r.GetFailure() == nil && r.GetSequence() == m.GetSequence() && r.GetAgent() == m.GetAuthor() {
@@ -114,7 +114,7 @@ func (p *past) messageOfStep(m *troupev1.Message) *troupev1.Message {
 }
 
 // session reads the messages of the session from the first to the last of a history.
-func (r *Replayer) session(ctx context.Context, was *past, history []*troupev1.Message) (map[int64]conversation.Message, error) {
+func (r *Replayer) session(ctx context.Context, was *recordedTurn, history []*troupev1.Message) (map[int64]conversation.Message, error) {
 	var first, last int64
 	for _, m := range history {
 		if n := m.GetSequence(); n > 0 && (first == 0 || n < first) {

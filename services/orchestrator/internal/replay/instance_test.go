@@ -30,21 +30,21 @@ import (
 
 var old = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
 
-// sameWorker reports that every step did the same.
-type sameWorker struct {
+// identicalWorker reports that every step did the same.
+type identicalWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 }
 
-func (sameWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepRequest) (*troupev1.ReplayStepResponse, error) {
+func (identicalWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepRequest) (*troupev1.ReplayStepResponse, error) {
 	return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: req.GetStep().GetStep(), Agent: req.GetStep().GetAgent()}}, nil
 }
 
-// working is a server of workers.
-func working(t *testing.T) (address string) {
+// serveWorkers is a server of workers.
+func serveWorkers(t *testing.T) (address string) {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
-	troupev1.RegisterAgentServiceServer(server, sameWorker{})
+	troupev1.RegisterAgentServiceServer(server, identicalWorker{})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -54,11 +54,11 @@ func working(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// staffed is a mesh with a recorded trace of two steps, by research and then synthesis.
-func staffed(t *testing.T) *Replayer {
+// meshWithTrace is a mesh with a recorded trace of two steps, by research and then synthesis.
+func meshWithTrace(t *testing.T) *Replayer {
 	t.Helper()
-	r, was := researched(t)
-	address := working(t)
+	r, was := researchTurn(t)
+	address := serveWorkers(t)
 	r.Pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.Pool.Close)
 	r.Instances = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
@@ -108,7 +108,7 @@ func staffed(t *testing.T) *Replayer {
 }
 
 func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
-	r := staffed(t)
+	r := meshWithTrace(t)
 	for named, want := range map[string][]string{"": {"r1", "s1"}, "r2": {"r2", "s1"}, "s1": {"r1", "s1"}} {
 		done, err := r.Trace(t.Context(), Request{Ref: old, Instance: named})
 		require.NoError(t, err)
@@ -121,8 +121,8 @@ func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 }
 
 // No other instance runs the steps of the named one.
-func TestReplayer_RunsNowhereElse(t *testing.T) {
-	r := staffed(t)
+func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
+	r := meshWithTrace(t)
 	for name, test := range map[string]struct {
 		req  Request
 		mode failure.Mode

@@ -54,7 +54,7 @@ type Request struct {
 // no such trace, step or instance, or nothing was recorded of them; session_busy while the trace
 // runs; no_worker when no instance takes a step; agent_contract when its worker cannot replay.
 func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
-	was, err := r.past(ctx, req.Ref)
+	was, err := r.loadTurn(ctx, req.Ref)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 			continue
 		}
 		if began == nil {
-			began = given.began
+			began = given.initialMessages
 		}
 		instance := ""
 		if slices.Contains(only, given.step.GetAgent()) {
@@ -101,7 +101,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		}
 	}
 	if !ran {
-		return nil, notRecorded(resp.GetSteps())
+		return nil, notRecordedError(resp.GetSteps())
 	}
 	if req.Step == 0 {
 		resp.Decisions, resp.Routing = r.decide(was, began)
@@ -111,7 +111,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 
 // agentsOf returns the agents of the steps that have an instance with this name. It runs their steps, and
 // any instance runs the others.
-func (r *Replayer) agentsOf(instance string, was *past, numbers []int) (agents []string, _ error) {
+func (r *Replayer) agentsOf(instance string, was *recordedTurn, numbers []int) (agents []string, _ error) {
 	if instance == "" || len(numbers) == 0 {
 		return nil, nil
 	}
@@ -134,8 +134,8 @@ func (r *Replayer) agentsOf(instance string, was *past, numbers []int) (agents [
 	return agents, nil
 }
 
-// notRecorded is the error of a trace of which no step can be run again.
-func notRecorded(steps []*troupev1.StepReplay) error {
+// notRecordedError is the error of a trace of which no step can be run again.
+func notRecordedError(steps []*troupev1.StepReplay) error {
 	why := "no step of it has ended"
 	if len(steps) > 0 {
 		why = steps[0].GetSkipped()
@@ -143,8 +143,8 @@ func notRecorded(steps []*troupev1.StepReplay) error {
 	return failure.Newf(failure.NotFound, op, "the trace cannot be replayed: %s", why)
 }
 
-// past holds what the trace recorded of its turn.
-type past struct {
+// recordedTurn holds what the trace recorded of its turn.
+type recordedTurn struct {
 	record    *troupev1.Trace
 	ref       session.Ref
 	results   map[int]*troupev1.StepResult      // results of ended steps, failed ones included, by number
@@ -155,8 +155,8 @@ type past struct {
 // page is how many events are read at once.
 const page = 256
 
-// past reads a trace that has ended.
-func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
+// loadTurn reads a trace that has ended.
+func (r *Replayer) loadTurn(ctx context.Context, ref trace.Ref) (*recordedTurn, error) {
 	record, err := r.Traces.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 	if record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
 		return nil, failure.New(failure.SessionBusy, op, "the trace still runs; replay it when it has ended").With("trace_id", ref.Trace)
 	}
-	was := &past{
+	was := &recordedTurn{
 		record: record, ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()},
 		results: map[int]*troupev1.StepResult{}, decisions: map[int]*troupev1.RoutingDecision{}, choices: map[int]*troupev1.RoutingDecision{},
 	}
@@ -192,7 +192,7 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 }
 
 // addCredential adds a credential with which a worker can read what the step could read, and write nothing.
-func (r *Replayer) addCredential(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (err error) {
+func (r *Replayer) addCredential(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := ctx.Deadline()
 	step.Tenant = was.ref.Tenant
 	step.Credential, err = r.Credentials.Issue(turncred.Turn{

@@ -23,13 +23,13 @@ import (
 
 var ref = session.Ref{Tenant: "default", Session: "s1"}
 
-// researched is a turn of the research assistant: coordinator, research, synthesis.
-func researched(t *testing.T) (*Replayer, *past) {
+// researchTurn is a turn of the research assistant: coordinator, research, synthesis.
+func researchTurn(t *testing.T) (*Replayer, *recordedTurn) {
 	t.Helper()
 	flows, err := workflow.Load(researchassistant.FS, "")
 	require.NoError(t, err)
 	flow, _ := flows.Find("")
-	was := &past{
+	was := &recordedTurn{
 		ref:    ref,
 		record: &troupev1.Trace{TurnId: "t1", Turn: 1, Target: flow.Name, Result: &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}},
 		results: map[int]*troupev1.StepResult{
@@ -39,7 +39,7 @@ func researched(t *testing.T) (*Replayer, *past) {
 		},
 	}
 	was.decisions = map[int]*troupev1.RoutingDecision{}
-	course, err := cursor.New(flow, asked(), nil)
+	course, err := cursor.New(flow, requestOf(), nil)
 	require.NoError(t, err)
 	for len(course.Round()) > 0 {
 		var results []execution.Result
@@ -53,47 +53,49 @@ func researched(t *testing.T) (*Replayer, *past) {
 	return &Replayer{Workflows: flows, Memory: inmem.New(inmem.Config{KeepJournals: time.Hour})}, was
 }
 
-func asked() []conversation.Message {
+func requestOf() []conversation.Message {
 	return []conversation.Message{{Sequence: 1, Role: conversation.RoleUser, Text: "What may an agent write?"}}
 }
 
-func TestReplayer_DecidesTheSame(t *testing.T) {
-	r, was := researched(t)
-	same, differs := r.decide(was, asked())
+func TestReplayer_RepeatsTheDecisions(t *testing.T) {
+	r, was := researchTurn(t)
+	same, differs := r.decide(was, requestOf())
 	require.Nil(t, differs)
 	require.EqualValues(t, 3, same)
 }
 
 // The trace of a turn that continues an earlier one has no decisions about the earlier steps.
-func TestReplayer_StopsWhereAnotherTraceDecided(t *testing.T) {
-	r, was := researched(t)
+func TestReplayer_SkipsDecisionsOfAnEarlierTrace(t *testing.T) {
+	r, was := researchTurn(t)
 	delete(was.decisions, 1)
 	delete(was.results, 1)
-	same, differs := r.decide(was, asked())
+	same, differs := r.decide(was, requestOf())
 	require.Nil(t, differs)
 	require.Zero(t, same)
 }
 
-func TestReplayer_FindsAnotherWay(t *testing.T) {
+func TestReplayer_ReportsTheFirstDifferentDecision(t *testing.T) {
 	for name, test := range map[string]struct {
-		change        func(was *past)
+		change        func(was *recordedTurn)
 		same          int32
 		recorded, now string
 	}{
 		"to another agent": {
-			change:   func(was *past) { was.decisions[2].Step, was.decisions[2].Target = "clarification", "clarification" },
+			change: func(was *recordedTurn) {
+				was.decisions[2].Step, was.decisions[2].Target = "clarification", "clarification"
+			},
 			same:     1,
 			recorded: "clarification by agent clarification (learned): coordinator chose research",
 			now:      "research by agent research (learned): coordinator chose research",
 		},
 		"further": {
-			change:   func(was *past) { delete(was.decisions, 3) },
+			change:   func(was *recordedTurn) { delete(was.decisions, 3) },
 			same:     2,
 			recorded: "the turn ends",
 			now:      "synthesis by agent synthesis (fixed): synthesis always follows research",
 		},
 		"not as far": {
-			change: func(was *past) {
+			change: func(was *recordedTurn) {
 				was.decisions[4] = &troupev1.RoutingDecision{Step: "more", Target: "more", Reason: "because"}
 			},
 			same:     3,
@@ -102,9 +104,9 @@ func TestReplayer_FindsAnotherWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, was := researched(t)
+			r, was := researchTurn(t)
 			test.change(was)
-			same, differs := r.decide(was, asked())
+			same, differs := r.decide(was, requestOf())
 			require.Equal(t, test.same, same)
 			require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE, differs.GetKind())
 			require.Equal(t, test.recorded, differs.GetRecorded())
@@ -114,18 +116,18 @@ func TestReplayer_FindsAnotherWay(t *testing.T) {
 }
 
 // A cancelled turn made no decision that could differ.
-func TestReplayer_DecidesAsFarAsATurnCame(t *testing.T) {
-	r, was := researched(t)
+func TestReplayer_RepeatsDecisionsUpToACancellation(t *testing.T) {
+	r, was := researchTurn(t)
 	was.record.Result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 	delete(was.results, 3)
 	delete(was.decisions, 3)
-	same, differs := r.decide(was, asked())
+	same, differs := r.decide(was, requestOf())
 	require.Nil(t, differs)
 	require.EqualValues(t, 2, same)
 }
 
-// record stores a turn whose third step was given the named messages and results.
-func record(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequest) {
+// storeTurn stores a turn whose third step was given the named messages and results.
+func storeTurn(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequest) {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f", Message: conversation.User("What may an agent write?"),
@@ -142,10 +144,10 @@ func record(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequest
 	require.NoError(t, err)
 }
 
-func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
-	r, was := researched(t)
+func TestReplayer_RebuildsTheInputOfAStep(t *testing.T) {
+	r, was := researchTurn(t)
 	store := r.Memory.(memory.Store)
-	record(t, store, &troupev1.ExecuteStepRequest{
+	storeTurn(t, store, &troupev1.ExecuteStepRequest{
 		TurnId: "t1", Turn: 1, Step: 3, Agent: "synthesis", Profile: "brief",
 		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT, Author: "research"}},
 		Prior:   []*troupev1.StepResult{{Step: 1}, {Step: 2}},
@@ -156,7 +158,7 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 	require.Equal(t, "tool page", given.step.GetHistory()[0].GetUntrusted(), "what the window stood behind")
 	require.Equal(t, "What may an agent write?", wire.MessageFromProto(given.step.GetHistory()[0]).Text)
 	require.Equal(t, "Found it.", wire.MessageFromProto(given.step.GetHistory()[1]).Text)
-	require.Len(t, given.began, 1, "what a step of the turn said came later")
+	require.Len(t, given.initialMessages, 1, "what a step of the turn said came later")
 	require.Equal(t, "brief", given.step.GetProfile())
 	require.Empty(t, cmp.Diff([]*troupev1.StepResult{was.results[1], was.results[2]}, given.step.GetPrior(), protocmp.Transform()))
 
@@ -174,8 +176,8 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 }
 
 // A silent step has the sequence of the message before it, which may have the same author.
-func TestReplayer_TakesASilentStepForNoMessage(t *testing.T) {
-	was := &past{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
+func TestReplayer_IgnoresStepsWithoutMessages(t *testing.T) {
+	was := &recordedTurn{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
 		1: {Step: 1, Agent: "planner", Text: "Let us look.", Sequence: 2},
 	}}
 	for silent := 2; silent < 12; silent++ { // several, because the order of a map is random
@@ -185,17 +187,17 @@ func TestReplayer_TakesASilentStepForNoMessage(t *testing.T) {
 	require.Equal(t, "Let us look.", wire.MessageFromProto(said).Text)
 }
 
-func TestReplayer_SaysWhichMessageIsGone(t *testing.T) {
-	r, was := researched(t)
-	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{History: []*troupev1.Message{{Sequence: 99, Role: troupev1.Role_ROLE_USER}}})
+func TestReplayer_NamesTheMissingMessage(t *testing.T) {
+	r, was := researchTurn(t)
+	storeTurn(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{History: []*troupev1.Message{{Sequence: 99, Role: troupev1.Role_ROLE_USER}}})
 	_, why, err := r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Equal(t, "message 99 of its history is not in the session any more, which was compacted or cleared since", why)
 }
 
-func TestReplayer_SaysWhyAStepIsNotRecorded(t *testing.T) {
-	r, was := researched(t)
-	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{})
+func TestReplayer_ReportsWhyARecordingIsMissing(t *testing.T) {
+	r, was := researchTurn(t)
+	storeTurn(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{})
 	_, why, err := r.loadInput(t.Context(), was, 2)
 	require.NoError(t, err)
 	require.Contains(t, why, "--keep-journals")

@@ -32,7 +32,7 @@ func (a *Authority) Agent(
 	flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate,
 ) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Agent, Strategy: step.Choose.Strategy, Names: step.Choose.Names}
-	in.Task, in.Constraints = step.Name, union(step.Choose.Needs, ask.Constraints)
+	in.Task, in.Needs = step.Name, union(step.Choose.Needs, ask.Needs)
 	in.Counter = a.nextCounter(flow.Name + "/" + step.Name)
 	for _, route := range step.Routes {
 		c := candidate(flow.Steps[route].Agent)
@@ -57,7 +57,7 @@ func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []regist
 	for _, t := range tools {
 		in.Candidates = append(in.Candidates, choice.Candidate{ID: t.Name, Name: t.Name, Type: choice.Tool, Capabilities: t.Capabilities, Available: true})
 	}
-	in.Task, in.Constraints = step.Name, step.Tools.Needs
+	in.Task, in.Needs = step.Name, step.Tools.Needs
 	d := choice.Decide(in)
 	switch {
 	case len(tools) == 0:

@@ -49,13 +49,13 @@ func agentStates(agent string) choice.Candidate {
 }
 
 var whole = selection.Request{
-	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Constraints: []string{"law"}, Parent: "u",
+	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}, Parent: "u",
 }
 
 // Only the routing authority decides: no other package decides, and none makes up a decision.
 //
 // Req: OC-13
-func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
+func TestAuthority_OnlyItMakesDecisions(t *testing.T) {
 	const root, own = "../../../..", "services/orchestrator/internal/routing"
 	decisions := map[string]bool{"routing.Decision": true, "selection.Decision": true, "choice.Decision": true}
 	looked := 0
@@ -77,12 +77,12 @@ func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
 		ast.Inspect(source, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CompositeLit:
-				made := dotted(n.Type)
+				made := qualifiedName(n.Type)
 				if len(n.Elts) > 0 && (decisions[made] || made == "troupev1.RoutingDecision" || made == "troupev1.RoutingInput") {
 					t.Errorf("%s makes a %s; only %s may", name, made, own)
 				}
 			case *ast.CallExpr:
-				if called := dotted(n.Fun); called == "selection.Decide" || called == "choice.Decide" {
+				if called := qualifiedName(n.Fun); called == "selection.Decide" || called == "choice.Decide" {
 					t.Errorf("%s calls %s; only %s may", name, called, own)
 				}
 			}
@@ -93,8 +93,8 @@ func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
 	require.Greater(t, looked, 300, "or nothing is shown")
 }
 
-// dotted returns a name of another package, as it is written.
-func dotted(e ast.Expr) string {
+// qualifiedName returns a name of another package, as it is written.
+func qualifiedName(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		if pkg, ok := s.X.(*ast.Ident); ok {
 			return pkg.Name + "." + s.Sel.Name
@@ -113,7 +113,7 @@ func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "support", agent.Target, "it has what the step needs, and what the call does")
 	want := whole
-	want.Constraints = []string{"tax", "law"}
+	want.Needs = []string{"tax", "law"}
 	require.Equal(t, want, agent.Input.Request)
 
 	instance := a.Instance(selection.Input{Request: whole, Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}}, Sizes: selection.Sizes{1}})
@@ -207,7 +207,7 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 }
 
 // Req: OC-17
-func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
+func TestAuthority_CountsConcurrentDecisions(t *testing.T) {
 	a, flow := NewAuthority(), choosingFlow(t, "choose: {strategy: round_robin}")
 	var mu sync.Mutex
 	var choosing sync.WaitGroup
@@ -227,7 +227,7 @@ func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
 }
 
 // A recorded choice is followed, whatever would be chosen now, unless the workflow has changed.
-func TestChosen_IsWhatWasTold(t *testing.T) {
+func TestDecisionFromRecord_FollowsTheRecordedChoice(t *testing.T) {
 	flow := choosingFlow(t, "choose: {strategy: load_balanced}")
 	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}
 	d, err := DecisionFromRecord(flow, flow.Steps["desk"], told)

@@ -37,7 +37,7 @@ func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.R
 	r := &troupev1.RoutingDecision{
 		Target: noTarget, Reason: d.Reason, Strategy: strategies[d.Strategy], Confidence: d.Confidence, Type: choiceType(d), Choice: int32(number),
 		Duration: durationpb.New(took),
-		Input:    &troupev1.RoutingInput{Task: in.Task, Constraints: in.Constraints, Counter: in.Counter, Names: in.Names},
+		Input:    &troupev1.RoutingInput{Task: in.Task, Constraints: in.Needs, Counter: in.Counter, Names: in.Names},
 	}
 	if d.Target != "" {
 		r.Target = name(d.Target)

@@ -16,12 +16,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// recorded is the stored input of a decision.
-func recorded(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
+// storedInput is the stored input of a decision.
+func storedInput(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 	t.Helper()
 	from := r.GetInput()
 	in := choice.Input{
-		Request: selection.Request{Task: from.GetTask(), Constraints: from.GetConstraints()},
+		Request: selection.Request{Task: from.GetTask(), Needs: from.GetConstraints()},
 		Type:    choice.Tool, Names: from.GetNames(), Counter: from.GetCounter(),
 	}
 	for s, told := range strategies {
@@ -43,8 +43,8 @@ func recorded(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 	return in
 }
 
-// drawn returns a random input.
-func drawn(r *rand.Rand) choice.Input {
+// randomInput returns a random input.
+func randomInput(r *rand.Rand) choice.Input {
 	some := func(of ...string) (few []string) {
 		for _, word := range of {
 			if r.IntN(2) == 0 {
@@ -54,7 +54,7 @@ func drawn(r *rand.Rand) choice.Input {
 		return few
 	}
 	in := choice.Input{
-		Request: selection.Request{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u", Constraints: some("law", "maps", "tax")},
+		Request: selection.Request{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u", Needs: some("law", "maps", "tax")},
 		Type:    []choice.Type{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
 		Strategy: []selection.Strategy{"", selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}[r.IntN(6)],
 	}
@@ -73,19 +73,19 @@ func drawn(r *rand.Rand) choice.Input {
 
 // A stored choice leads to the same choice when it is replayed. Each choice names the target, the reason, the
 // alternatives and the rejected (contract OC-12, OC-15, OC-18, C-15).
-func TestRecord_GivesTheSameDecision(t *testing.T) {
+func TestRecordChoice_ReplaysToTheSameChoice(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	toldWithTheTurn := cmpopts.IgnoreFields(selection.Request{}, "TraceID", "Profile", "Goal", "Metadata", "Parent")
 	nobodys := 0
 	for range 10_000 {
-		in := drawn(r)
+		in := randomInput(r)
 		d := choice.Decide(in)
 		require.Empty(t, cmp.Diff(d, choice.Decide(in)), "the same input")
 		stored, err := proto.Marshal(RecordChoice(d, 3, 0))
 		require.NoError(t, err)
 		told := &troupev1.RoutingDecision{}
 		require.NoError(t, proto.Unmarshal(stored, told))
-		require.Empty(t, cmp.Diff(d, choice.Decide(recorded(t, told)), cmpopts.EquateEmpty(), toldWithTheTurn), "the record")
+		require.Empty(t, cmp.Diff(d, choice.Decide(storedInput(t, told)), cmpopts.EquateEmpty(), toldWithTheTurn), "the record")
 
 		require.Greater(t, len(d.Reason), 10)
 		require.True(t, d.Confidence >= 0 && d.Confidence <= 1)

@@ -42,8 +42,8 @@ func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	return nil, failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
 }
 
-// stands reports that the turn is driven under epoch 3, and that its step 1 has ended.
-func stands(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) {
+// statusOfTurn reports that the turn is driven under epoch 3, and that its step 1 has ended.
+func statusOfTurn(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) {
 	record, err := find(ctx, ref)
 	if failure.Is(err, failure.NotFound) {
 		return trace.Status{}, nil
@@ -51,22 +51,22 @@ func stands(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) 
 	return trace.Status{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, StepEnded: step == 1}, err
 }
 
-// calling returns the server side of a call with a credential for the turn.
-type calling struct {
+// scopeTest returns the server side of a call with a credential for the turn.
+type scopeTest struct {
 	t     *testing.T
 	a     *turncred.Authority
 	scope rpc.Scope
 }
 
-func newCalling(t *testing.T) *calling {
+func newScopeTest(t *testing.T) *scopeTest {
 	t.Helper()
 	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
 	a := turncred.New(self)
-	return &calling{t, a, New(a, find, stands)}
+	return &scopeTest{t, a, New(a, find, statusOfTurn)}
 }
 
-func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
+func (c *scopeTest) ask(turn turncred.Turn, req any, more ...string) error {
 	c.t.Helper()
 	credential, err := c.a.Issue(turn, time.Time{})
 	require.NoError(c.t, err)
@@ -80,8 +80,8 @@ func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
 }
 
 // A turn may request only its children (guarantees 4.2).
-func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
-	c := newCalling(t)
+func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
+	c := newScopeTest(t)
 	turn := turncred.Turn{
 		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Step: 2, Root: root, Level: 1, Budget: budget.Default(),
 	}
@@ -149,8 +149,8 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 
 // A worker whose turn was taken over, or whose step has ended, may request and read nothing, although its
 // credential is still valid, and even if only the trace shows it (guarantees S6).
-func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
-	c := newCalling(t)
+func TestScope_WorkerMayRequestNothingAfterATakeover(t *testing.T) {
+	c := newScopeTest(t)
 	turn := turncred.Turn{
 		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Step: 2, Root: root, Level: 1, Budget: budget.Default(),
 	}
@@ -182,8 +182,8 @@ func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
 }
 
 // A turn sees its own trace and the traces of its children, and cannot tell whether others exist.
-func TestScope_ATurnSeesItsOwnTraces(t *testing.T) {
-	c := newCalling(t)
+func TestScope_TurnSeesOnlyItsOwnTraces(t *testing.T) {
+	c := newScopeTest(t)
 	turn := turncred.Turn{Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", Trace: own, Epoch: 3}
 	elsewhere := turn
 	elsewhere.Tenant = "other"

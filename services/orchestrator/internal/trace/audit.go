@@ -21,7 +21,7 @@ type DecisionQuery struct {
 	Limit int                   // above 0
 }
 
-// Wants reports whether a decision has the type that is asked for.
-func (q DecisionQuery) Wants(d *troupev1.Decision) bool {
+// Matches reports whether a decision has the type that is asked for.
+func (q DecisionQuery) Matches(d *troupev1.Decision) bool {
 	return d != nil && (q.Type == troupev1.DecisionType_DECISION_TYPE_UNSPECIFIED || q.Type == d.GetType())
 }

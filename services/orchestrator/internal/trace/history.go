@@ -19,12 +19,12 @@ const (
 // history holds the events of a log in memory, in the order in which they happened. The zero value is
 // empty. Its users hold the lock of the log.
 type history struct {
-	events    []*troupev1.Event // durable and ephemeral
-	earlier   int               // events[:earlier] belong to earlier epochs of the turn
-	shown     int               // events[:shown] are stored, or do not have to be
-	sequence  uint64            // of the last durable event
-	bytes     int               // of durable events
-	ephemeral int               // bytes that ephemeral events take
+	events       []*troupev1.Event // durable and ephemeral
+	earlierCount int               // events[:earlier] belong to earlier epochs of the turn
+	shownCount   int               // events[:shown] are stored, or do not have to be
+	sequence     uint64            // of the last durable event
+	bytes        int               // of durable events
+	ephemeral    int               // bytes that ephemeral events take
 }
 
 // load adds stored events.
@@ -34,7 +34,7 @@ func (h *history) load(page []*troupev1.Event) {
 		h.bytes += proto.Size(e)
 	}
 	h.sequence = page[len(page)-1].GetSequence()
-	h.shown = len(h.events)
+	h.shownCount = len(h.events)
 }
 
 // add adds an event, and numbers it when it is durable. It reports whether the event was kept: ephemeral
@@ -60,7 +60,7 @@ func (h *history) full() bool { return h.sequence >= MaxEvents || h.bytes >= Max
 // pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
 // are.
 func (h *history) pendingEvents() (batch []*troupev1.Event, upto int) {
-	for _, e := range h.events[h.shown:] {
+	for _, e := range h.events[h.shownCount:] {
 		if e.GetSequence() > 0 {
 			batch = append(batch, e)
 		}

@@ -35,7 +35,7 @@ func TestLog_LimitsTheSizeOfEphemeralEvents(t *testing.T) {
 		}, maxEphemeral / eventBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			traces, l := open(t, &ram{})
+			traces, l := open(t, &memoryStore{})
 			for range c.most + 10 {
 				require.NoError(t, l.Append(t.Context(), c.event()))
 			}
@@ -51,7 +51,7 @@ func TestLog_LimitsTheSizeOfEphemeralEvents(t *testing.T) {
 
 func TestLog_LimitsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traces, l := open(t, &ram{})
+		traces, l := open(t, &memoryStore{})
 		var err error
 		for n := 0; err == nil && n < MaxEvents; n++ {
 			e := warning()

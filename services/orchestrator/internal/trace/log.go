@@ -53,11 +53,11 @@ func (l *Log) takeOver(ctx context.Context) error {
 			return err
 		}
 		if len(page) == 0 {
-			return eventsExpired(l.Ref())
+			return eventsExpiredError(l.Ref())
 		}
 		h.load(page)
 	}
-	h.earlier = len(h.events)
+	h.earlierCount = len(h.events)
 	if len(h.events) > 0 { // the root in a repeated request is not trusted
 		l.root = cmp.Or(h.events[0].GetRootTraceId(), l.Ref().Trace)
 	}
@@ -127,7 +127,7 @@ func (l *Log) Measure(total time.Duration) *troupev1.TurnMetrics {
 func (l *Log) SetTurnEpoch(turnEpoch int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.turnEpoch, l.history.earlier = turnEpoch, len(l.history.events)
+	l.turnEpoch, l.history.earlierCount = turnEpoch, len(l.history.events)
 }
 
 // Rejected returns a channel that is closed when the store takes no more events: another owner has the
@@ -156,16 +156,16 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	case !h.add(e):
 	case e.GetSequence() > 0:
 		l.writer.start(ctx)
-	case h.shown == len(h.events)-1 && l.writer.term == l.traces.term():
-		h.shown++ // no earlier event waits for the store, and this replica still owns the trace
+	case h.shownCount == len(h.events)-1 && l.writer.term == l.traces.term():
+		h.shownCount++ // no earlier event waits for the store, and this replica still owns the trace
 		l.notify()
 	}
 }
 
-// Stored returns once all durable events that were appended are stored. It fails with the cause of ctx
+// AwaitStored returns once all durable events that were appended are stored. It fails with the cause of ctx
 // when ctx ends first, and with trace_orphaned when the store takes no more events. A turn waits for it
 // where its events are the only record of what it did.
-func (l *Log) Stored(ctx context.Context) error {
+func (l *Log) AwaitStored(ctx context.Context) error {
 	for {
 		l.mu.Lock()
 		left, _ := l.pendingEvents()
@@ -228,7 +228,7 @@ func (l *Log) rejection() error {
 // are. After an error no more than now can be shown. The caller holds the lock.
 func (l *Log) pendingEvents() (batch []*troupev1.Event, upto int) {
 	if l.writer.err != nil {
-		return nil, l.history.shown
+		return nil, l.history.shownCount
 	}
 	return l.history.pendingEvents()
 }

@@ -20,22 +20,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ram is an in-memory store with a delay that can be made unavailable.
-type ram struct {
+// memoryStore is an in-memory store with a delay that can be made unavailable.
+type memoryStore struct {
 	Erasures // none
 
-	mu      sync.Mutex
-	record  *troupev1.Trace
-	terms   Terms
-	events  []*troupev1.Event
-	epoch   int64
-	writes  int
-	beats   []Heartbeat
-	away    bool
-	latency time.Duration
+	mu         sync.Mutex
+	record     *troupev1.Trace
+	terms      Terms
+	events     []*troupev1.Event
+	epoch      int64
+	writes     int
+	heartbeats []Heartbeat
+	away       bool
+	latency    time.Duration
 }
 
-func (s *ram) write() error {
+func (s *memoryStore) write() error {
 	time.Sleep(s.latency)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,13 +46,13 @@ func (s *ram) write() error {
 	return nil
 }
 
-func (s *ram) setAway(away bool) {
+func (s *memoryStore) setAway(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away
 }
 
-func (s *ram) Claim(_ context.Context, c Claim) (int64, uint64, error) {
+func (s *memoryStore) Claim(_ context.Context, c Claim) (int64, uint64, error) {
 	if err := s.write(); err != nil {
 		return 0, 0, err
 	}
@@ -63,7 +63,7 @@ func (s *ram) Claim(_ context.Context, c Claim) (int64, uint64, error) {
 	return s.epoch, uint64(len(s.events)), nil
 }
 
-func (s *ram) Append(ctx context.Context, _ Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+func (s *memoryStore) Append(ctx context.Context, _ Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
 	if err := s.write(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *ram) Append(ctx context.Context, _ Ref, epoch, turnEpoch int64, events 
 	return nil
 }
 
-func (s *ram) Get(context.Context, Ref) (*troupev1.Trace, error) {
+func (s *memoryStore) Get(context.Context, Ref) (*troupev1.Trace, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {
@@ -97,38 +97,40 @@ func (s *ram) Get(context.Context, Ref) (*troupev1.Trace, error) {
 	return record, nil
 }
 
-func (s *ram) Events(_ context.Context, _ Ref, after uint64, limit int) ([]*troupev1.Event, error) {
+func (s *memoryStore) Events(_ context.Context, _ Ref, after uint64, limit int) ([]*troupev1.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events[after:min(int(after)+limit, len(s.events))]), nil
 }
 
-func (s *ram) Load(ctx context.Context, ref Ref) (Running, error) {
+func (s *memoryStore) Load(ctx context.Context, ref Ref) (RunningTrace, error) {
 	record, err := s.Get(ctx, ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Running{Record: record, Terms: s.terms, Left: s.terms.Timeout}, err
+	return RunningTrace{Record: record, Terms: s.terms, TimeLeft: s.terms.Timeout}, err
 }
 
-func (s *ram) Heartbeat(_ context.Context, b Heartbeat) (HeartbeatReply, error) {
+func (s *memoryStore) Heartbeat(_ context.Context, b Heartbeat) (HeartbeatReply, error) {
 	if err := s.write(); err != nil {
 		return HeartbeatReply{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beats = append(s.beats, b)
+	s.heartbeats = append(s.heartbeats, b)
 	return HeartbeatReply{}, nil
 }
 
-func (s *ram) ReleaseLease(context.Context, Ref) error { return nil }
+func (s *memoryStore) ReleaseLease(context.Context, Ref) error { return nil }
 
-func (s *ram) Stop(context.Context, Stop) error { return nil }
+func (s *memoryStore) Stop(context.Context, Stop) error { return nil }
 
-func (s *ram) Decisions(context.Context, string, DecisionQuery) ([]*troupev1.Decision, error) {
+func (s *memoryStore) Decisions(context.Context, string, DecisionQuery) ([]*troupev1.Decision, error) {
 	return nil, nil
 }
 
-func (s *ram) List(context.Context, string, Query) ([]*troupev1.Trace, error) { return nil, nil }
+func (s *memoryStore) List(context.Context, string, Query) ([]*troupev1.Trace, error) {
+	return nil, nil
+}
 
 var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
 
@@ -181,7 +183,7 @@ func from(first, last uint64) (all []uint64) {
 // Req: OC-4, LP-35
 func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{latency: time.Millisecond}
+		store := &memoryStore{latency: time.Millisecond}
 		traces, l := open(t, store)
 		var wg sync.WaitGroup
 		const events = 120
@@ -217,7 +219,7 @@ func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
 
 func TestLog_ShowsNothingBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{latency: time.Hour}
+		store := &memoryStore{latency: time.Hour}
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), delta("early")))
 		require.NoError(t, l.Append(t.Context(), warning()))
@@ -242,7 +244,7 @@ func TestLog_ShowsNothingBeforeItIsStored(t *testing.T) {
 
 func TestLog_BatchesPendingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{latency: time.Millisecond}
+		store := &memoryStore{latency: time.Millisecond}
 		traces, l := open(t, store)
 		for range 100 {
 			require.NoError(t, l.Append(t.Context(), warning()))
@@ -254,7 +256,7 @@ func TestLog_BatchesPendingWrites(t *testing.T) {
 
 func TestLog_SurvivesAStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
@@ -268,7 +270,7 @@ func TestLog_SurvivesAStoreOutage(t *testing.T) {
 
 func TestLog_IsFencedByAnotherOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
@@ -290,7 +292,7 @@ func TestLog_IsFencedByAnotherOwner(t *testing.T) {
 
 func TestLog_WatchersOfAnAbandonedTraceSeeItOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traces, l := open(t, &ram{})
+		traces, l := open(t, &memoryStore{})
 		require.NoError(t, l.Append(t.Context(), warning()))
 		watched := make(chan error)
 		go func() { _, err := collect(t.Context(), traces, 0); watched <- err }()
@@ -304,11 +306,11 @@ func TestLog_WatchersOfAnAbandonedTraceSeeItOrphaned(t *testing.T) {
 
 func TestTraces_WatchRejectsUnknownTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traces := New(&ram{}, zap.NewNop())
+		traces := New(&memoryStore{}, zap.NewNop())
 		_, err := collect(t.Context(), traces, 0)
 		require.True(t, failure.Is(err, failure.NotFound))
 
-		traces, l := open(t, &ram{})
+		traces, l := open(t, &memoryStore{})
 		_, err = collect(t.Context(), traces, 7)
 		require.True(t, failure.Is(err, failure.UserInvalidInput))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -321,7 +323,7 @@ func TestTraces_WatchRejectsUnknownTraces(t *testing.T) {
 
 func TestLog_LimitsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traces, l := open(t, &ram{})
+		traces, l := open(t, &memoryStore{})
 		for range MaxEvents {
 			require.NoError(t, l.Append(t.Context(), warning()))
 		}
@@ -332,7 +334,7 @@ func TestLog_LimitsEvents(t *testing.T) {
 
 func TestTraces_CloseStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{away: true}
+		store := &memoryStore{away: true}
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning())) // its write has no end of its own
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -345,35 +347,35 @@ func TestTraces_CloseStopsWithItsContext(t *testing.T) {
 
 func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
 		traces.Abandon(t.Context(), l) // as when its owner is killed
 
-		orphaned, err := traces.Orphaned(t.Context(), ref)
+		orphaned, err := traces.IsOrphaned(t.Context(), ref)
 		require.NoError(t, err)
 		require.True(t, orphaned)
 		again, err := traces.Open(t.Context(), claim(Terms{}), true)
 		require.NoError(t, err)
 		require.NoError(t, traces.Close(t.Context(), again, last()))
-		orphaned, err = traces.Orphaned(t.Context(), ref)
+		orphaned, err = traces.IsOrphaned(t.Context(), ref)
 		require.NoError(t, err)
 		require.False(t, orphaned, "it has ended")
 	})
 }
 
 // An owner that is only slow keeps its trace.
-func TestTraces_OrphanedWaitsForALivingOwner(t *testing.T) {
+func TestTraces_IsOrphanedWaitsForALivingOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		owner, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
 		other := New(store, zap.NewNop())
 		answer := make(chan bool, 1)
 		go func() {
-			orphaned, err := other.Orphaned(t.Context(), ref)
+			orphaned, err := other.IsOrphaned(t.Context(), ref)
 			answer <- orphaned || err != nil
 		}()
 		time.Sleep(ownerTime / 2)

@@ -45,9 +45,9 @@ func (l *Log) shownFrom(next int) (fresh []*troupev1.Event, changed <-chan struc
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &l.history
-	if next < h.shown {
-		fresh = h.events[next:h.shown:h.shown]
+	if next < h.shownCount {
+		fresh = h.events[next:h.shownCount:h.shownCount]
 	}
-	complete := l.ended && h.shown == len(h.events)
+	complete := l.ended && h.shownCount == len(h.events)
 	return fresh, l.changed, complete || l.writer.err != nil
 }

@@ -50,8 +50,8 @@ type Stop struct {
 	Reason string
 }
 
-// pulse says how reliably the heartbeats of this replica reach the store.
-type pulse struct {
+// heartbeatStatus says how reliably the heartbeats of this replica reach the store.
+type heartbeatStatus struct {
 	since time.Time // of the first heartbeat after a failed one, or of the first at all
 	last  time.Time // of the last heartbeat that succeeded, or of the last lapse (zero means none yet)
 	terms uint64    // how often no heartbeat succeeded for the duration of a lease

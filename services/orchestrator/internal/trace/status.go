@@ -33,7 +33,7 @@ func (l *Log) status(step int) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Status{Ended: l.ended, TurnEpoch: l.turnEpoch}
-	for _, e := range l.history.events[l.history.earlier:] {
+	for _, e := range l.history.events[l.history.earlierCount:] {
 		s.StepEnded = s.StepEnded || e.GetStepFinished() != nil && int(e.GetStep()) == step
 	}
 	return s

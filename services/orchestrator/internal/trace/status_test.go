@@ -14,7 +14,7 @@ import (
 // next stored events elsewhere. Storing the epoch costs no extra write (guarantees S6).
 func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		here, elsewhere := New(store, zap.NewNop()), New(store, zap.NewNop())
 		stands := func(at *Traces, step int) Status {
 			standing, err := at.Status(t.Context(), ref, step)

@@ -40,7 +40,7 @@ type Store interface {
 	// Get returns a record. Modes: not_found.
 	Get(ctx context.Context, ref Ref) (*troupev1.Trace, error)
 	// Load returns a record with what another owner needs to continue it. Modes: not_found.
-	Load(ctx context.Context, ref Ref) (Running, error)
+	Load(ctx context.Context, ref Ref) (RunningTrace, error)
 	// Events returns at most limit stored events after the given sequence, in order.
 	Events(ctx context.Context, ref Ref, after uint64, limit int) ([]*troupev1.Event, error)
 	// List returns the latest records, newest first, without the texts of their results.
@@ -77,22 +77,22 @@ func (c Claim) Ref() Ref { return Ref{c.Tenant, c.Record.GetTraceId()} }
 // Terms are what another owner needs to continue a turn, besides its record and what the memory service
 // keeps of it.
 type Terms struct {
-	User        string
-	Fingerprint string        // of the request
-	TurnEpoch   int64         // under which the turn is driven; the owner with the highest has the trace
-	Timeout     time.Duration // of the turn, from this claim on (0 means as before)
-	Credentials bool          // whether the request had credentials, which are stored nowhere
-	Labels      string        // of the request, as its first owner wrote them; later claims do not change them
+	User           string
+	Fingerprint    string        // of the request
+	TurnEpoch      int64         // under which the turn is driven; the owner with the highest has the trace
+	Timeout        time.Duration // of the turn, from this claim on (0 means as before)
+	HasCredentials bool          // whether the request had credentials, which are stored nowhere
+	Labels         string        // of the request, as its first owner wrote them; later claims do not change them
 	// Parent is the parent trace: its agent asked for this one, in a child session that is erased with
 	// the session of the parent (empty means none). Later claims do not change it.
 	Parent string
 }
 
-// Running is what a new owner of a trace finds.
-type Running struct {
-	Record  *troupev1.Trace
-	Terms   Terms
-	Left    time.Duration // until the timeout, by the clock of the store; negative when it has passed
-	Stopped bool          // whether a stop was requested, for the given reason
-	Reason  string
+// RunningTrace is what a new owner of a trace finds.
+type RunningTrace struct {
+	Record        *troupev1.Trace
+	Terms         Terms
+	TimeLeft      time.Duration // until the timeout, by the clock of the store; negative when it has passed
+	StopRequested bool          // whether a stop was requested, for the given reason
+	StopReason    string
 }

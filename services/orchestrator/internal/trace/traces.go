@@ -19,7 +19,7 @@ type Traces struct {
 	mu     sync.Mutex
 	driven map[Ref]*Log
 	ended  []Ref // to be removed from the list of open traces with the next heartbeat
-	pulse  pulse
+	pulse  heartbeatStatus
 }
 
 // New returns an empty set of traces over the store.
@@ -79,11 +79,11 @@ const (
 	firstTime = time.Second
 )
 
-// Orphaned reports whether another owner must end the trace of a closed turn: its owner died before it
+// IsOrphaned reports whether another owner must end the trace of a closed turn: its owner died before it
 // stored the last event, or any event, or so long ago that the trace is no longer kept. It waits first,
 // because the owner may be about to store it. A trace that this replica drives, or that has ended, is not
 // orphaned.
-func (t *Traces) Orphaned(ctx context.Context, ref Ref) (bool, error) {
+func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 	patience, first := time.NewTimer(ownerTime), time.Now().Add(firstTime)
 	defer patience.Stop()
 	poll := time.NewTicker(ownerTime / 50)
@@ -125,8 +125,8 @@ func (t *Traces) Abandon(ctx context.Context, l *Log) {
 	t.forget(l)
 }
 
-// Stored returns the events of a trace up to the given sequence, as far as they are still kept.
-func (t *Traces) Stored(ctx context.Context, ref Ref, last uint64) (all []*troupev1.Event, err error) {
+// StoredEvents returns the events of a trace up to the given sequence, as far as they are still kept.
+func (t *Traces) StoredEvents(ctx context.Context, ref Ref, last uint64) (all []*troupev1.Event, err error) {
 	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
 		page, err := t.store.Events(ctx, ref, after, pageSize)
 		if err != nil || len(page) == 0 {
@@ -146,8 +146,8 @@ func checkRange(after, last uint64) error {
 		"after_sequence: the trace has %d events so far, and %d was asked for", last, after)
 }
 
-// eventsExpired returns the error for a trace whose events are no longer kept.
-func eventsExpired(ref Ref) error {
+// eventsExpiredError returns the error for a trace whose events are no longer kept.
+func eventsExpiredError(ref Ref) error {
 	return failure.Newf(failure.NotFound, "trace.Watch", "the events of trace %s are no longer kept", ref.Trace)
 }
 

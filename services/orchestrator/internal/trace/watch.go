@@ -48,7 +48,7 @@ type watch struct {
 	yield  func(*troupev1.Event, error) bool
 
 	after   uint64         // sequence of the last event
-	live    bool           // the trace had not ended when the watch began
+	wasLive bool           // the trace had not ended when the watch began
 	started map[int32]bool // steps whose start was seen and not their end; the steps of a fork run at once
 	done    bool           // the consumer wants no more, or there are no more events
 }
@@ -63,7 +63,7 @@ func (w *watch) run(ctx context.Context) error {
 			}
 			continue // this replica drives the trace now
 		}
-		w.live = true
+		w.wasLive = true
 		err := w.followLog(ctx, l)
 		if w.done || err != nil && !failure.Is(err, failure.TraceOrphaned) {
 			return err
@@ -109,8 +109,8 @@ func (w *watch) followStore(ctx context.Context) error {
 		w.done = true
 		return nil
 	}
-	w.live = w.live || !ended
-	deadline := time.Now().Add(running.Left + endingTime)
+	w.wasLive = w.wasLive || !ended
+	deadline := time.Now().Add(running.TimeLeft + endingTime)
 	pause := minPoll
 	for {
 		page, err := w.traces.store.Events(ctx, w.ref, w.after, pageSize)
@@ -127,7 +127,7 @@ func (w *watch) followStore(ctx context.Context) error {
 		case len(page) == pageSize:
 			continue
 		case ended:
-			return eventsExpired(w.ref)
+			return eventsExpiredError(w.ref)
 		case running.Terms == Terms{}: // its owner holds no lease
 			return orphanedError(w.ref)
 		case time.Now().After(deadline):
@@ -148,7 +148,7 @@ func (w *watch) showStored(e *troupev1.Event) bool {
 		w.started[e.GetStep()] = true
 	case e.GetStepFinished() != nil:
 		text := e.GetStepFinished().GetResult().GetText()
-		if w.started[e.GetStep()] && text != "" && w.live && !w.show(wholeText(e, text)) {
+		if w.started[e.GetStep()] && text != "" && w.wasLive && !w.show(wholeText(e, text)) {
 			return false
 		}
 		delete(w.started, e.GetStep())
@@ -170,7 +170,7 @@ func wholeText(end *troupev1.Event, text string) *troupev1.Event {
 // again since.
 func (w *watch) checkOverdue(ctx context.Context) error {
 	running, err := w.traces.store.Load(ctx, w.ref)
-	if err == nil && running.Left < -endingTime && running.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
+	if err == nil && running.TimeLeft < -endingTime && running.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
 		err = orphanedError(w.ref)
 	}
 	return err

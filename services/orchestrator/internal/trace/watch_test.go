@@ -29,7 +29,7 @@ func inStep(payload any) *troupev1.Event {
 // A watch on any replica sees every event once, in order, and the complete text of a step before its end.
 func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
 		l, err := owner.Open(t.Context(), claim(terms), false)
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 // Each of several concurrent steps has its complete text before its end, whichever ends first.
 func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
 		l, err := owner.Open(t.Context(), claim(terms), false)
 		require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 // A watcher does not notice when its trace moves from one replica to another.
 func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		first, second := New(store, zap.NewNop()), New(store, zap.NewNop())
 		l, err := first.Open(t.Context(), claim(terms), false)
 		require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 // No replica ends the trace in time. Its watchers do not wait for ever.
 func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
@@ -155,7 +155,7 @@ func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 // of its writes.
 func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		traces := New(store, zap.NewNop())
 		_, _, err := traces.Heartbeat(t.Context(), 0)
 		require.NoError(t, err)
@@ -185,17 +185,17 @@ func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
 // to send a heartbeat.
 func TestTraces_HeartbeatTakesOverNothingAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &ram{}
+		store := &memoryStore{}
 		traces, l := open(t, store)
 		takes := func() int {
 			_, _, err := traces.Heartbeat(t.Context(), 7)
 			require.NoError(t, err)
-			return store.beats[len(store.beats)-1].MaxTaken
+			return store.heartbeats[len(store.heartbeats)-1].MaxTaken
 		}
 		require.Zero(t, takes())
 		time.Sleep(LeaseTime)
 		require.Equal(t, 7, takes())
-		require.Equal(t, []Ref{ref}, store.beats[1].Owned)
+		require.Equal(t, []Ref{ref}, store.heartbeats[1].Owned)
 		store.setAway(true)
 		_, _, err := traces.Heartbeat(t.Context(), 7)
 		require.Error(t, err)
@@ -204,8 +204,8 @@ func TestTraces_HeartbeatTakesOverNothingAfterAnOutage(t *testing.T) {
 		time.Sleep(LeaseTime)
 		require.NoError(t, traces.Close(t.Context(), l, last()))
 		require.Equal(t, 7, takes())
-		require.Equal(t, []Ref{ref}, store.beats[len(store.beats)-1].Ended)
+		require.Equal(t, []Ref{ref}, store.heartbeats[len(store.heartbeats)-1].Ended)
 		takes()
-		require.Empty(t, store.beats[len(store.beats)-1].Ended)
+		require.Empty(t, store.heartbeats[len(store.heartbeats)-1].Ended)
 	})
 }

@@ -49,7 +49,7 @@ func (w *writer) run(ctx context.Context) {
 		batch, upto := l.pendingEvents()
 		if len(batch) == 0 || w.err != nil {
 			w.cancel()
-			l.history.shown, w.active = upto, false
+			l.history.shownCount, w.active = upto, false
 			l.notify()
 			l.mu.Unlock()
 			return
@@ -66,7 +66,7 @@ func (w *writer) run(ctx context.Context) {
 		if err != nil {
 			w.fail(err)
 		} else {
-			l.history.shown, w.term = upto, term
+			l.history.shownCount, w.term = upto, term
 		}
 		l.notify()
 		l.mu.Unlock()

@@ -17,105 +17,105 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// limited is a rig whose runners have one permit and room for one queued request.
-func limited(t *testing.T, queueTime time.Duration) *rig {
+// limitedRig is a rig whose runners have one permit and room for one queued request.
+func limitedRig(t *testing.T, queueTime time.Duration) *rig {
 	t.Helper()
 	rig := newRig(t)
 	rig.limits = gate.Config{Turns: func() int { return 1 }, QueueTime: queueTime}
 	return rig
 }
 
-// known reports whether the memory service has the turn of a request.
-func (r *rig) known(t *testing.T, req request.Request) bool {
+// isKnown reports whether the memory service has the turn of a request.
+func (r *rig) isKnown(t *testing.T, req request.Request) bool {
 	t.Helper()
 	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref, TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), LookupOnly: true})
 	require.True(t, err == nil || failure.Is(err, failure.NotFound), "%v", err)
 	return err == nil
 }
 
-// inQueue returns once a request waits in the queue for a permit.
-func inQueue(t *testing.T, r *Runner) {
+// awaitPermitQueue returns once a request waits in the queue for a permit.
+func awaitPermitQueue(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.cfg.Permits.Waiting() == 1 }, patience, time.Millisecond)
 }
 
 // A request that continues or attaches to an existing turn never waits behind new turns.
 func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
-	rig := limited(t, 0)
+	rig := limitedRig(t, 0)
 	runner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	ended := collect(t, runner, ask("s0", "r0"))
-	settled(t, runner)
-	rig.waits(mail())
-	require.Equal(t, inputRequired, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
-	settled(t, runner)
+	ended := runToEnd(t, runner, textRequest("s0", "r0"))
+	awaitIdle(t, runner)
+	rig.makeResearchWait(approvalCall())
+	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
+	awaitIdle(t, runner)
 
-	working, _, release := rig.held()
-	running := start(t, runner, ask("s2", "r2"))
+	working, _, release := rig.holdResearch()
+	running := startRequest(t, runner, textRequest("s2", "r2"))
 	receive(t, working)
 	full := other.cfg.Permits.ForceAdmit("")
 	defer full.Release(false)
 
-	fresh := ask("s3", "r3")
-	err := refusal(t, runner, fresh)
+	fresh := textRequest("s3", "r3")
+	err := rejectionOf(t, runner, fresh)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "no more than 1 turns may run here at once")
-	require.False(t, rig.known(t, fresh))
+	require.False(t, rig.isKnown(t, fresh))
 
 	for _, r := range []*Runner{runner, other} {
-		require.Equal(t, story(stored(ended)), story(collect(t, r, ask("s0", "r0"))), "an ended turn is replayed")
+		require.Equal(t, eventSummary(durableEvents(ended)), eventSummary(runToEnd(t, r, textRequest("s0", "r0"))), "an ended turn is replayed")
 	}
-	attached, elsewhere := start(t, runner, ask("s2", "r2")), start(t, other, ask("s2", "r2"))
-	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, runner, ask("s2", "r4"))), "its session is busy, and waiting would not help")
-	rig.on("research", nil) // a continued turn does not wait for the held one
-	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
+	attached, elsewhere := startRequest(t, runner, textRequest("s2", "r2")), startRequest(t, other, textRequest("s2", "r2"))
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionOf(t, runner, textRequest("s2", "r4"))), "its session is busy, and waiting would not help")
+	rig.setScript("research", nil) // a continued turn does not wait for the held one
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, answerRequest("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
-		below := ask(fmt.Sprint("s5-", n), "r6")
-		below.ParentTrace = runner.active.OfSession(ask("s2", "r2").Ref).Trace
-		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
+		below := textRequest(fmt.Sprint("s5-", n), "r6")
+		below.ParentTrace = runner.active.OfSession(textRequest("s2", "r2").Ref).Trace
+		require.Equal(t, completed, resultOf(runToEnd(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
-	orphaned := ask("s6", "r7")
+	orphaned := textRequest("s6", "r7")
 	orphaned.ParentTrace = ended[0].GetTraceId()
-	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, orphaned)), "the parent has ended")
+	require.Equal(t, failure.Overloaded, failure.ModeOf(rejectionOf(t, runner, orphaned)), "the parent has ended")
 
 	release()
 	for _, events := range []<-chan []*troupev1.Event{running, attached, elsewhere} {
 		require.Equal(t, completed, resultOf(receive(t, events)).GetOutcome())
 	}
-	settled(t, runner)
-	require.Equal(t, completed, resultOf(collect(t, runner, fresh)).GetOutcome())
+	awaitIdle(t, runner)
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, fresh)).GetOutcome())
 }
 
 // A turn that is taken over was admitted once already.
 func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 	t.Run("by its request", func(t *testing.T) {
-		rig := limited(t, 0)
-		_, _, left := rig.lost(t, ask("s1", "r1"))
-		rig.leasesRunOut()
+		rig := limitedRig(t, 0)
+		_, _, left := rig.loseAtResearch(t, textRequest("s1", "r1"))
+		rig.expireLeases()
 		second := rig.runner(t, "two")
 		defer second.cfg.Permits.ForceAdmit("").Release(false)
-		require.Equal(t, completed, resultOf(collect(t, second, ask("s1", "r1"))).GetOutcome())
+		require.Equal(t, completed, resultOf(runToEnd(t, second, textRequest("s1", "r1"))).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
 	t.Run("by another orchestrator", func(t *testing.T) {
-		rig := limited(t, 0)
-		_, ref, left := rig.lost(t, ask("s1", "r1"))
+		rig := limitedRig(t, 0)
+		_, ref, left := rig.loseAtResearch(t, textRequest("s1", "r1"))
 		second := rig.runner(t, "two")
 		defer second.cfg.Permits.ForceAdmit("").Release(false)
 		second.adopter.Adopt(t.Context(), ref)
-		require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
+		require.Equal(t, completed, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
 }
 
 // Callers of the same request share one place in the queue. It is free once the last of them has left.
 func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
-	rig := limited(t, patience)
+	rig := limitedRig(t, patience)
 	runner := rig.runner(t, "one")
-	working, _, release := rig.held()
-	first := start(t, runner, ask("s1", "r1"))
+	working, _, release := rig.holdResearch()
+	first := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 
-	waiting := ask("s2", "r2")
+	waiting := textRequest("s2", "r2")
 	var leave [2]context.CancelFunc
 	left := make(chan error, 2)
 	for n := range leave {
@@ -131,34 +131,34 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 		require.Eventually(t, func() bool { return runner.admit.Waiting(waiting) == n }, patience, time.Millisecond)
 	}
 	callers(2)
-	inQueue(t, runner)
-	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "there is no other place")
+	awaitPermitQueue(t, runner)
+	require.Equal(t, failure.Overloaded, failure.ModeOf(rejectionOf(t, runner, textRequest("s3", "r3"))), "there is no other place")
 	leave[0]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
 	callers(1)
 	require.Equal(t, 1, runner.cfg.Permits.Waiting())
-	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "one request is still queued")
+	require.Equal(t, failure.Overloaded, failure.ModeOf(rejectionOf(t, runner, textRequest("s3", "r3"))), "one request is still queued")
 	leave[1]()
 	require.ErrorIs(t, receive(t, left), context.Canceled)
 	require.Eventually(t, func() bool { return runner.cfg.Permits.Waiting() == 0 }, patience, time.Millisecond)
 
-	next := start(t, runner, ask("s4", "r4"))
+	next := startRequest(t, runner, textRequest("s4", "r4"))
 	release()
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	require.Equal(t, completed, resultOf(receive(t, next)).GetOutcome())
-	require.False(t, rig.known(t, waiting))
+	require.False(t, rig.isKnown(t, waiting))
 	_, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s2"})
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 }
 
 // A request that is queued when the orchestrator stops is rejected, so that its caller can try another replica.
 func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
-	rig := limited(t, patience)
+	rig := limitedRig(t, patience)
 	runner := rig.runner(t, "one")
 	full := runner.cfg.Permits.ForceAdmit("")
 	refused := make(chan error, 1)
-	go func() { refused <- refusal(t, runner, ask("s1", "r1")) }()
-	inQueue(t, runner)
+	go func() { refused <- rejectionOf(t, runner, textRequest("s1", "r1")) }()
+	awaitPermitQueue(t, runner)
 	runner.Close(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(receive(t, refused)))
 	full.Release(false)
@@ -166,16 +166,16 @@ func TestRunner_CloseRejectsQueuedRequests(t *testing.T) {
 
 // A request can interrupt a turn on any replica, even when no permit is free.
 func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
-	rig := limited(t, 0)
+	rig := limitedRig(t, 0)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	maintain(t, owner)
-	working, cancelled, release := rig.held()
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	done := start(t, owner, ask("s1", "r1"))
+	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
 	full := other.cfg.Permits.ForceAdmit("")
 	defer full.Release(false)
-	next := start(t, other, wanting("r2", request.Interrupt))
+	next := startRequest(t, other, requestOnBusy("r2", request.Interrupt))
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
 	receive(t, cancelled)
 	release()
@@ -187,44 +187,44 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 // rejected, even from the worker of the parent or a caller that names the parent (guarantees S17). A repeated
 // request attaches to its running child, and a finished child makes room for another.
 func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
-	rig := limited(t, 0)
+	rig := limitedRig(t, 0)
 	rig.join("research", 4)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	defer other.cfg.Permits.ForceAdmit("").Release(false) // as it is of the owner, by the turn above
 	const width = 2
-	above := ask("s0", "r0")
+	above := textRequest("s0", "r0")
 	limits := budget.Open()
 	limits.FanOut = width
 	above.Budget = &limits
-	working, _, end := rig.held()
+	working, _, end := rig.holdResearch()
 	defer end()
-	done := start(t, owner, above)
+	done := startRequest(t, owner, above)
 	receive(t, working)
 
 	for _, r := range []*Runner{owner, other} {
 		var release []func()
 		var running []<-chan []*troupev1.Event
 		below := func(n int) request.Request {
-			req := ask(fmt.Sprint("s-", r.cfg.Owner, n), "r1")
+			req := textRequest(fmt.Sprint("s-", r.cfg.Owner, n), "r1")
 			req.ParentTrace = owner.active.OfSession(above.Ref).Trace
 			return req
 		}
 		for n := range width {
-			working, _, let := rig.held()
-			running, release = append(running, start(t, r, below(n))), append(release, let)
+			working, _, let := rig.holdResearch()
+			running, release = append(running, startRequest(t, r, below(n))), append(release, let)
 			receive(t, working)
 		}
 		for n := width; n < 5; n++ {
-			err := refusal(t, r, below(n))
+			err := rejectionOf(t, r, below(n))
 			require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no more than 2 child turns of trace")
-			require.False(t, rig.known(t, below(n)))
+			require.False(t, rig.isKnown(t, below(n)))
 		}
-		again := start(t, r, below(0))
+		again := startRequest(t, r, below(0))
 		release[0]()
 		require.Equal(t, completed, resultOf(receive(t, running[0])).GetOutcome())
 		require.Equal(t, completed, resultOf(receive(t, again)).GetOutcome())
-		require.Equal(t, completed, resultOf(collect(t, r, below(width))).GetOutcome(), "there is room for another")
+		require.Equal(t, completed, resultOf(runToEnd(t, r, below(width))).GetOutcome(), "there is room for another")
 		release[1]()
 		require.Equal(t, completed, resultOf(receive(t, running[1])).GetOutcome())
 	}

@@ -22,12 +22,12 @@ import (
 
 // quarantine quarantines an agent for all runners of the rig.
 func (r *rig) quarantine(agent string) {
-	r.roster.Desired().Put(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
+	r.cache.Desired().Put(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
 }
 
-// audited gives the runner an audit log. The returned function closes the log and returns its entries, without
+// withAuditLog gives the runner an audit log. The returned function closes the log and returns its entries, without
 // those about the log itself.
-func audited(t *testing.T, r *Runner) func() []audit.Entry {
+func withAuditLog(t *testing.T, r *Runner) func() []audit.Entry {
 	t.Helper()
 	log, entries := audittest.Keep(t)
 	tel := telemetry.Discard()
@@ -41,9 +41,9 @@ func audited(t *testing.T, r *Runner) func() []audit.Entry {
 func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	entries := audited(t, runner)
+	entries := withAuditLog(t, runner)
 	working, over, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		close(working)
 		<-over // it is stopped before, and does not react
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
@@ -51,7 +51,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 		return err
 	})
 	ended := make(chan []*troupev1.Event, 1)
-	go func() { ended <- collect(t, runner, ask("s1", "r1")) }()
+	go func() { ended <- runToEnd(t, runner, textRequest("s1", "r1")) }()
 	receive(t, working)
 	began := time.Now()
 	rig.quarantine("research")
@@ -65,14 +65,14 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, "research", why.Facts["quarantined"])
 	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, late)))
 
-	asked := len(rig.asked())
-	again := resultOf(collect(t, runner, ask("s2", "r1"))) // the coordinator hands on to it
+	asked := len(rig.askedAgents())
+	again := resultOf(runToEnd(t, runner, textRequest("s2", "r1"))) // the coordinator hands on to it
 	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(again.GetFailure()).Mode)
-	require.Equal(t, []string{"coordinator"}, rig.asked()[asked:])
+	require.Equal(t, []string{"coordinator"}, rig.askedAgents()[asked:])
 
-	rig.on("research", nil)
-	rig.roster.Desired().EndQuarantine("research")
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(collect(t, runner, ask("s3", "r1"))).GetOutcome())
+	rig.setScript("research", nil)
+	rig.cache.Desired().EndQuarantine("research")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(runToEnd(t, runner, textRequest("s3", "r1"))).GetOutcome())
 
 	all := entries()
 	require.Len(t, all, 2, "one for each turn that ended so, and none for an ordinary one")
@@ -100,17 +100,17 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	}
 	begins := func(by *Runner, target string) func(*scriptedStep) error {
 		return func(s *scriptedStep) error {
-			req := ask("below-"+target, "r1")
+			req := textRequest("below-"+target, "r1")
 			req.Target = target
 			req.Parent = &troupev1.Parent{TraceId: s.req.GetTraceId(), RootTraceId: s.req.GetRootTraceId(), TurnId: s.req.GetTurnId(), Step: 1}
-			go func() { below <- collect(t, by, req) }()
+			go func() { below <- runToEnd(t, by, req) }()
 			return holds(s)
 		}
 	}
-	rig.on("research", begins(one, "synthesis"))
-	rig.on("synthesis", begins(two, "clarification"))
-	rig.on("clarification", holds)
-	ended := start(t, one, ask("s1", "r1"))
+	rig.setScript("research", begins(one, "synthesis"))
+	rig.setScript("synthesis", begins(two, "clarification"))
+	rig.setScript("clarification", holds)
+	ended := startRequest(t, one, textRequest("s1", "r1"))
 	for range 3 {
 		receive(t, began)
 	}
@@ -131,13 +131,13 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	t.Logf("all below had ended after %s", time.Since(quarantined))
 }
 
-// late is a trace store that hides the children of a turn from the first query.
-type late struct {
+// lateList is a trace store that hides the children of a turn from the first query.
+type lateList struct {
 	trace.Store
 	asked atomic.Bool
 }
 
-func (l *late) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
+func (l *lateList) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
 	if q.Root != "" && !l.asked.Swap(true) {
 		return nil, nil
 	}
@@ -149,21 +149,21 @@ func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	traces := runner.cfg.Traces.Store()
-	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(&late{Store: traces}, zap.NewNop()) })
+	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(&lateList{Store: traces}, zap.NewNop()) })
 	working, below := make(chan struct{}), make(chan []*troupev1.Event, 1)
-	rig.on("synthesis", func(s *scriptedStep) error {
+	rig.setScript("synthesis", func(s *scriptedStep) error {
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	rig.on("research", func(s *scriptedStep) error {
-		req := ask("below", "r1")
+	rig.setScript("research", func(s *scriptedStep) error {
+		req := textRequest("below", "r1")
 		req.Target, req.Parent = "synthesis", &troupev1.Parent{TraceId: s.req.GetTraceId(), RootTraceId: s.req.GetRootTraceId(), Step: 1}
-		go func() { below <- collect(t, runner, req) }()
+		go func() { below <- runToEnd(t, runner, req) }()
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	ended := start(t, runner, ask("s1", "r1"))
+	ended := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 	stored := func() bool { // which is done beside the work
 		all, err := traces.List(t.Context(), "", trace.Query{Limit: 9})
@@ -185,10 +185,10 @@ func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	}
-	rig.on("research", waits)
-	rig.on("coordinator", waits)
+	rig.setScript("research", waits)
+	rig.setScript("coordinator", waits)
 	runner, ended := rig.runner(t, "one"), make(chan []*troupev1.Event, 1)
-	go func() { ended <- collect(t, runner, ask("s1", "r1")) }()
+	go func() { ended <- runToEnd(t, runner, textRequest("s1", "r1")) }()
 	working.Wait()
 	began := time.Now()
 	rig.quarantine("research")
@@ -200,18 +200,18 @@ func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 func TestTurn_LogsItsTakeover(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
-	entries := audited(t, second)
+	entries := withAuditLog(t, second)
 	working, released := make(chan struct{}), make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error {
-		rig.on("synthesis", nil)
+	rig.setScript("synthesis", func(s *scriptedStep) error {
+		rig.setScript("synthesis", nil)
 		close(working)
 		<-released
-		return s.say("too late")
+		return s.answer("too late")
 	})
-	left := drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
+	left := runUntil(t, first, textRequest("s1", "r1"), "synthesis")
 	receive(t, working)
-	rig.leasesRunOut()
-	events := collect(t, second, ask("s1", "r1"))
+	rig.expireLeases()
+	events := runToEnd(t, second, textRequest("s1", "r1"))
 	close(released)
 	require.NoError(t, receive(t, left))
 	all := entries()

@@ -16,14 +16,14 @@ import (
 // Req: AD-26
 func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 	rig := newRig(t)
-	call := mail()
+	call := approvalCall()
 	call.Id, call.Agent = "1-1-2", "coordinator"
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.Text, r.InputRequired, r.Pending = "It waits.", true, []*troupev1.PendingCall{call}
 		})
 	})
-	require.Equal(t, inputRequired, resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1"))).GetOutcome())
+	require.Equal(t, inputRequired, resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))).GetOutcome())
 
 	flow, _ := rig.workflows.Find("research-assistant")
 	steps := map[string]workflow.Step{}
@@ -35,7 +35,7 @@ func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 	}
 	flow.Steps = steps
 	asked := len(rig.steps())
-	result := resultOf(collect(t, rig.runner(t, "two"), reply("r2", approve("1-1-2"))))
+	result := resultOf(runToEnd(t, rig.runner(t, "two"), answerRequest("r2", approve("1-1-2"))))
 	require.Len(t, rig.steps(), asked, "no agent was asked")
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "the workflow has changed while a call of agent coordinator waited")
@@ -45,17 +45,17 @@ func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
 	runs, goOn := make(chan struct{}, 1), make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		runs <- struct{}{}
 		<-goOn
-		return s.say("Sent.")
+		return s.answer("Sent.")
 	})
-	first := start(t, runner, reply("r2", approve("1-2-2")))
+	first := startRequest(t, runner, answerRequest("r2", approve("1-2-2")))
 	receive(t, runs)
-	again := reply("r3", approve("1-2-2"))
+	again := answerRequest("r3", approve("1-2-2"))
 	again.OnBusy = request.Interrupt
 	second := make(chan error, 1)
 	go func() {

@@ -26,18 +26,18 @@ import (
 
 const inputRequired = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED
 
-// mail is a call of research, the second step, that waits for an approval.
-func mail() *troupev1.PendingCall {
+// approvalCall is a call of research, the second step, that waits for an approval.
+func approvalCall() *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: "1-2-2", CallId: "call-1", Tool: "send_mail", Arguments: `{"to":"bob@example.com"}`, Needs: troupev1.CallNeed_CALL_NEED_APPROVAL,
 		Risk: "at_most_once", Reason: "research wants to send a mail.", Until: timestamppb.New(time.Now().Add(time.Minute)),
 	}
 }
 
-// waits has research wait with calls, once.
-func (r *rig) waits(calls ...*troupev1.PendingCall) {
-	r.on("research", func(s *scriptedStep) error {
-		r.on("research", nil)
+// makeResearchWait has research wait with calls, once.
+func (r *rig) makeResearchWait(calls ...*troupev1.PendingCall) {
+	r.setScript("research", func(s *scriptedStep) error {
+		r.setScript("research", nil)
 		for _, c := range calls {
 			if err := s.event(&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: c}}}); err != nil {
 				return err
@@ -49,8 +49,8 @@ func (r *rig) waits(calls ...*troupev1.PendingCall) {
 	})
 }
 
-// reply is a request in session s1 with answers.
-func reply(requestID string, answers ...execution.Answer) request.Request {
+// answerRequest is a request in session s1 with answers.
+func answerRequest(requestID string, answers ...execution.Answer) request.Request {
 	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, Answers: answers}
 }
 
@@ -64,26 +64,26 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	runner := rig.runner(t, "one")
 	core, logs := observer.New(zap.InfoLevel)
 	logTo(t, runner, core)
-	rig.waits(mail())
-	events := collect(t, runner, ask("s1", "r1"))
+	rig.makeResearchWait(approvalCall())
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, []string{
 		"route routing_decision research", "execute step_started research", "execute tool_call_pending research", "execute step_finished research",
 		"aggregate aggregate", "input_required turn_result",
-	}, story(events)[5:])
+	}, eventSummary(events)[5:])
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
-	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{mail()}, resultOf(events).GetPending(), protocmp.Transform(),
+	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{approvalCall()}, resultOf(events).GetPending(), protocmp.Transform(),
 		protocmp.IgnoreFields(&troupev1.PendingCall{}, "until")))
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 
-	answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Deny, Text: "Not today: secret words.", By: "mallory", Late: true})
+	answer := answerRequest("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Deny, Text: "Not today: secret words.", By: "mallory", Late: true})
 	answer.Auth.Actor = "alice"
-	on := collect(t, runner, answer)
+	on := runToEnd(t, runner, answer)
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
 		"route routing_decision research", "execute step_started research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(stored(on)))
+	}, eventSummary(durableEvents(on)))
 	want := &troupev1.CallAnswer{
 		Id: "1-2-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "Not today: secret words.", By: "alice",
 		Digest: stepjournal.CallDigest("send_mail", `{"to":"bob@example.com"}`),
@@ -99,13 +99,13 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	require.Empty(t, resultOf(on).GetPending())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, on[len(on)-2].GetAggregate().GetAgents())
 
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	steps := rig.steps()
 	waited, again, next := steps[1], steps[2], steps[3]
 	require.EqualValues(t, 2, again.GetStep())
 	require.EqualValues(t, 2, again.GetAttempt(), "it has a journal")
 	require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{want}, again.GetAnswers(), protocmp.Transform()))
-	require.Empty(t, cmp.Diff(said(waited), said(again)), "the same history")
+	require.Empty(t, cmp.Diff(historyTexts(waited), historyTexts(again)), "the same history")
 	require.Empty(t, cmp.Diff(waited.GetPrior(), again.GetPrior(), protocmp.Transform()))
 	require.EqualValues(t, 1, next.GetAttempt())
 	require.Empty(t, next.GetAnswers(), "they are for one step")
@@ -117,8 +117,8 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 		[]any{fields["session"], fields["call"], fields["tool"], fields["verdict"], fields["by"], fields["late"]})
 	require.NotContains(t, fmt.Sprint(fields), "secret")
 	require.NotContains(t, fmt.Sprint(fields), "bob@example.com")
-	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, answer)), protocmp.Transform()), "the same request is the same turn")
-	require.Len(t, rig.asked(), 4)
+	require.Empty(t, cmp.Diff(durableEvents(on), durableEvents(runToEnd(t, runner, answer)), protocmp.Transform()), "the same request is the same turn")
+	require.Len(t, rig.askedAgents(), 4)
 }
 
 // Calls without an answer stay pending and can be answered in the next turn.
@@ -127,38 +127,38 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	other := mail()
+	other := approvalCall()
 	other.Id, other.Needs = "1-2-3", troupev1.CallNeed_CALL_NEED_RESULT
-	rig.waits(mail(), other)
-	collect(t, runner, ask("s1", "r1"))
-	rig.waits(other)
-	first := collect(t, runner, reply("r2", approve("1-2-2")))
+	rig.makeResearchWait(approvalCall(), other)
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.makeResearchWait(other)
+	first := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, inputRequired, resultOf(first).GetOutcome())
 	require.Equal(t, "1-2-3", resultOf(first).GetPending()[0].GetId())
-	second := collect(t, runner, reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}))
+	second := runToEnd(t, runner, answerRequest("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}))
 	require.Equal(t, completed, resultOf(second).GetOutcome(), "%v", resultOf(second))
 	require.Equal(t, first[0].GetTurnStarted().GetTurnId(), second[0].GetTurnStarted().GetContinuesTurnId())
-	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[3].GetAttempt())
 	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
 
 	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
-		again := collect(t, runner, []request.Request{
-			reply("r2", approve("1-2-2")),
-			reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}),
+		again := runToEnd(t, runner, []request.Request{
+			answerRequest("r2", approve("1-2-2")),
+			answerRequest("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}),
 		}[n])
-		require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
+		require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(again), protocmp.Transform()))
 	}
-	require.Len(t, rig.asked(), 5)
+	require.Len(t, rig.askedAgents(), 5)
 }
 
 func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	mine := ask("s1", "r1")
+	rig.makeResearchWait(approvalCall())
+	mine := textRequest("s1", "r1")
 	mine.User = "ann"
-	collect(t, runner, mine)
+	runToEnd(t, runner, mine)
 	for name, c := range map[string]struct {
 		change func(*request.Request)
 		mode   failure.Mode
@@ -175,24 +175,24 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 		"a known request id": {func(r *request.Request) { r.RequestID = "r1" }, failure.KeyReused, "another request"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := reply("r2", approve("1-2-2"))
+			req := answerRequest("r2", approve("1-2-2"))
 			req.User = "ann"
 			c.change(&req)
-			err := refusal(t, runner, req)
+			err := rejectionOf(t, runner, req)
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
 		})
 	}
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
-	req := reply("r2", approve("1-2-2"))
+	req := answerRequest("r2", approve("1-2-2"))
 	req.User = "ann"
-	require.Equal(t, completed, resultOf(collect(t, runner, req)).GetOutcome())
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, req)).GetOutcome())
 	req.Answers = []execution.Answer{{ID: "1-2-2", Verdict: execution.Deny}}
-	require.Equal(t, failure.KeyReused, failure.ModeOf(refusal(t, runner, req)))
+	require.Equal(t, failure.KeyReused, failure.ModeOf(rejectionOf(t, runner, req)))
 	req.RequestID = "r3"
-	err := refusal(t, runner, req)
+	err := rejectionOf(t, runner, req)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 }
 
 // A text instead of answers abandons the pending calls.
@@ -201,10 +201,10 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 func TestTurn_TextAbandonsPendingCalls(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
-	err := refusal(t, runner, reply("r3", approve("1-2-2")))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
+	err := rejectionOf(t, runner, answerRequest("r3", approve("1-2-2")))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "nothing waits in the session")
 	for _, s := range rig.steps() {
@@ -216,11 +216,11 @@ func TestTurn_TextAbandonsPendingCalls(t *testing.T) {
 func TestTurn_AnswerAfterItsDeadlineIsLate(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	late := mail()
+	late := approvalCall()
 	late.Until = timestamppb.New(time.Now().Add(-time.Second))
-	rig.waits(late)
-	collect(t, runner, ask("s1", "r1"))
-	collect(t, runner, reply("r2", approve("1-2-2")))
+	rig.makeResearchWait(late)
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.True(t, rig.steps()[2].GetAnswers()[0].GetLate())
 }
 
@@ -228,24 +228,24 @@ func TestTurn_AnswerAfterItsDeadlineIsLate(t *testing.T) {
 func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
-	rig.waits(mail())
-	collect(t, one, ask("s1", "r1"))
-	working, _, release := rig.held()
-	first := start(t, one, reply("r2", approve("1-2-2")))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, one, textRequest("s1", "r1"))
+	working, _, release := rig.holdResearch()
+	first := startRequest(t, one, answerRequest("r2", approve("1-2-2")))
 	receive(t, working)
 
-	err := refusal(t, two, reply("r3", approve("1-2-2")))
+	err := rejectionOf(t, two, answerRequest("r3", approve("1-2-2")))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	second := make(chan error, 1)
-	patient := reply("r3", approve("1-2-2"))
+	patient := answerRequest("r3", approve("1-2-2"))
 	patient.OnBusy = request.Enqueue
-	go func() { second <- refusal(t, two, patient) }()
+	go func() { second <- rejectionOf(t, two, patient) }()
 	awaitQueue(t, two, 1)
 	release()
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	err = receive(t, second)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 }
 
 // The instance that retries a lost step gets the answers too.
@@ -253,15 +253,15 @@ func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
-		return s.vanish()
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
+		return s.cutConnections()
 	})
-	events := collect(t, runner, reply("r2", approve("1-2-2")))
+	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	for n, s := range rig.steps()[2:4] {
 		require.EqualValues(t, n+2, s.GetAttempt())
 		require.Len(t, s.GetAnswers(), 1)
@@ -272,20 +272,20 @@ func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, first, ask("s1", "r1"))
-	working, _, release := rig.held()
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, first, textRequest("s1", "r1"))
+	working, _, release := rig.holdResearch()
 	defer release()
-	answer := reply("r2", approve("1-2-2"))
-	drivenUpTo(t, first, answer, "research")
+	answer := answerRequest("r2", approve("1-2-2"))
+	runUntil(t, first, answer, "research")
 	receive(t, working)
-	rig.leasesRunOut()
-	rig.on("research", nil)
+	rig.expireLeases()
+	rig.setScript("research", nil)
 
-	events := collect(t, rig.runner(t, "two"), answer)
+	events := runToEnd(t, rig.runner(t, "two"), answer)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "TAKEN_OVER" }))
-	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	for n, s := range rig.steps()[2:4] {
 		require.EqualValues(t, 2, s.GetStep())
 		require.EqualValues(t, n+2, s.GetAttempt())
@@ -297,15 +297,15 @@ func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.on("coordinator", func(s *scriptedStep) error {
-		rig.on("coordinator", nil)
+	rig.setScript("coordinator", func(s *scriptedStep) error {
+		rig.setScript("coordinator", nil)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	events := collect(t, runner, reply("r2", approve("1-2-2")))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[2].GetStep())
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 }
@@ -314,14 +314,14 @@ func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
 func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	settled(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &losesFirstBegin{Memory: runner.cfg.Memory} })
-	answer := reply("r2", approve("1-2-2"))
-	require.ErrorIs(t, refusal(t, runner, answer), context.DeadlineExceeded)
-	require.Equal(t, completed, resultOf(collect(t, runner, answer)).GetOutcome())
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	awaitIdle(t, runner)
+	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLost{Memory: runner.cfg.Memory} })
+	answer := answerRequest("r2", approve("1-2-2"))
+	require.ErrorIs(t, rejectionOf(t, runner, answer), context.DeadlineExceeded)
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, answer)).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 }
 
 // The orchestrator died before it stored the trace. The turn fails with a clear message, and the session
@@ -329,9 +329,9 @@ func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	answer := reply("r2", approve("1-2-2"))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	answer := answerRequest("r2", approve("1-2-2"))
 	seen, err := rig.memory.GetSession(t.Context(), answer.Ref)
 	require.NoError(t, err)
 	begin := rig.begin(answer)
@@ -340,25 +340,25 @@ func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)
-	err = refusal(t, runner, answer)
+	err = rejectionOf(t, runner, answer)
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
-	rig.leasesRunOut()
-	err = refusal(t, runner, answer)
+	rig.expireLeases()
+	err = rejectionOf(t, runner, answer)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "send a text instead")
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r3"))).GetOutcome())
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r3"))).GetOutcome())
 }
 
 // A pending call expires after a week. Later answers are rejected with a clear message.
 func TestRunner_RejectsAnswersWhenThePendingTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	settled(t, runner)
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	awaitIdle(t, runner)
 	rig.redis.FlushAll()
-	err := refusal(t, runner, reply("r2", approve("1-2-2")))
+	err := rejectionOf(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
-	require.Len(t, rig.asked(), 2)
+	require.Len(t, rig.askedAgents(), 2)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// notes is a request with an attachment.
-func notes(sessionID, requestID string) request.Request {
-	req := ask(sessionID, requestID)
+// attachmentRequest is a request with an attachment.
+func attachmentRequest(sessionID, requestID string) request.Request {
+	req := textRequest(sessionID, requestID)
 	req.Target = "synthesis"
 	req.Files = []conversation.Attachment{{Name: "notes.txt", MediaType: "text/plain", Size: 4, Data: []byte("milk")}}
 	return req
@@ -40,14 +40,14 @@ func requireNotes(t *testing.T, rig *rig, sessionID string, events []*troupev1.E
 func TestTurn_BeginsWithAttachments(t *testing.T) {
 	rig := newRig(t)
 	r := rig.runner(t, "one")
-	events := collect(t, r, notes("s1", "r1"))
+	events := runToEnd(t, r, attachmentRequest("s1", "r1"))
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText(), "%v", resultOf(events))
 	requireNotes(t, rig, "s1", events)
 
 	// The same again is the same turn. Other bytes are another request.
-	require.Len(t, collect(t, r, notes("s1", "r1")), len(stored(events)))
+	require.Len(t, runToEnd(t, r, attachmentRequest("s1", "r1")), len(durableEvents(events)))
 	requireNotes(t, rig, "s1", events)
-	other := notes("s1", "r1")
+	other := attachmentRequest("s1", "r1")
 	other.Files[0].Data = []byte("eggs")
 	for _, err := range r.Orchestrate(t.Context(), other) {
 		require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
@@ -60,13 +60,13 @@ func TestTurn_BeginsWithAttachments(t *testing.T) {
 func TestTurn_AttachmentsSurviveALostOrchestratorBeforeTheFirstStep(t *testing.T) {
 	rig := newRig(t)
 	heir := rig.runner(t, "two")
-	req := notes("s1", "r1")
+	req := attachmentRequest("s1", "r1")
 	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(req)) // and its orchestrator is gone
 	require.NoError(t, err)
 	require.Equal(t, 1, begun.Turn.Attempt)
-	rig.leasesRunOut()
+	rig.expireLeases()
 
-	events := collect(t, heir, req)
+	events := runToEnd(t, heir, req)
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText(), "%v", resultOf(events))
 	require.Equal(t, begun.Turn.Trace, events[0].GetTraceId())
 	requireNotes(t, rig, "s1", events)

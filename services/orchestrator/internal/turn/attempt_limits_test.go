@@ -34,11 +34,11 @@ func TestTurn_RetriesAStepByItsPolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			rig.declares(t, "    a: {agent: research, end: true, onError: {retry: {"+c.retry+"}}}\n")
-			rig.on("research", failing(c.mode))
-			result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+			rig.declareSteps(t, "    a: {agent: research, end: true, onError: {retry: {"+c.retry+"}}}\n")
+			rig.setScript("research", failingStep(c.mode))
+			result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 			require.Equal(t, "it stopped", result.GetFailure().GetMessage())
-			require.Len(t, rig.asked(), c.tries)
+			require.Len(t, rig.askedAgents(), c.tries)
 		})
 	}
 }
@@ -46,11 +46,11 @@ func TestTurn_RetriesAStepByItsPolicy(t *testing.T) {
 // Cancelling a turn does not wait for the backoff before a retry.
 func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, "    a: {agent: research, end: true, onError: {retry: {policy: linear, backoff: 1m}}}\n")
-	rig.on("research", failing(failure.ResourceAPI))
+	rig.declareSteps(t, "    a: {agent: research, end: true, onError: {retry: {policy: linear, backoff: 1m}}}\n")
+	rig.setScript("research", failingStep(failure.ResourceAPI))
 	runner := rig.runner(t, "one")
 	began := time.Now()
-	for e, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
+	for e, err := range runner.Orchestrate(t.Context(), textRequest("s1", "r1")) {
 		require.NoError(t, err)
 		if e.GetTextRetracted() != nil {
 			require.NoError(t, runner.CancelTrace(t.Context(), trace.Ref{Trace: e.GetTraceId()}, "changed my mind"))
@@ -60,13 +60,13 @@ func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 		}
 	}
 	require.Less(t, time.Since(began), patience)
-	require.Equal(t, []string{"research"}, rig.asked())
+	require.Equal(t, []string{"research"}, rig.askedAgents())
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// planned is the budget in the plan of a turn.
-func planned(events []*troupev1.Event) *troupev1.TurnBudget {
-	return only(events, (*troupev1.Event).GetPlan)[0].GetBudget()
+// plannedBudget is the budget in the plan of a turn.
+func plannedBudget(events []*troupev1.Event) *troupev1.TurnBudget {
+	return payloadsOf(events, (*troupev1.Event).GetPlan)[0].GetBudget()
 }
 
 // The research assistant has a timeout of 60 seconds and 20 steps, unless its caller sets a timeout.
@@ -86,9 +86,9 @@ func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 		{"", 2 * time.Minute, 2 * time.Minute},
 		{"research", 0, 3 * time.Minute},
 	} {
-		req := ask("s1", fmt.Sprint("r", i))
+		req := textRequest("s1", fmt.Sprint("r", i))
 		req.Target, req.Timeout = c.target, c.named
-		got := planned(collect(t, runner, req))
+		got := plannedBudget(runToEnd(t, runner, req))
 		require.Equal(t, c.want, got.GetTime().AsDuration())
 		require.EqualValues(t, 20, got.GetSteps())
 	}
@@ -104,9 +104,9 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 	require.Contains(t, string(declared), "timeout: 60s")
 	rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: 1s", 1))}}, "")
 	require.NoError(t, err)
-	_, cancelled, release := rig.held()
+	_, cancelled, release := rig.holdResearch()
 	defer release()
-	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "the turn did not end within its 1s")
 	receive(t, cancelled)
@@ -118,9 +118,9 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 // Req: RA-25
 func TestTurn_LimitsStepsToTwentyByDefault(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, "    a: {agent: research, routes: [b], default: b}\n"+
+	rig.declareSteps(t, "    a: {agent: research, routes: [b], default: b}\n"+
 		"    b: {agent: synthesis, routes: [a, c], default: a}\n    c: {agent: clarification, end: true}\n")
-	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode(), "%v", result)
-	require.Len(t, rig.asked(), 20)
+	require.Len(t, rig.askedAgents(), 20)
 }

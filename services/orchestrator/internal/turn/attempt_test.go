@@ -16,21 +16,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// failing is a step whose worker reports a failure.
-func failing(mode failure.Mode) func(*scriptedStep) error {
+// failingStep is a step whose worker reports a failure.
+func failingStep(mode failure.Mode) func(*scriptedStep) error {
 	return func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))})
 	}
 }
 
-// of returns the events of an agent.
-func of(agent string, events []*troupev1.Event) []*troupev1.Event {
+// eventsOf returns the events of an agent.
+func eventsOf(agent string, events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetAgent() != agent })
 }
 
-// shown is the text of an agent that a client sees: the deltas after the last retraction.
-func shown(agent string, events []*troupev1.Event) (text string) {
-	for _, e := range of(agent, events) {
+// shownText is the text of an agent that a client sees: the deltas after the last retraction.
+func shownText(agent string, events []*troupev1.Event) (text string) {
+	for _, e := range eventsOf(agent, events) {
 		if e.GetTextRetracted() != nil {
 			text = ""
 		}
@@ -46,28 +46,28 @@ func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 		lose func(*scriptedStep) error
 		mode troupev1.FailureMode
 	}{
-		"broken off": {(*scriptedStep).vanish, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK},
+		"broken off": {(*scriptedStep).cutConnections, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK},
 		"no result":  {func(*scriptedStep) error { return nil }, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT},
-		"drained":    {failing(failure.InstanceDraining), troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING},
-		"fenced":     {failing(failure.Fenced), troupev1.FailureMode_FAILURE_MODE_FENCED},
+		"drained":    {failingStep(failure.InstanceDraining), troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING},
+		"fenced":     {failingStep(failure.Fenced), troupev1.FailureMode_FAILURE_MODE_FENCED},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			rig.join("research", 1)
-			rig.on("research", func(s *scriptedStep) error {
-				rig.on("research", nil)
+			rig.setScript("research", func(s *scriptedStep) error {
+				rig.setScript("research", nil)
 				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "I am"}}}); err != nil {
 					return err
 				}
 				return c.lose(s)
 			})
 			runner := rig.runner(t, "one")
-			events := collect(t, runner, ask("s1", "r1"))
+			events := runToEnd(t, runner, textRequest("s1", "r1"))
 			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-			lines := strings.Join(story(of("research", stored(events))), ", ")
+			lines := strings.Join(eventSummary(eventsOf("research", durableEvents(events))), ", ")
 			require.Contains(t, lines, "execute text_retracted research, execute step_started research, execute step_finished research")
 			var first, second string
-			for _, e := range of("research", events) {
+			for _, e := range eventsOf("research", events) {
 				switch {
 				case e.GetTextRetracted() != nil:
 					require.EqualValues(t, 1, e.GetAttempt(), "the number of the lost attempt")
@@ -82,14 +82,14 @@ func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 			}
 			require.ElementsMatch(t, []string{"research-1", "research-2"}, []string{first, second})
 
-			require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+			require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 			steps := rig.steps()
 			require.Equal(t, []int32{1, 1, 2, 1}, []int32{steps[0].GetAttempt(), steps[1].GetAttempt(), steps[2].GetAttempt(), steps[3].GetAttempt()})
 			require.Greater(t, steps[2].GetEpoch(), steps[1].GetEpoch())
 			require.Equal(t, steps[2].GetEpoch(), steps[3].GetEpoch())
 			require.Equal(t, steps[1].GetBaseSequence(), steps[2].GetBaseSequence())
-			require.Empty(t, cmp.Diff(said(steps[1]), said(steps[2])), "the same history")
-			require.Empty(t, cmp.Diff(stored(events), stored(collect(t, runner, ask("s1", "r1"))), protocmp.Transform()))
+			require.Empty(t, cmp.Diff(historyTexts(steps[1]), historyTexts(steps[2])), "the same history")
+			require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(runToEnd(t, runner, textRequest("s1", "r1"))), protocmp.Transform()))
 		})
 	}
 }
@@ -100,15 +100,15 @@ func TestTurn_FencesAnAbandonedWorker(t *testing.T) {
 	rig.join("synthesis", 1)
 	resurrected := make(chan error, 1)
 	release := make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error {
-		rig.on("synthesis", nil)
+	rig.setScript("synthesis", func(s *scriptedStep) error {
+		rig.setScript("synthesis", nil)
 		s.worker.conns.cut()
 		<-release
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		resurrected <- err
 		return err
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	close(release)
 	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, resurrected)))
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
@@ -121,20 +121,20 @@ func TestTurn_FencesAnAbandonedWorker(t *testing.T) {
 func TestTurn_DoesNotRerunACommittedStep(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "It is "}}}); err != nil {
 			return err
 		}
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
-		return s.vanish()
+		return s.cutConnections()
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
-	require.Equal(t, "It is committed.", shown("research", events), "the end of what it said was lost on the way")
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, "It is committed.", shownText("research", events), "the end of what it said was lost on the way")
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked())
-	require.Equal(t, "research-", of("research", events)[0].GetInstanceId()[:9])
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
+	require.Equal(t, "research-", eventsOf("research", events)[0].GetInstanceId()[:9])
 	require.Equal(t, "It is committed.", rig.steps()[2].GetPrior()[1].GetText())
 	require.Greater(t, rig.steps()[2].GetEpoch(), rig.steps()[1].GetEpoch())
 }
@@ -143,32 +143,32 @@ func TestTurn_DoesNotRerunACommittedStep(t *testing.T) {
 func TestTurn_FailsAfterAStepIsLostThreeTimes(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 3)
-	rig.on("research", (*scriptedStep).vanish)
+	rig.setScript("research", (*scriptedStep).cutConnections)
 	runner := rig.runner(t, "one")
-	events := collect(t, runner, ask("s1", "r1"))
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	result := resultOf(events)
 	require.Equal(t, failed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, result.GetFailure().GetMode(), "%v", result)
 	require.Contains(t, result.GetFailure().GetMessage(), "step 2 of agent research was lost 3 times; the last time: instance research-")
 	require.Len(t, strings.Split(result.GetFailure().GetFacts()["instances"], ", "), 3)
-	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 
-	rig.on("research", nil)
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
+	rig.setScript("research", nil)
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
 }
 
 // A step whose worker could not reach the memory service runs again once the service is back, even if there is
 // no other instance.
 func TestTurn_DoesNotBlameTheInstanceForAMemoryOutage(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test", "away").With("lost_lease", "true"))})
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 }
 
@@ -178,17 +178,17 @@ func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	runner := rig.runner(t, "one")
-	watched := &reclaims{runner.cfg.Memory, make(chan struct{}), make(chan struct{})}
+	watched := &slowReclaim{runner.cfg.Memory, make(chan struct{}), make(chan struct{})}
 	close(watched.release)
 	reconfigure(t, runner, func(c *Config) { c.Memory = watched })
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: strings.Repeat("a", 1<<20)}}})
 	})
-	result := resultOf(collect(t, runner, ask("s1", "r1")))
+	result := resultOf(runToEnd(t, runner, textRequest("s1", "r1")))
 	require.Equal(t, failed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode(), "%v", result)
 	receive(t, watched.applied)
-	require.Equal(t, []string{"coordinator", "research"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
 }
 
 // If another orchestrator took over the turn while its worker was being lost, this one leaves it alone.
@@ -197,26 +197,26 @@ func TestTurn_LeavesTheTurnOfAnotherOrchestratorAlone(t *testing.T) {
 	rig.join("research", 1)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working, lose := make(chan struct{}), make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
 		close(working)
 		<-lose
 		return nil // without a result
 	})
-	left := drivenUpTo(t, first, ask("s1", "r1"), "research")
+	left := runUntil(t, first, textRequest("s1", "r1"), "research")
 	receive(t, working)
-	rig.leasesRunOut()
+	rig.expireLeases()
 	release := make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error { <-release; return s.say("I am synthesis.") })
+	rig.setScript("synthesis", func(s *scriptedStep) error { <-release; return s.answer("I am synthesis.") })
 	done := make(chan []*troupev1.Event, 1)
-	go func() { done <- collect(t, second, ask("s1", "r1")) }()
-	require.Eventually(t, func() bool { return len(rig.asked()) == 4 }, patience, time.Millisecond)
+	go func() { done <- runToEnd(t, second, textRequest("s1", "r1")) }()
+	require.Eventually(t, func() bool { return len(rig.askedAgents()) == 4 }, patience, time.Millisecond)
 	close(lose)
 	require.Eventually(t, func() bool { return first.active.OfSession(session.Ref{Session: "s1"}) == nil }, patience, time.Millisecond)
 	close(release)
 	require.NoError(t, receive(t, left), "its watchers go on with what the second stores")
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt(), "it may have a journal")
 	require.EqualValues(t, 1, rig.steps()[3].GetAttempt())
 }

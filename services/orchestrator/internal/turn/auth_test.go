@@ -16,15 +16,15 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
-// acting is a request with an actor's credentials.
-func acting(actor, sessionID, requestID string) request.Request {
-	req := ask(sessionID, requestID)
+// requestWithAuth is a request with an actor's credentials.
+func requestWithAuth(actor, sessionID, requestID string) request.Request {
+	req := textRequest(sessionID, requestID)
 	req.Auth = execution.Auth{Actor: actor, Credentials: map[string]secret.Value{"github": secret.New("token of " + actor)}}
 	return req
 }
 
-// brought checks whose credentials each step brought, in order (empty means none).
-func (r *rig) brought(t *testing.T, actors ...string) {
+// requireCredentials checks whose credentials each step brought, in order (empty means none).
+func (r *rig) requireCredentials(t *testing.T, actors ...string) {
 	t.Helper()
 	var got []string
 	for _, req := range r.steps() {
@@ -41,18 +41,18 @@ func (r *rig) brought(t *testing.T, actors ...string) {
 func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
-		return s.vanish()
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
+		return s.cutConnections()
 	})
 	runner := rig.runner(t, "one")
-	first := collect(t, runner, acting("alice", "s1", "r1"))
+	first := runToEnd(t, runner, requestWithAuth("alice", "s1", "r1"))
 	require.Equal(t, completed, resultOf(first).GetOutcome())
-	collect(t, runner, acting("bob", "s1", "r2"))
-	collect(t, runner, ask("s1", "r3"))
-	rig.brought(t, "alice", "alice", "alice", "alice", "bob", "bob", "bob", "", "", "")
+	runToEnd(t, runner, requestWithAuth("bob", "s1", "r2"))
+	runToEnd(t, runner, textRequest("s1", "r3"))
+	rig.requireCredentials(t, "alice", "alice", "alice", "alice", "bob", "bob", "bob", "", "", "")
 
-	collect(t, runner, acting("carol", "s1", "r1"))
+	runToEnd(t, runner, requestWithAuth("carol", "s1", "r1"))
 	require.Len(t, rig.steps(), 10, "the auth is no part of what the request asks")
 	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: first[0].GetTraceId()})
 	require.NoError(t, err)
@@ -75,24 +75,24 @@ func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 		again request.Request
 		actor string
 	}{
-		"another": {acting("bob", "s1", "r1"), "bob"},
-		"none":    {ask("s1", "r1"), ""},
+		"another": {requestWithAuth("bob", "s1", "r1"), "bob"},
+		"none":    {textRequest("s1", "r1"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			working := make(chan struct{})
-			rig.on("synthesis", func(s *scriptedStep) error {
-				rig.on("synthesis", nil)
+			rig.setScript("synthesis", func(s *scriptedStep) error {
+				rig.setScript("synthesis", nil)
 				close(working)
 				<-s.stream.Context().Done()
 				return s.stream.Context().Err()
 			})
-			drivenUpTo(t, rig.runner(t, "one"), acting("alice", "s1", "r1"), "synthesis")
+			runUntil(t, rig.runner(t, "one"), requestWithAuth("alice", "s1", "r1"), "synthesis")
 			receive(t, working)
-			rig.leasesRunOut()
-			events := collect(t, rig.runner(t, "two"), c.again)
+			rig.expireLeases()
+			events := runToEnd(t, rig.runner(t, "two"), c.again)
 			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-			rig.brought(t, "alice", "alice", "alice", c.actor)
+			rig.requireCredentials(t, "alice", "alice", "alice", c.actor)
 		})
 	}
 }
@@ -102,17 +102,17 @@ func TestRunner_AttachingDoesNotChangeCredentials(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	attached := make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error { <-attached; return s.say("I am research.") })
-	drivenUpTo(t, runner, acting("alice", "s1", "r1"), "research")
-	collect(t, runner, acting("bob", "s1", "r1"), func() { close(attached) })
-	rig.brought(t, "alice", "alice", "alice")
+	rig.setScript("research", func(s *scriptedStep) error { <-attached; return s.answer("I am research.") })
+	runUntil(t, runner, requestWithAuth("alice", "s1", "r1"), "research")
+	runToEnd(t, runner, requestWithAuth("bob", "s1", "r1"), func() { close(attached) })
+	rig.requireCredentials(t, "alice", "alice", "alice")
 }
 
 func TestRequest_PrintsNoCredential(t *testing.T) {
-	req := acting("alice", "s1", "r1")
+	req := requestWithAuth("alice", "s1", "r1")
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
 		require.NotContains(t, fmt.Sprintf(verb, req), "token")
-		require.NotContains(t, fmt.Sprintf(verb, &run.Begun{Request: req}), "token of")
+		require.NotContains(t, fmt.Sprintf(verb, &run.BegunTurn{Request: req}), "token of")
 	}
-	require.Equal(t, ask("s1", "r1").Fingerprint(), req.Fingerprint())
+	require.Equal(t, textRequest("s1", "r1").Fingerprint(), req.Fingerprint())
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// declares has the mesh run the steps of one workflow.
-func (r *rig) declares(t *testing.T, steps string) {
+// declareSteps has the mesh run the steps of one workflow.
+func (r *rig) declareSteps(t *testing.T, steps string) {
 	t.Helper()
-	r.begins(t, "a", steps)
+	r.declareFrom(t, "a", steps)
 }
 
-// begins is declares for a workflow with another entry.
-func (r *rig) begins(t *testing.T, entry, steps string) {
+// declareFrom is declares for a workflow with another entry.
+func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 	t.Helper()
 	var err error
 	r.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(
@@ -45,8 +45,8 @@ const three = `
     e: {agent: synthesis, end: true}
 `
 
-// prior are the texts of earlier steps that a step is given.
-func prior(req *troupev1.ExecuteStepRequest) (texts []string) {
+// priorTexts are the texts of earlier steps that a step is given.
+func priorTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, r := range req.GetPrior() {
 		texts = append(texts, r.GetText())
 	}
@@ -56,8 +56,8 @@ func prior(req *troupev1.ExecuteStepRequest) (texts []string) {
 func forkRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declares(t, three)
-	rig.on("coordinator", nil)
+	rig.declareSteps(t, three)
+	rig.setScript("coordinator", nil)
 	return rig
 }
 
@@ -66,9 +66,9 @@ func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 	var meet sync.WaitGroup // no branch continues before all have started
 	meet.Add(3)
 	for _, agent := range []string{"coordinator", "clarification", "research"} {
-		rig.on(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.say("I am " + agent + ".") })
+		rig.setScript(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.answer("I am " + agent + ".") })
 	}
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 
@@ -80,20 +80,20 @@ func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 		require.Empty(t, req.GetPrior())
 	}
 	require.False(t, steps[3].GetSilent())
-	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[3]))
+	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[3]))
 	messages, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, messages, 2, "the user's, and the answer")
 }
 
 // The worker of a lost branch is fenced once its siblings have ended: none of them runs twice.
-func TestTurn_RetriesALostBranchAfterItsSiblings(t *testing.T) {
+func TestTurn_RetriesALostBranchAfterTheOthers(t *testing.T) {
 	rig := forkRig(t)
 	rig.join("research", 1)
 	working, lost := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	rig.on("coordinator", func(s *scriptedStep) error { close(working); <-lost; return s.say("I am coordinator.") })
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error { close(working); <-lost; return s.answer("I am coordinator.") })
+	rig.setScript("research", func(s *scriptedStep) error {
 		first := false
 		once.Do(func() { first = true })
 		if first {
@@ -101,17 +101,17 @@ func TestTurn_RetriesALostBranchAfterItsSiblings(t *testing.T) {
 			close(lost)
 			return nil // without a result
 		}
-		return s.say("I am research.")
+		return s.answer("I am research.")
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	asked := rig.asked()
+	asked := rig.askedAgents()
 	slices.Sort(asked[:3])
 	require.Equal(t, []string{"clarification", "coordinator", "research", "research", "synthesis"}, asked)
 	steps := rig.steps()
 	require.EqualValues(t, 2, steps[3].GetAttempt())
 	require.Greater(t, steps[3].GetEpoch(), steps[0].GetEpoch())
-	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[4]))
+	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[4]))
 }
 
 // A takeover in the middle of a round runs the uncommitted branches only, under the same numbers.
@@ -119,14 +119,14 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	rig := forkRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working := make(chan struct{})
-	rig.on("clarification", func(s *scriptedStep) error {
-		rig.on("clarification", nil)
+	rig.setScript("clarification", func(s *scriptedStep) error {
+		rig.setScript("clarification", nil)
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	req := ask("s1", "r1")
-	drivenUpTo(t, first, req, "clarification")
+	req := textRequest("s1", "r1")
+	runUntil(t, first, req, "clarification")
 	receive(t, working)
 	require.Eventually(t, func() bool {
 		begun, err := first.cfg.Memory.BeginTurn(t.Context(), memory.Begin{
@@ -134,43 +134,43 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 		})
 		return err == nil && len(begun.Turn.Steps) == 2
 	}, patience, 10*time.Millisecond)
-	rig.leasesRunOut()
-	events := collect(t, second, req)
+	rig.expireLeases()
+	events := runToEnd(t, second, req)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	asked := rig.asked()
+	asked := rig.askedAgents()
 	slices.Sort(asked[:3])
 	require.Equal(t, []string{"clarification", "coordinator", "research", "clarification", "synthesis"}, asked)
 	steps := rig.steps()
 	require.EqualValues(t, 2, steps[3].GetStep())
 	require.EqualValues(t, 2, steps[3].GetAttempt())
-	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[4]))
+	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[4]))
 }
 
 // A branch that fails the turn stops its siblings (AD-28).
-func TestTurn_FailedBranchStopsItsSiblings(t *testing.T) {
+func TestTurn_FailedBranchStopsTheOtherBranches(t *testing.T) {
 	rig := forkRig(t)
 	stopped, working := make(chan struct{}), make(chan struct{})
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		close(working)
 		<-s.stream.Context().Done()
 		close(stopped)
 		return s.stream.Context().Err()
 	})
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		<-working
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, "broken", resultOf(events).GetFailure().GetMessage())
 	receive(t, stopped)
 }
 
-// down makes an agent fail with a retriable mode so many times before it answers.
-func down(rig *rig, agent string, times int) {
+// failTimes makes an agent fail with a retriable mode so many times before it answers.
+func failTimes(rig *rig, agent string, times int) {
 	left := times
-	rig.on(agent, func(s *scriptedStep) error {
+	rig.setScript(agent, func(s *scriptedStep) error {
 		if left--; left < 0 {
-			return s.say("I am " + agent + ".")
+			return s.answer("I am " + agent + ".")
 		}
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
@@ -202,10 +202,10 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 			if strings.Contains(c.step, "next: c") || strings.Contains(c.step, "fallback: c") {
 				other = "    c: {agent: clarification, end: true}\n"
 			}
-			rig.declares(t, "    a: {agent: research, "+c.step+"}\n    b: {agent: synthesis, end: true}\n"+other)
-			down(rig, "research", c.times)
-			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
-			require.Equal(t, c.asked, rig.asked())
+			rig.declareSteps(t, "    a: {agent: research, "+c.step+"}\n    b: {agent: synthesis, end: true}\n"+other)
+			failTimes(rig, "research", c.times)
+			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
+			require.Equal(t, c.asked, rig.askedAgents())
 			require.Equal(t, c.failed, resultOf(events).GetOutcome() != completed, "%v", resultOf(events))
 			if c.failed {
 				require.Equal(t, "down", resultOf(events).GetFailure().GetMessage(), "the step's own failure")
@@ -230,11 +230,11 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 // A fallback is for a step that failed, not a way around a rejection.
 func TestTurn_RejectedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
-	rig.on("research", func(s *scriptedStep) error {
+	rig.declareSteps(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, resultOf(events).GetFailure().GetMode())
-	require.Empty(t, cmp.Diff([]string{"research"}, rig.asked()))
+	require.Empty(t, cmp.Diff([]string{"research"}, rig.askedAgents()))
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// uses reports usage and then the result of a step.
-func (s *scriptedStep) uses(a budget.Amounts) error {
+// reportUsage reports usage and then the result of a step.
+func (s *scriptedStep) reportUsage(a budget.Amounts) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
 }
 
-// allotted are the budgets that the steps were given, ordered by step number.
-func (w *scriptedWorker) allotted() (all []budget.Limits) {
+// budgets are the budgets that the steps were given, ordered by step number.
+func (w *scriptedWorker) budgets() (all []budget.Limits) {
 	steps := slices.Clone(w.steps())
 	slices.SortStableFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
 	for _, req := range steps {
@@ -38,14 +38,14 @@ const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarifica
 
 func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, lineOfThree)
-	rig.on("research", func(s *scriptedStep) error {
-		return s.uses(budget.Amounts{Iterations: 1, ModelCalls: 2, ToolCalls: 3, Tokens: 4000, Cost: 5, FanOut: 6})
+	rig.declareSteps(t, lineOfThree)
+	rig.setScript("research", func(s *scriptedStep) error {
+		return s.reportUsage(budget.Amounts{Iterations: 1, ModelCalls: 2, ToolCalls: 3, Tokens: 4000, Cost: 5, FanOut: 6})
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, budget.Default(), wire.LimitsFromProto(planned(events).GetLimits()), "the plan tells it")
-	got := rig.allotted()
+	require.Equal(t, budget.Default(), wire.LimitsFromProto(plannedBudget(events).GetLimits()), "the plan tells it")
+	got := rig.budgets()
 	require.Equal(t, budget.Default(), got[0])
 	left := budget.Amounts{Iterations: 199, ModelCalls: 198, ToolCalls: 47, Tokens: 96_000, Cost: 100*budget.Dollar - 5, FanOut: 10}
 	require.Equal(t, left, got[1].Amounts)
@@ -57,10 +57,10 @@ func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 
 func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	rig := forkRig(t)
-	rig.on("research", func(s *scriptedStep) error { return s.uses(budget.Amounts{Tokens: 30_000}) })
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{Tokens: 30_000}) })
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	got := rig.allotted()
+	got := rig.budgets()
 	var tools, tokens int64
 	for _, l := range got[:3] {
 		require.InDelta(t, 17, l.ToolCalls, 1)
@@ -76,13 +76,13 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.declares(t, "    a: {agent: research, end: true}\n")
+	rig.declareSteps(t, "    a: {agent: research, end: true}\n")
 	var once sync.Once
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		lost := false
 		once.Do(func() { lost = true })
 		if !lost {
-			return s.uses(budget.Amounts{ModelCalls: 1, Tokens: 7})
+			return s.reportUsage(budget.Amounts{ModelCalls: 1, Tokens: 7})
 		}
 		for _, e := range []*troupev1.Event{
 			{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{InputTokens: 100, OutputTokens: 11}}}},
@@ -94,9 +94,9 @@ func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 		}
 		return nil // without a result
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	second := rig.allotted()[1]
+	second := rig.budgets()[1]
 	require.EqualValues(t, budget.DefaultTokens-111, second.Tokens)
 	require.EqualValues(t, budget.DefaultModelCalls-1, second.ModelCalls)
 	require.EqualValues(t, budget.DefaultToolCalls-1, second.ToolCalls)
@@ -108,20 +108,20 @@ func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 // steps.
 func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 300})
 		})
 	})
 	asked := budget.Open()
 	asked.Tokens = 5000
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.Budget = &asked
-	_, ref, _ := rig.lost(t, req)
+	_, ref, _ := rig.loseAtResearch(t, req)
 	before := len(rig.steps())
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	result := resultOf(watched(t, second, ref, 0))
+	result := resultOf(watchedEvents(t, second, ref, 0))
 	require.Equal(t, completed, result.GetOutcome(), "%v", result)
 	require.Len(t, rig.steps()[before:], 2)
 	for _, s := range rig.steps()[1:] { // before and behind the change
@@ -134,20 +134,20 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.makeResearchWait(approvalCall())
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 1000})
 		})
 	})
 	asked := budget.Open()
 	asked.Tokens = 5000
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.Budget = &asked
-	require.Equal(t, inputRequired, resultOf(collect(t, runner, req)).GetOutcome())
-	events := collect(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, req)).GetOutcome())
+	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.EqualValues(t, 1000, planned(events).GetCarried().GetTokens())
+	require.EqualValues(t, 1000, plannedBudget(events).GetCarried().GetTokens())
 	for _, s := range rig.steps()[2:] {
 		require.EqualValues(t, 4000, s.GetBudget().GetTokens())
 	}
@@ -156,14 +156,14 @@ func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 
 func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, lineOfThree)
-	rig.on("research", func(s *scriptedStep) error { return s.uses(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
-	rig.on("clarification", func(s *scriptedStep) error { return s.uses(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
-	runner, scrape, logs := scraped(t, rig)
-	events := collect(t, runner, ask("s1", "r1"))
+	rig.declareSteps(t, lineOfThree)
+	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
+	rig.setScript("clarification", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
+	runner, scrape, logs := runScraped(t, rig)
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	runner.Close(t.Context())
 	var told []string
-	for _, w := range only(events, (*troupev1.Event).GetWarning) {
+	for _, w := range payloadsOf(events, (*troupev1.Event).GetWarning) {
 		require.Equal(t, spending.ReasonNearLimit, w.GetReason())
 		told = append(told, w.GetMessage())
 	}
@@ -175,25 +175,25 @@ func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 
 func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, lineOfThree)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.declareSteps(t, lineOfThree)
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{
 			Failure: grpcfailure.ToProto(budget.Refuse(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
 		})
 	})
-	runner, _, logs := scraped(t, rig)
-	result := resultOf(collect(t, runner, ask("s1", "r1")))
+	runner, _, logs := runScraped(t, rig)
+	result := resultOf(runToEnd(t, runner, textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode())
 	require.Equal(t, "toolCalls", result.GetFailure().GetFacts()["budget"])
 	require.EqualValues(t, 50, result.GetUsed().GetToolCalls(), "a step that failed has used it, too")
-	require.Equal(t, []string{"research"}, rig.asked())
+	require.Equal(t, []string{"research"}, rig.askedAgents())
 	runner.Close(t.Context())
 	require.Equal(t, 1, logs.FilterMessage("a turn has used up what it had").Len())
 }
 
-// child is a request that an agent makes from a turn.
-func child(depth int32, given budget.Limits) request.Request {
-	req := ask("s1", "r1")
+// childRequest is a request that an agent makes from a turn.
+func childRequest(depth int32, given budget.Limits) request.Request {
+	req := textRequest("s1", "r1")
 	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
 	return req
 }
@@ -212,7 +212,7 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 		"budget.depth":      with(func(l *budget.Limits) { l.Depth = 5 }),
 		"budget.policy":     with(func(l *budget.Limits) { l.Policy = budget.Warn }),
 	} {
-		req := ask("s1", "r1")
+		req := textRequest("s1", "r1")
 		req.Budget = &l
 		_, err := req.Allowance(flow.Budget, request.Labels{})
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), field)
@@ -220,12 +220,12 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 	}
 
 	given := with(func(l *budget.Limits) { l.Tokens, l.ToolCalls, l.Depth = budget.DefaultTokens+1, 0, 3 })
-	got, err := child(2, given).Allowance(flow.Budget, request.Labels{})
+	got, err := childRequest(2, given).Allowance(flow.Budget, request.Labels{})
 	require.NoError(t, err, "of a child it is what is left above")
 	require.EqualValues(t, budget.DefaultTokens, got.Limits.Tokens)
 	require.Zero(t, got.Limits.ToolCalls)
 	require.Equal(t, 3, got.Limits.Depth)
-	require.Equal(t, 2, got.Level)
+	require.Equal(t, 2, got.Depth)
 }
 
 // A turn that is nested too deeply is rejected before admission, and no session is created. Otherwise its steps
@@ -233,21 +233,21 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 func TestTurn_LimitsNestingDepth(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	for _, req := range []request.Request{child(budget.DefaultDepth+1, budget.Open()), child(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
+	for _, req := range []request.Request{childRequest(budget.DefaultDepth+1, budget.Open()), childRequest(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
 		for _, err := range runner.Orchestrate(t.Context(), req) {
 			require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 			require.ErrorContains(t, err, "limits.depth")
 		}
 	}
-	require.Empty(t, rig.asked())
-	events := collect(t, runner, child(budget.DefaultDepth, budget.Open()))
+	require.Empty(t, rig.askedAgents())
+	events := runToEnd(t, runner, childRequest(budget.DefaultDepth, budget.Open()))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
 }
 
 // A request with another budget is still the same request.
 func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	same := req
 	less := budget.Default()
 	less.Tokens = 5

@@ -33,7 +33,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t, defaults)
+				b := newSimulatedMesh(t, defaults)
 				defer b.close()
 				config := b.cfg
 				config.Owner, config.Traces = "two", trace.New(b.cfg.Traces.Store(), zap.NewNop())
@@ -51,7 +51,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 						break
 					}
 				}
-				events := watched(t, second, ref, 0)
+				events := watchedEvents(t, second, ref, 0)
 				require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 				var told []string
 				for _, e := range events {

@@ -81,7 +81,7 @@ func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) erro
 // stop asks the turn of a trace to end, here or by way of the store, and does not wait.
 func (r *Runner) stop(ctx context.Context, ref trace.Ref, reason string) error {
 	if turn := r.active.OfTrace(ref); turn != nil {
-		turn.Stop(active.Cancelled(reason))
+		turn.Stop(active.CancelledError(reason))
 		return nil
 	}
 	return r.cfg.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason})

@@ -16,9 +16,9 @@ import (
 func TestRunner_CancelTraceEndsTheTurnAndItsStep(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	working, cancelled, release := rig.held()
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	first := start(t, runner, ask("s1", "r0"))
+	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
 	ref := trace.Ref{Trace: runner.active.OfSession(session.Ref{Session: "s1"}).Trace}
 

@@ -25,9 +25,9 @@ const either = `
     d: {agent: synthesis, end: true}
 `
 
-// can registers an instance of the agent with a state, tools and capabilities.
-func (r *rig) can(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
-	r.roster.Apply(registry.Update{Put: &registry.Instance{
+// joinCapable registers an instance of the agent with a state, tools and capabilities.
+func (r *rig) joinCapable(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
+	r.cache.Apply(registry.Update{Put: &registry.Instance{
 		ID: agent + "-1", Agent: agent, Address: r.address, State: state, Capacity: 16, Capabilities: capabilities, Tools: tools,
 	}})
 }
@@ -35,15 +35,15 @@ func (r *rig) can(agent string, state lifecycle.State, tools []registry.Tool, ca
 func choiceRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declares(t, either)
-	rig.can("research", lifecycle.Ready, nil, "docs", "maps")
-	rig.can("clarification", lifecycle.Ready, nil, "docs")
+	rig.declareSteps(t, either)
+	rig.joinCapable("research", lifecycle.Ready, nil, "docs", "maps")
+	rig.joinCapable("clarification", lifecycle.Ready, nil, "docs")
 	return rig
 }
 
 // choices are the decisions by strategy among agents.
 func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
-	for _, d := range only(events, (*troupev1.Event).GetRoutingDecision) {
+	for _, d := range payloadsOf(events, (*troupev1.Event).GetRoutingDecision) {
 		if d.GetChoice() > 0 {
 			all = append(all, d)
 		}
@@ -56,21 +56,21 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
 	var stored []*troupev1.Event
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		var err error
 		stored, err = runner.cfg.Traces.Store().Events(s.stream.Context(), trace.Ref{Trace: s.req.GetTraceId()}, 0, 100)
 		require.NoError(t, err)
-		return s.say("I am research.")
+		return s.answer("I am research.")
 	})
-	events := collect(t, runner, ask("s1", "r1"))
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan", "route routing_decision clarification",
 		"execute step_started clarification", "execute text_delta clarification", "execute step_finished clarification",
 		"route routing_decision synthesis",
-	}, story(events)[:7], "one ROUTE for each task")
+	}, eventSummary(events)[:7], "one ROUTE for each task")
 	require.Equal(t, "b has all that is needed: docs", choices(events)[0].GetReason())
 
-	events = collect(t, runner, labelled(ask("s2", "r2"), request.Labels{Needs: []string{"maps"}}))
+	events = runToEnd(t, runner, labelledRequest(textRequest("s2", "r2"), request.Labels{Needs: []string{"maps"}}))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	d := choices(events)[0]
 	require.Equal(t, "research", d.GetTarget())
@@ -93,82 +93,82 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 // The replica that takes over follows the stored choice, even where it would choose another agent.
 func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	rig := choiceRig(t)
-	_, ref, _ := rig.lost(t, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
-	rig.can("research", lifecycle.Ready, nil)
+	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
+	rig.joinCapable("research", lifecycle.Ready, nil)
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Len(t, choices(events), 1)
-	require.Equal(t, []string{"research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
 // A turn that continues with answers keeps the choice of the pending turn, and so does the next one.
 func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, `
+	rig.declareSteps(t, `
     a: {routes: [b, c]}
     b: {agent: clarification, next: d}
     c: {agent: coordinator, next: d}
     d: {agent: research, end: true}
 `)
-	rig.on("coordinator", nil)
-	rig.can("coordinator", lifecycle.Ready, nil, "maps")
+	rig.setScript("coordinator", nil)
+	rig.joinCapable("coordinator", lifecycle.Ready, nil, "maps")
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	events := collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
+	rig.makeResearchWait(approvalCall())
+	events := runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, "coordinator", choices(events)[0].GetTarget())
-	rig.can("coordinator", lifecycle.Paused, nil)
+	rig.joinCapable("coordinator", lifecycle.Paused, nil)
 
-	rig.waits(mail()) // once more
-	again := collect(t, runner, reply("r2", approve("1-2-2")))
+	rig.makeResearchWait(approvalCall()) // once more
+	again := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, inputRequired, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Empty(t, choices(again), "its steps are of the turn before")
-	last := collect(t, runner, reply("r3", approve("1-2-2")))
+	last := runToEnd(t, runner, answerRequest("r3", approve("1-2-2")))
 	require.Equal(t, completed, resultOf(last).GetOutcome(), "%v", resultOf(last))
-	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
-	require.Equal(t, []string{"I am coordinator."}, prior(rig.steps()[3]))
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
+	require.Equal(t, []string{"I am coordinator."}, priorTexts(rig.steps()[3]))
 }
 
 // The continuing trace publishes the choice that led to the pending step.
 func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
-	call := mail()
+	call := approvalCall()
 	call.Id = "1-1-2"
-	rig.waits(call)
-	collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
-	rig.can("research", lifecycle.Ready, nil)
-	again := collect(t, runner, reply("r2", approve("1-1-2")))
+	rig.makeResearchWait(call)
+	runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
+	rig.joinCapable("research", lifecycle.Ready, nil)
+	again := runToEnd(t, runner, answerRequest("r2", approve("1-1-2")))
 	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Equal(t, "research", choices(again)[0].GetTarget())
-	require.Equal(t, []string{"research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
 // When no agent can be chosen the turn fails in the stage that decided, and the failed decision is published
 // too (OC-6).
 func TestTurn_FailsWhenNoAgentCanBeChosen(t *testing.T) {
 	rig := choiceRig(t)
-	rig.can("research", lifecycle.Paused, nil, "docs")
-	rig.can("clarification", lifecycle.Ready, nil)
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	rig.joinCapable("research", lifecycle.Paused, nil, "docs")
+	rig.joinCapable("clarification", lifecycle.Ready, nil)
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	why := grpcfailure.FromProto(resultOf(events).GetFailure())
 	require.Equal(t, failure.NoWorker, why.Mode)
 	require.Equal(t, "route", why.Facts[failure.FactStage])
 	require.False(t, why.Recoverable())
 	require.Equal(t, "step a: no agent can be chosen: b has nothing of what the step needs, c is paused", why.Message)
-	d := only(events, (*troupev1.Event).GetRoutingDecision)
+	d := payloadsOf(events, (*troupev1.Event).GetRoutingDecision)
 	require.Len(t, d, 1)
 	require.Equal(t, "none", d[0].GetTarget())
 	require.Equal(t, "paused", d[0].GetRejected()[1].GetWhy())
-	require.Empty(t, rig.asked())
+	require.Empty(t, rig.askedAgents())
 }
 
 // A step may use only the tools that the routing authority selects.
 func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, `
+	rig.declareSteps(t, `
     a: {agent: clarification, next: b}
     b: {agent: research, next: c, tools: {needs: [web, docs]}}
     c: {agent: research, next: d, tools: {strategy: manual, names: [clock, gone]}}
@@ -176,8 +176,8 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
     a2: {agent: clarification, end: true}
 `)
 	tools := []registry.Tool{{Name: "clock"}, {Name: "fetch", Capabilities: []string{"web"}}, {Name: "search", Capabilities: []string{"docs", "web"}}}
-	rig.can("research", lifecycle.Ready, tools)
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	rig.joinCapable("research", lifecycle.Ready, tools)
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	steps := rig.steps()
 	require.Len(t, steps, 4, "that without tools never ran")
@@ -201,7 +201,7 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	require.Len(t, d.GetInput().GetCandidates(), 3)
 	require.Equal(t, "none", decided[2].GetRoutingDecision().GetTarget())
 	var failures []string
-	for _, f := range only(events, (*troupev1.Event).GetStepFinished) {
+	for _, f := range payloadsOf(events, (*troupev1.Event).GetStepFinished) {
 		if why := f.GetResult().GetFailure(); why != nil {
 			failures = append(failures, string(grpcfailure.FromProto(why).Mode)+": "+why.GetMessage())
 		}
@@ -216,11 +216,11 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 // Req: OC-13
 func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, `
+	rig.declareSteps(t, `
     a: {agent: research, next: b}
     b: {agent: synthesis, end: true}
 `)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
 			Target: "clarification",
 			Choice: 1,
@@ -229,8 +229,8 @@ func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 		}
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.NextAgent = "Ask clarification.", "clarification" })
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
-	require.Len(t, only(events, (*troupev1.Event).GetRoutingDecision), 2)
-	require.Equal(t, []string{"research", "synthesis"}, rig.asked())
+	require.Len(t, payloadsOf(events, (*troupev1.Event).GetRoutingDecision), 2)
+	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents())
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/coordination"
 )
 
-// course is the state of a turn each time that an agent has worked, once it is decided who is next,
+// coordinationStates is the state of a turn each time that an agent has worked, once it is decided who is next,
 // and at its end: iteration, who was last, who is next.
-func course(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, last coordination.State) {
+func coordinationStates(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, last coordination.State) {
 	t.Helper()
 	all, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: events[0].GetSessionId()}, 0, 100)
 	require.NoError(t, err)
@@ -39,20 +39,20 @@ func course(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, las
 // research. (The sample calls the coordinator orchestrator.)
 //
 // Req: RA-12, RA-17
-func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
+func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	sure := 0.8
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
 			r.Text, r.Observations, r.ToolsCalled = "I found it.", []string{"Used tool: search_documents\ndocs/a.md:1"}, []string{"search_documents"}
 		})
 	})
-	rig.on("synthesis", func(s *scriptedStep) error {
+	rig.setScript("synthesis", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Confidence = "It is so.", &sure })
 	})
-	events := collect(t, runner, ask("s1", "r1"))
-	lines, s := course(t, rig, events)
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
+	lines, s := coordinationStates(t, rig, events)
 	require.Equal(t, []string{"0 →coordinator", "1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines)
 	require.Equal(t, "It is so.", *s.FinalAnswer)
 	require.InDelta(t, sure, *s.ConfidenceScore, 0)
@@ -60,23 +60,23 @@ func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
 	told := resultOf(events).GetCoordination()
 	require.Equal(t, s.Proto().String(), told.String(), "the orchestrator tells the same")
 
-	rig.on("coordinator", failing(failure.ResourceAPI))
-	lines, _ = course(t, rig, collect(t, runner, ask("s1", "r2")))
+	rig.setScript("coordinator", failingStep(failure.ResourceAPI))
+	lines, _ = coordinationStates(t, rig, runToEnd(t, runner, textRequest("s1", "r2")))
 	require.Equal(t, []string{"0 synthesis→coordinator", "1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines)
 
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
 	})
-	rig.on("clarification", func(s *scriptedStep) error {
+	rig.setScript("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
-	lines, s = course(t, rig, collect(t, runner, ask("s1", "r3")))
+	lines, s = coordinationStates(t, rig, runToEnd(t, runner, textRequest("s1", "r3")))
 	require.Equal(t, []string{"0 synthesis→coordinator", "1 coordinator→clarification", "2 clarification→END"}, lines)
 	require.True(t, s.ClarificationNeeded)
 	require.Equal(t, 1, s.ClarificationCount)
 	require.Nil(t, s.ConfidenceScore, "the score of the earlier turn does not apply")
 
-	lines, s = course(t, rig, collect(t, runner, ask("s1", "r4")))
+	lines, s = coordinationStates(t, rig, runToEnd(t, runner, textRequest("s1", "r4")))
 	require.Equal(t, []string{"1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines, "a rule decides")
 	require.False(t, s.ClarificationNeeded)
 	require.Zero(t, s.ClarificationCount)
@@ -85,11 +85,11 @@ func TestTurn_PassesItsStateFromAgentToAgent(t *testing.T) {
 // A turn that ends reports its complete state, with long texts cut.
 //
 // Req: SO-10
-func TestRunner_ReportsTheStateOfAnEndedTurn(t *testing.T) {
+func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	rig := newRig(t)
-	runner, _, logs := scraped(t, rig)
-	rig.on("synthesis", func(s *scriptedStep) error { return s.say(strings.Repeat("x", 1000)) })
-	events := collect(t, runner, ask("s1", "r1"))
+	runner, _, logs := runScraped(t, rig)
+	rig.setScript("synthesis", func(s *scriptedStep) error { return s.answer(strings.Repeat("x", 1000)) })
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	runner.Close(t.Context())
 	lines := logs.FilterField(zap.String("event", "orchestration.complete")).All()
 	require.Len(t, lines, 1)
@@ -108,16 +108,16 @@ func TestRunner_ReportsTheStateOfAnEndedTurn(t *testing.T) {
 
 // A replica that continues a turn and one that only closes it report the same state. The latter omits the
 // messages, which it does not read.
-func TestTurn_StateSurvivesTakeover(t *testing.T) {
+func TestTurn_CoordinationStateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	told := resultOf(watched(t, second, ref, 0)).GetCoordination()
+	told := resultOf(watchedEvents(t, second, ref, 0)).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END", int32(3)}, []any{told.GetIteration(), told.GetLastAgent(), told.GetNextAgent(), told.GetMessages()})
 
-	settled(t, second)
+	awaitIdle(t, second)
 	rig.redis.FlushAll() // the turn record of the session is kept for longer
-	again := resultOf(collect(t, second, ask("s1", "r1"))).GetCoordination()
+	again := resultOf(runToEnd(t, second, textRequest("s1", "r1"))).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END"}, []any{again.GetIteration(), again.GetLastAgent(), again.GetNextAgent()})
 }

@@ -19,9 +19,9 @@ import (
 func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
-		return s.vanish()
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
+		return s.cutConnections()
 	})
 	dir := t.TempDir()
 	open := func(role identity.Role) *turncred.Authority {
@@ -31,9 +31,9 @@ func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	}
 	runner, memory := rig.runner(t, "one"), open(identity.Memory)
 	reconfigure(t, runner, func(c *Config) { c.Credentials = open(identity.Orchestrator) })
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.User = "ann"
-	events := collect(t, runner, req)
+	events := runToEnd(t, runner, req)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 
 	var epochs []int64
@@ -54,7 +54,7 @@ func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	}
 	require.Equal(t, []int64{1, 1, 2, 2}, epochs, "coordinator, research that was lost, research, synthesis")
 
-	collect(t, rig.runner(t, "two"), ask("s2", "r2"))
+	runToEnd(t, rig.runner(t, "two"), textRequest("s2", "r2"))
 	require.Empty(t, last(rig.steps()).GetCredential(), "without an identity there is none")
 }
 

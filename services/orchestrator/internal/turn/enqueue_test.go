@@ -20,9 +20,9 @@ import (
 
 const cancelledOutcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 
-// wanting is a request in session s1 with a policy for a busy session.
-func wanting(requestID string, onBusy request.OnBusy) request.Request {
-	req := ask("s1", requestID)
+// requestOnBusy is a request in session s1 with a policy for a busy session.
+func requestOnBusy(requestID string, onBusy request.OnBusy) request.Request {
+	req := textRequest("s1", requestID)
 	req.OnBusy = onBusy
 	return req
 }
@@ -33,14 +33,14 @@ func awaitQueue(t *testing.T, r *Runner, length int) {
 	require.Eventually(t, func() bool { return r.active.Waiting(session.Ref{Session: "s1"}) == length }, patience, time.Millisecond)
 }
 
-// settled returns once a runner holds no session: it has finished the work after the last event of a turn.
-func settled(t *testing.T, r *Runner) {
+// awaitIdle returns once a runner holds no session: it has finished the work after the last event of a turn.
+func awaitIdle(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Sessions() == 0 }, patience, time.Millisecond)
 }
 
-// refusal is the error of a rejected request.
-func refusal(t *testing.T, r *Runner, req request.Request) error {
+// rejectionOf is the error of a rejected request.
+func rejectionOf(t *testing.T, r *Runner, req request.Request) error {
 	t.Helper()
 	for e, err := range r.Orchestrate(t.Context(), req) {
 		require.Nil(t, e)
@@ -54,26 +54,26 @@ func refusal(t *testing.T, r *Runner, req request.Request) error {
 func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	working, _, release := rig.held()
-	first := start(t, runner, ask("s1", "r0"))
+	working, _, release := rig.holdResearch()
+	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
 	var waiting []<-chan []*troupev1.Event
 	for n := range active.MaxWaiting {
-		waiting = append(waiting, start(t, runner, wanting(fmt.Sprint("r", n+1), request.Enqueue)))
+		waiting = append(waiting, startRequest(t, runner, requestOnBusy(fmt.Sprint("r", n+1), request.Enqueue)))
 		awaitQueue(t, runner, n+1)
 	}
-	again := start(t, runner, wanting("r3", request.Enqueue)) // the same request has the same place
+	again := startRequest(t, runner, requestOnBusy("r3", request.Enqueue)) // the same request has the same place
 
 	require.Eventually(t, func() bool {
-		return active.Fact(refusal(t, runner, wanting("more", request.Enqueue)), "trace_id") != ""
+		return active.Fact(rejectionOf(t, runner, requestOnBusy("more", request.Enqueue)), "trace_id") != ""
 	}, patience, time.Millisecond)
-	err := refusal(t, runner, wanting("more", request.Enqueue))
+	err := rejectionOf(t, runner, requestOnBusy("more", request.Enqueue))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "8 requests wait for the session already")
-	err = refusal(t, runner, wanting("impatient", request.Reject))
+	err = rejectionOf(t, runner, requestOnBusy("impatient", request.Reject))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	require.Equal(t, session.TurnID(session.Ref{Session: "s1"}, "r0"), active.Fact(err, "turn_id"))
-	known := start(t, runner, wanting("r0", request.Enqueue)) // one that runs needs no place
+	known := startRequest(t, runner, requestOnBusy("r0", request.Enqueue)) // one that runs needs no place
 
 	release()
 	require.EqualValues(t, 1, receive(t, first)[0].GetTurn())
@@ -90,14 +90,14 @@ func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	working, _, release := rig.held()
+	working, _, release := rig.holdResearch()
 	defer release()
-	left0 := drivenUpTo(t, runner, ask("s1", "r0"), "research")
+	left0 := runUntil(t, runner, textRequest("s1", "r0"), "research")
 	receive(t, working)
 
-	hasty := wanting("hasty", request.Enqueue)
+	hasty := requestOnBusy("hasty", request.Enqueue)
 	hasty.Timeout = 50 * time.Millisecond
-	err := refusal(t, runner, hasty)
+	err := rejectionOf(t, runner, hasty)
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the session was busy for the 50ms that the request may take")
 	require.NotEmpty(t, active.Fact(err, "trace_id"))
@@ -105,7 +105,7 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		for _, err := range runner.Orchestrate(ctx, wanting("gone", request.Enqueue)) {
+		for _, err := range runner.Orchestrate(ctx, requestOnBusy("gone", request.Enqueue)) {
 			left <- err
 		}
 	}()
@@ -116,7 +116,7 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 
 	for n, id := range []string{"next", "late"} { // the next may begin just before the runner closes
 		go func() {
-			for _, err := range runner.Orchestrate(t.Context(), wanting(id, request.Enqueue)) {
+			for _, err := range runner.Orchestrate(t.Context(), requestOnBusy(id, request.Enqueue)) {
 				if id == "late" {
 					left <- err
 				}
@@ -129,12 +129,12 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 	runner.Close(ended)
 	require.ErrorContains(t, receive(t, left), "this orchestrator is stopping")
 	for _, id := range []string{"hasty", "gone", "late"} {
-		known := rig.begin(ask("s1", id))
+		known := rig.begin(textRequest("s1", id))
 		known.LookupOnly = true
 		_, err := rig.memory.BeginTurn(t.Context(), known)
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%s never began: %v", id, err)
 	}
-	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r0"))).GetOutcome(), "it was handed over")
+	require.Equal(t, completed, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r0"))).GetOutcome(), "it was handed over")
 	require.NoError(t, receive(t, left0))
 }
 
@@ -142,14 +142,14 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	working, cancelled, release := rig.held()
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	first := start(t, runner, ask("s1", "r0"))
+	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
-	patient := start(t, runner, wanting("patient", request.Enqueue))
+	patient := startRequest(t, runner, requestOnBusy("patient", request.Enqueue))
 	awaitQueue(t, runner, 1)
 
-	events := collect(t, runner, wanting("urgent", request.Interrupt))
+	events := runToEnd(t, runner, requestOnBusy("urgent", request.Interrupt))
 	require.EqualValues(t, 2, events[0].GetTurn())
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	events = receive(t, first)
@@ -184,21 +184,21 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	runner := rig.runner(t, "one")
 	stale := &staleBusy{Memory: runner.cfg.Memory}
 	reconfigure(t, runner, func(c *Config) { c.Memory = stale })
-	working, _, release := rig.held()
-	first := start(t, runner, ask("s1", "r0"))
+	working, _, release := rig.holdResearch()
+	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
-	urgent := wanting("urgent", request.Interrupt)
-	ours, _, finish := rig.held()
+	urgent := requestOnBusy("urgent", request.Interrupt)
+	ours, _, finish := rig.holdResearch()
 	stale.meanwhile = func() {
 		release()
 		<-runner.active.OfSession(urgent.Ref).Done()
 		_, err := runner.admit.Begin(context.WithoutCancel(t.Context()), urgent, runner.cfg.Permits.ForceAdmit("")) // of another caller
 		require.NoError(t, err)
 	}
-	done := start(t, runner, urgent)
+	done := startRequest(t, runner, urgent)
 	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
 	receive(t, ours)
-	require.Never(t, func() bool { return len(runner.active.OfSession(urgent.Ref).Stopped()) > 0 }, 50*time.Millisecond, time.Millisecond)
+	require.Never(t, func() bool { return len(runner.active.OfSession(urgent.Ref).StopRequests()) > 0 }, 50*time.Millisecond, time.Millisecond)
 	finish()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 }
@@ -207,16 +207,16 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	working, _, release := rig.held()
+	working, _, release := rig.holdResearch()
 	defer release()
-	first := start(t, runner, ask("s1", "r0"))
+	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
 	var waiting []<-chan []*troupev1.Event
 	for n, id := range []string{"patient", "urgent"} {
-		waiting = append(waiting, start(t, runner, wanting(id, request.Enqueue)))
+		waiting = append(waiting, startRequest(t, runner, requestOnBusy(id, request.Enqueue)))
 		awaitQueue(t, runner, n+1)
 	}
-	require.EqualValues(t, 2, collect(t, runner, wanting("urgent", request.Interrupt))[0].GetTurn())
+	require.EqualValues(t, 2, runToEnd(t, runner, requestOnBusy("urgent", request.Interrupt))[0].GetTurn())
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, first)).GetOutcome())
 	require.EqualValues(t, 3, receive(t, waiting[0])[0].GetTurn())
 	require.EqualValues(t, 2, receive(t, waiting[1])[0].GetTurn())
@@ -226,10 +226,10 @@ func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
-	working, _, release := rig.held()
-	done := start(t, first, ask("s1", "r0"))
+	working, _, release := rig.holdResearch()
+	done := startRequest(t, first, textRequest("s1", "r0"))
 	receive(t, working)
-	urgent := start(t, second, wanting("urgent", request.Interrupt))
+	urgent := startRequest(t, second, requestOnBusy("urgent", request.Interrupt))
 	awaitQueue(t, second, 1)
 	release()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
@@ -240,20 +240,20 @@ func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 func TestRunner_EnqueueReplacesAnAbandonedTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	left := ask("s1", "r0")
+	left := textRequest("s1", "r0")
 	_, err := rig.memory.BeginTurn(t.Context(), rig.begin(left))
 	require.NoError(t, err)
-	next := start(t, runner, wanting("r1", request.Enqueue))
+	next := startRequest(t, runner, requestOnBusy("r1", request.Enqueue))
 	awaitQueue(t, runner, 1)
-	rig.leasesRunOut()
+	rig.expireLeases()
 	require.EqualValues(t, 2, receive(t, next)[0].GetTurn())
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SYSTEM_TIMEOUT, resultOf(collect(t, runner, left)).GetFailure().GetMode())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SYSTEM_TIMEOUT, resultOf(runToEnd(t, runner, left)).GetFailure().GetMode())
 }
 
 // Req: OC-5
 func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 	rig := newRig(t)
-	rig.wait = patience
+	rig.routeWait = patience
 	runner := rig.runner(t, "one")
 	require.NoError(t, runner.Cancel(t.Context(), session.Ref{Session: "s1"}), "there is none")
 	cancel := func(first <-chan []*troupev1.Event) {
@@ -263,34 +263,34 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 		require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
 		require.Equal(t, troupev1.Stage_STAGE_CANCELLED, events[len(events)-1].GetStage())
 	}
-	working, cancelled, release := rig.held()
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	first := start(t, runner, ask("s1", "r0"))
+	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
 	cancel(first)
 	receive(t, cancelled) // the worker was notified
 
 	key := registry.Key{Agent: "research", ID: "research-1"}
-	rig.roster.Apply(registry.Update{Delete: &key})
-	first = start(t, runner, ask("s1", "r1")) // no instance takes its step
+	rig.cache.Apply(registry.Update{Delete: &key})
+	first = startRequest(t, runner, textRequest("s1", "r1")) // no instance takes its step
 	require.Eventually(t, func() bool { return runner.active.OfSession(session.Ref{Session: "s1"}) != nil }, patience, time.Millisecond)
 	cancel(first)
 
 	rig.join("research", 1)
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
-	settled(t, runner)
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
+	awaitIdle(t, runner)
 }
 
 // A session belongs to one user.
-func TestRunner_ASessionHasAUser(t *testing.T) {
+func TestRunner_SessionBelongsToOneUser(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	mine := ask("s1", "r0")
+	mine := textRequest("s1", "r0")
 	mine.User = "ann"
-	require.Equal(t, completed, resultOf(collect(t, runner, mine)).GetOutcome())
-	theirs := ask("s1", "r1")
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, mine)).GetOutcome())
+	theirs := textRequest("s1", "r1")
 	theirs.User = "bob"
-	require.Equal(t, failure.NotFound, failure.ModeOf(refusal(t, runner, theirs)))
+	require.Equal(t, failure.NotFound, failure.ModeOf(rejectionOf(t, runner, theirs)))
 	s, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
 	require.Equal(t, "ann", s.User)

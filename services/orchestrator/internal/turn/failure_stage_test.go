@@ -23,32 +23,32 @@ func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 		recoverable bool
 	}{
 		"a step fails": {func(r *rig) {
-			r.on("research", func(s *scriptedStep) error {
+			r.setScript("research", func(s *scriptedStep) error {
 				why := failure.New(failure.ResourceTool, "test", "no search").With("tool", "search")
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 			})
 		}, "execute", true},
 		"a run inside of it fails": {func(r *rig) {
-			r.on("research", func(s *scriptedStep) error {
+			r.setScript("research", func(s *scriptedStep) error {
 				nested := failure.WithRun("route", "ffffffffffffffffffffffffffffffff", failure.New(failure.ResourceTool, "test", "the agent below failed"))
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(nested.With("tool", "search"))})
 			})
 		}, "execute", true},
 		"no agent": {func(r *rig) {
-			r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
+			r.cache.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
 		}, "route", false},
 		"a route that is not allowed": {func(r *rig) {
-			r.on("coordinator", func(s *scriptedStep) error {
+			r.setScript("coordinator", func(s *scriptedStep) error {
 				return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" })
 			})
 		}, "route", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			rig.wait = 50 * time.Millisecond
+			rig.routeWait = 50 * time.Millisecond
 			c.prepare(rig)
 			runner := rig.runner(t, "one")
-			events := collect(t, runner, ask("s1", "r1"))
+			events := runToEnd(t, runner, textRequest("s1", "r1"))
 			err := grpcfailure.FromProto(resultOf(events).GetFailure())
 			require.Equal(t, c.stage, err.Facts[failure.FactStage], "%v", err)
 			require.Equal(t, events[0].GetTraceId(), err.Facts[failure.FactTrace])
@@ -59,9 +59,9 @@ func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 			}
 			require.Equal(t, session.Failed, rig.state(t, "s1"))
 
-			settled(t, runner)
+			awaitIdle(t, runner)
 			rig.redis.FlushAll() // the turn record of the session is kept for longer
-			again := grpcfailure.FromProto(resultOf(collect(t, runner, ask("s1", "r1"))).GetFailure())
+			again := grpcfailure.FromProto(resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetFailure())
 			require.Equal(t, err, again)
 		})
 	}

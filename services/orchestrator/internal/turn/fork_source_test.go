@@ -17,13 +17,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// forking forks from a step of a trace into a session of its own.
-func forking(events []*troupev1.Event, sessionID string, step int) request.Request {
-	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
+// forkRequest forks from a step of a trace into a session of its own.
+func forkRequest(events []*troupev1.Event, sessionID string, step int) request.Request {
+	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, IsFork: true}}
 }
 
-// texts are the messages of a session.
-func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
+// sessionTexts are the messages of a session.
+func (r *rig) sessionTexts(t *testing.T, sessionID string) (all []string) {
 	t.Helper()
 	messages, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: sessionID}, 0, 100)
 	require.NoError(t, err)
@@ -37,43 +37,43 @@ func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
 func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	collect(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r0", Text: "Hello."})
-	old := collect(t, runner, ask("s1", "r1"))
-	collect(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r2", Text: "And now?"})
+	runToEnd(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r0", Text: "Hello."})
+	old := runToEnd(t, runner, textRequest("s1", "r1"))
+	runToEnd(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r2", Text: "And now?"})
 	_, err := rig.memory.UpdateState(t.Context(), memory.StateUpdate{
 		Ref: session.Ref{Session: "s1"}, RequestID: "u", Delta: map[string]json.RawMessage{"topic": json.RawMessage(`"agents"`)},
 	})
 	require.NoError(t, err)
-	before, ran := rig.texts(t, "s1"), len(rig.asked())
+	before, ran := rig.sessionTexts(t, "s1"), len(rig.askedAgents())
 
-	rig.on("research", func(s *scriptedStep) error { return s.say("I found something else.") })
-	on := collect(t, runner, forking(old, "s2", 2))
+	rig.setScript("research", func(s *scriptedStep) error { return s.answer("I found something else.") })
+	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[ran:])
+	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[ran:])
 	first := rig.steps()[ran]
 	require.EqualValues(t, 2, first.GetStep())
 	require.EqualValues(t, 1, first.GetAttempt())
 	require.Empty(t, first.GetOriginTurnId(), "what it does is done anew")
 	greeting := []string{"Hello.", "I am coordinator.", "I am research.", "I am synthesis."}
-	require.Equal(t, append(greeting, "What may an agent write?", "I am coordinator."), said(first))
-	require.Equal(t, []string{"I am coordinator."}, prior(first))
-	require.Equal(t, append(greeting, "What may an agent write?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.texts(t, "s2"))
-	require.Equal(t, before, rig.texts(t, "s1"))
+	require.Equal(t, append(greeting, "What may an agent write?", "I am coordinator."), historyTexts(first))
+	require.Equal(t, []string{"I am coordinator."}, priorTexts(first))
+	require.Equal(t, append(greeting, "What may an agent write?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.sessionTexts(t, "s2"))
+	require.Equal(t, before, rig.sessionTexts(t, "s1"))
 	require.Empty(t, cmp.Diff(&troupev1.From{TraceId: old[0].GetTraceId(), Step: 2, Fork: true}, on[0].GetTurnStarted().GetFrom(), protocmp.Transform()))
 	state, err := rig.memory.GetState(t.Context(), session.Ref{Session: "s2"})
 	require.NoError(t, err)
 	require.JSONEq(t, `"agents"`, string(state.Values["topic"]))
 
-	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, forking(old, "s2", 2))), protocmp.Transform()), "the same request is the same turn")
-	next := collect(t, runner, request.Request{Ref: session.Ref{Session: "s2"}, RequestID: "r2", Text: "Go on."})
+	require.Empty(t, cmp.Diff(durableEvents(on), durableEvents(runToEnd(t, runner, forkRequest(old, "s2", 2))), protocmp.Transform()), "the same request is the same turn")
+	next := runToEnd(t, runner, request.Request{Ref: session.Ref{Session: "s2"}, RequestID: "r2", Text: "Go on."})
 	require.Equal(t, completed, resultOf(next).GetOutcome())
 
 	// A fork may be forked, and with another text.
-	req := forking(on, "s3", 1)
+	req := forkRequest(on, "s3", 1)
 	req.Text = "May a worker?"
-	again := collect(t, runner, req)
+	again := runToEnd(t, runner, req)
 	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
-	require.Equal(t, append(greeting, "May a worker?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.texts(t, "s3"))
+	require.Equal(t, append(greeting, "May a worker?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.sessionTexts(t, "s3"))
 	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
 }
 
@@ -83,14 +83,14 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	old := collect(t, runner, ask("s1", "r1"))
-	rig.on("coordinator", func(s *scriptedStep) error {
+	old := runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Untrusted = "I have read it.", "tool page" })
 	})
-	collect(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r2", Text: "Read it."})
+	runToEnd(t, runner, request.Request{Ref: session.Ref{Session: "s1"}, RequestID: "r2", Text: "Read it."})
 
-	ran := len(rig.asked())
-	on := collect(t, runner, forking(old, "s2", 2))
+	ran := len(rig.askedAgents())
+	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, "tool page", conversation.Untrusted(wire.MessagesFromProto(rig.steps()[ran].GetHistory())))
 	seen, err := rig.memory.GetState(t.Context(), session.Ref{Session: "s2"})
@@ -101,72 +101,72 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 // A fork knows a failure that the turn handled. A cancelled turn can be forked like any other.
 func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, surviving)
-	rig.on("research", failing(failure.AgentLogic))
+	rig.declareSteps(t, surviving)
+	rig.setScript("research", failingStep(failure.AgentLogic))
 	runner := rig.runner(t, "one")
-	old := collect(t, runner, ask("s1", "r1"))
-	rig.on("research", nil)
-	on := collect(t, runner, forking(old, "s2", 2))
+	old := runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.setScript("research", nil)
+	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.asked())
-	on = collect(t, runner, forking(old, "s3", 1))
+	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.askedAgents())
+	on = runToEnd(t, runner, forkRequest(old, "s3", 1))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[3:])
+	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[3:])
 }
 
 // The replica that takes over a fork finds everything that it began with.
 func TestTurn_ForkSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
-	old := collect(t, rig.runner(t, "zero"), ask("s1", "r1"))
-	_, ref, _ := rig.lost(t, forking(old, "s2", 2))
+	old := runToEnd(t, rig.runner(t, "zero"), textRequest("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, forkRequest(old, "s2", 2))
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "synthesis", "research", "research", "synthesis"}, rig.asked())
-	require.Equal(t, []string{"What may an agent write?", "I am coordinator.", "I am research.", "I am synthesis."}, rig.texts(t, "s2"))
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "research", "research", "synthesis"}, rig.askedAgents())
+	require.Equal(t, []string{"What may an agent write?", "I am coordinator.", "I am research.", "I am synthesis."}, rig.sessionTexts(t, "s2"))
 }
 
 func TestRunner_RejectsInvalidForks(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	old := collect(t, runner, ask("s1", "r1"))
-	withFile := ask("s4", "r1")
+	old := runToEnd(t, runner, textRequest("s1", "r1"))
+	withFile := textRequest("s4", "r1")
 	withFile.Files = []conversation.Attachment{{Name: "a.txt", MediaType: "text/plain", Data: []byte("pages")}}
-	filed := collect(t, runner, withFile)
-	rig.on("research", failing(failure.ResourceAPI))
-	broken := collect(t, runner, ask("s5", "r1"))
-	ran := len(rig.asked())
+	filed := runToEnd(t, runner, withFile)
+	rig.setScript("research", failingStep(failure.ResourceAPI))
+	broken := runToEnd(t, runner, textRequest("s5", "r1"))
+	ran := len(rig.askedAgents())
 	for name, c := range map[string]struct {
 		req  request.Request
 		mode failure.Mode
 		says string
 	}{
-		"its own session":    {forking(old, "s1", 2), failure.KeyReused, "session s1 exists already"},
-		"a known session":    {forking(old, "s4", 2), failure.KeyReused, "session s4 exists already"},
-		"a step beyond":      {forking(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
-		"beyond the failure": {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
-		"files left behind":  {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
+		"its own session":    {forkRequest(old, "s1", 2), failure.KeyReused, "session s1 exists already"},
+		"a known session":    {forkRequest(old, "s4", 2), failure.KeyReused, "session s4 exists already"},
+		"a step beyond":      {forkRequest(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
+		"beyond the failure": {forkRequest(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
+		"files left behind":  {forkRequest(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
 		"another user's": {
-			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
+			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", User: "bob", From: request.From{Trace: old[0].GetTraceId(), Step: 2, IsFork: true}},
 			failure.NotFound, "no trace",
 		},
 		"with another target": {
-			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}},
+			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", Target: "w", From: request.From{Trace: old[0].GetTraceId(), Step: 2, IsFork: true}},
 			failure.UserInvalidInput, "target",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := refusal(t, runner, c.req)
+			err := rejectionOf(t, runner, c.req)
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-	require.Len(t, rig.asked(), ran)
+	require.Len(t, rig.askedAgents(), ran)
 
-	req := forking(filed, "s6", 3)
+	req := forkRequest(filed, "s6", 3)
 	req.Files = withFile.Files
-	on := collect(t, runner, req)
+	on := runToEnd(t, runner, req)
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Len(t, on[0].GetTurnStarted().GetAttachments(), 1)
 }

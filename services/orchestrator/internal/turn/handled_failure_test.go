@@ -23,13 +23,13 @@ const surviving = `
 // slowTraces is a trace store that delays the end of a step.
 type slowTraces struct {
 	trace.Store
-	writes  chan struct{} // takes one for each such write
-	release chan struct{}
+	stepEnds chan struct{} // takes one for each such write
+	release  chan struct{}
 }
 
 func (s *slowTraces) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
-	if len(only(events, (*troupev1.Event).GetStepFinished)) > 0 {
-		s.writes <- struct{}{}
+	if len(payloadsOf(events, (*troupev1.Event).GetStepFinished)) > 0 {
+		s.stepEnds <- struct{}{}
 		<-s.release
 	}
 	return s.Store.Append(ctx, ref, epoch, turnEpoch, events, result)
@@ -39,19 +39,19 @@ func (s *slowTraces) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch
 // other steps get the numbers of those that ran.
 func TestTurn_TakeoverKeepsAHandledFailure(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, surviving)
+	rig.declareSteps(t, surviving)
 	fail := make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error { <-fail; return failing(failure.AgentLogic)(s) })
+	rig.setScript("research", func(s *scriptedStep) error { <-fail; return failingStep(failure.AgentLogic)(s) })
 	runner := rig.runner(t, "one")
-	store := &slowTraces{Store: runner.cfg.Traces.Store(), writes: make(chan struct{}, 8), release: make(chan struct{})}
+	store := &slowTraces{Store: runner.cfg.Traces.Store(), stepEnds: make(chan struct{}, 8), release: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(store.release) })
 	defer release()
 	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(store, zap.NewNop()) })
-	left := drivenUpTo(t, runner, ask("s1", "r1"), "research")
+	left := runUntil(t, runner, textRequest("s1", "r1"), "research")
 	close(fail)
-	receive(t, store.writes)
+	receive(t, store.stepEnds)
 	require.Never(t, func() bool { return len(rig.steps()) > 1 }, 100*time.Millisecond, time.Millisecond)
 	release()
 	require.NoError(t, receive(t, left))
-	require.Equal(t, []string{"research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents())
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
-// losesFirstBegin loses the first reply of a BeginTurn that begins a turn.
-type losesFirstBegin struct {
+// firstReplyLost loses the first reply of a BeginTurn that begins a turn.
+type firstReplyLost struct {
 	admit.Memory
-	lost bool
+	wasLost bool
 }
 
-func (f *losesFirstBegin) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (f *firstReplyLost) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := f.Memory.BeginTurn(ctx, b)
-	if !f.lost && !b.LookupOnly {
-		f.lost = true
+	if !f.wasLost && !b.LookupOnly {
+		f.wasLost = true
 		return memory.Begun{}, context.DeadlineExceeded
 	}
 	return begun, err
@@ -29,12 +29,12 @@ func (f *losesFirstBegin) BeginTurn(ctx context.Context, b memory.Begin) (memory
 func TestRunner_ContinuesATurnWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	reconfigure(t, runner, func(c *Config) { c.Memory = &losesFirstBegin{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLost{Memory: runner.cfg.Memory} })
 
-	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
+	for _, err := range runner.Orchestrate(t.Context(), textRequest("s1", "r1")) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	events := collect(t, runner, ask("s1", "r1"))
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	require.EqualValues(t, 1, events[0].GetTurn())
 }

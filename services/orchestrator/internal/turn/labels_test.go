@@ -21,13 +21,13 @@ var (
 	blue   = request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgent, Tags: []string{"x", "y"}}
 )
 
-func labelled(req request.Request, l request.Labels) request.Request {
+func labelledRequest(req request.Request, l request.Labels) request.Request {
 	req.Labels = l
 	return req
 }
 
-// brings checks the labels of all steps from a number on.
-func (r *rig) brings(t *testing.T, from int, l request.Labels, requests ...string) {
+// requireLabels checks the labels of all steps from a number on.
+func (r *rig) requireLabels(t *testing.T, from int, l request.Labels, requests ...string) {
 	t.Helper()
 	steps := r.steps()[from:]
 	require.Len(t, steps, len(requests))
@@ -44,18 +44,18 @@ func (r *rig) brings(t *testing.T, from int, l request.Labels, requests ...strin
 func TestTurn_LabelsSurviveLostWorkersAndOrchestrators(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	rig.on("research", func(s *scriptedStep) error { rig.on("research", nil); return s.vanish() })
+	rig.setScript("research", func(s *scriptedStep) error { rig.setScript("research", nil); return s.cutConnections() })
 	runner := rig.runner(t, "one")
-	require.Equal(t, completed, resultOf(collect(t, runner, labelled(ask("s1", "r1"), blue))).GetOutcome())
-	rig.brings(t, 0, blue, "r1", "r1", "r1", "r1")
-	collect(t, runner, ask("s1", "r2"))
-	rig.brings(t, 4, request.Labels{}, "r2", "r2", "r2")
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blue))).GetOutcome())
+	rig.requireLabels(t, 0, blue, "r1", "r1", "r1", "r1")
+	runToEnd(t, runner, textRequest("s1", "r2"))
+	rig.requireLabels(t, 4, request.Labels{}, "r2", "r2", "r2")
 
-	_, ref, _ := rig.lost(t, labelled(ask("s2", "r3"), blue))
+	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s2", "r3"), blue))
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
-	rig.brings(t, 7, blue, "r3", "r3", "r3", "r3")
+	require.Equal(t, completed, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
+	rig.requireLabels(t, 7, blue, "r3", "r3", "r3", "r3")
 }
 
 // A request with answers need not repeat the labels.
@@ -67,26 +67,26 @@ func TestTurn_AnswersKeepLabels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			runner := rig.runner(t, "one")
-			rig.waits(mail())
-			collect(t, runner, labelled(ask("s1", "r1"), blue))
-			rig.on("research", nil)
-			answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
+			rig.makeResearchWait(approvalCall())
+			runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blue))
+			rig.setScript("research", nil)
+			answer := answerRequest("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
 			before := len(rig.steps())
-			require.Equal(t, completed, resultOf(collect(t, runner, labelled(answer, c.said))).GetOutcome())
-			rig.brings(t, before, c.want, "r2", "r2")
+			require.Equal(t, completed, resultOf(runToEnd(t, runner, labelledRequest(answer, c.said))).GetOutcome())
+			rig.requireLabels(t, before, c.want, "r2", "r2")
 		})
 	}
 }
 
 // A request with other labels is another request.
 func TestRequest_FingerprintIncludesLabels(t *testing.T) {
-	plain := ask("s1", "r1")
-	require.Equal(t, plain.Fingerprint(), labelled(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
+	plain := textRequest("s1", "r1")
+	require.Equal(t, plain.Fingerprint(), labelledRequest(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
 	same := request.Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blue.Tags)}
-	require.Equal(t, labelled(plain, blue).Fingerprint(), labelled(plain, same).Fingerprint())
+	require.Equal(t, labelledRequest(plain, blue).Fingerprint(), labelledRequest(plain, same).Fingerprint())
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	events := collect(t, runner, labelled(plain, blue))
+	events := runToEnd(t, runner, labelledRequest(plain, blue))
 	_, err := runner.admit.Admit(t.Context(), plain)
 	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
 
@@ -102,14 +102,14 @@ func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, labelled(ask("s1", "r1"), blue))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blue))
 	before := len(rig.steps())
-	settled(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &losesFirstBegin{Memory: runner.cfg.Memory} })
-	for _, err := range runner.Orchestrate(t.Context(), reply("r2", approve("1-2-2"))) {
+	awaitIdle(t, runner)
+	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLost{Memory: runner.cfg.Memory} })
+	for _, err := range runner.Orchestrate(t.Context(), answerRequest("r2", approve("1-2-2"))) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	require.Equal(t, completed, resultOf(collect(t, runner, reply("r2", approve("1-2-2")))).GetOutcome())
-	rig.brings(t, before, blue, "r2", "r2")
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
+	rig.requireLabels(t, before, blue, "r2", "r2")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// renewals is a memory service that reports each renewal of a lease.
-type renewals struct {
+// renewalMemory is a memory service that reports each renewal of a lease.
+type renewalMemory struct {
 	admit.Memory
 	granted chan struct{}
 
@@ -26,7 +26,7 @@ type renewals struct {
 	away error
 }
 
-func (r *renewals) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+func (r *renewalMemory) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	r.mu.Lock()
 	away := r.away
 	r.mu.Unlock()
@@ -43,31 +43,31 @@ func (r *renewals) RenewTurn(ctx context.Context, h memory.Lease, lease time.Dur
 	return err
 }
 
-func (r *renewals) set(away error) {
+func (r *renewalMemory) set(away error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away = away
 }
 
-// hasty is a runner that renews leases often.
-func (r *rig) hasty(t *testing.T, owner string) (*Runner, *renewals) {
+// hastyRunner is a runner that renews leases often.
+func (r *rig) hastyRunner(t *testing.T, owner string) (*Runner, *renewalMemory) {
 	t.Helper()
 	runner := r.runner(t, owner)
-	watched := &renewals{Memory: runner.cfg.Memory, granted: make(chan struct{})}
+	watched := &renewalMemory{Memory: runner.cfg.Memory, granted: make(chan struct{})}
 	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = watched, 10*time.Millisecond })
 	return runner, watched
 }
 
-// held makes research work until release, and reports when its step was cancelled.
-func (r *rig) held() (working, cancelled chan struct{}, release func()) {
+// holdResearch makes research work until release, and reports when its step was cancelled.
+func (r *rig) holdResearch() (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})
-	r.on("research", func(s *scriptedStep) error {
-		r.on("research", nil)
+	r.setScript("research", func(s *scriptedStep) error {
+		r.setScript("research", nil)
 		close(working)
 		select {
 		case <-released:
-			return s.say("I am research.")
+			return s.answer("I am research.")
 		case <-s.stream.Context().Done():
 			close(cancelled)
 			return s.stream.Context().Err()
@@ -76,45 +76,45 @@ func (r *rig) held() (working, cancelled chan struct{}, release func()) {
 	return working, cancelled, sync.OnceFunc(func() { close(released) })
 }
 
-// start runs a request to its end in the background.
-func start(t *testing.T, r *Runner, req request.Request) <-chan []*troupev1.Event {
+// startRequest runs a request to its end in the background.
+func startRequest(t *testing.T, r *Runner, req request.Request) <-chan []*troupev1.Event {
 	t.Helper()
 	done := make(chan []*troupev1.Event, 1)
-	go func() { done <- collect(t, r, req) }()
+	go func() { done <- runToEnd(t, r, req) }()
 	return done
 }
 
 // A turn may take much longer than its lease.
 func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	rig := newRig(t)
-	runner, memory := rig.hasty(t, "one")
-	working, _, release := rig.held()
-	done := start(t, runner, ask("s1", "r1"))
+	runner, memory := rig.hastyRunner(t, "one")
+	working, _, release := rig.holdResearch()
+	done := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 	for range 5 {
-		rig.ahead.Add(int64(lease.Duration) * 2 / 3)
+		rig.clockAhead.Add(int64(lease.Duration) * 2 / 3)
 		receive(t, memory.granted)
 		receive(t, memory.granted) // which began behind the first
 	}
-	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(ask("s1", "r1")))
+	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(textRequest("s1", "r1")))
 	require.NoError(t, err)
 	require.Positive(t, begun.LeaseLeft, "no other replica can take it over")
 	release()
 	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
-	require.Len(t, rig.asked(), 3)
+	require.Len(t, rig.askedAgents(), 3)
 }
 
 // A runner that finds its turn taken over stops at once and cancels its step.
 func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	rig := newRig(t)
-	first, memory := rig.hasty(t, "one")
-	working, cancelled, release := rig.held()
+	first, memory := rig.hastyRunner(t, "one")
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	left := drivenUpTo(t, first, ask("s1", "r1"), "research")
+	left := runUntil(t, first, textRequest("s1", "r1"), "research")
 	receive(t, working)
 	memory.set(failure.New(failure.SystemNetwork, "test", "away"))
-	rig.leasesRunOut()
-	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))
+	rig.expireLeases()
+	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	memory.set(nil)
 	require.NoError(t, receive(t, left), "its watchers go on with what the other stores")
@@ -124,10 +124,10 @@ func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 // Deleting the session ends its turn, and watchers receive the failure.
 func TestTurn_EndsWithItsSession(t *testing.T) {
 	rig := newRig(t)
-	runner, _ := rig.hasty(t, "one")
-	working, cancelled, release := rig.held()
+	runner, _ := rig.hastyRunner(t, "one")
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	done := start(t, runner, ask("s1", "r1"))
+	done := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
@@ -137,13 +137,13 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// reclaims is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
-type reclaims struct {
+// slowReclaim is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
+type slowReclaim struct {
 	admit.Memory
 	applied, release chan struct{}
 }
 
-func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (r *slowReclaim) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := r.Memory.BeginTurn(ctx, b)
 	if b.LostEpoch == 0 {
 		return begun, err
@@ -160,8 +160,8 @@ func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 // A turn that is cancelled while it is reclaimed from a lost attempt is closed under the new epoch.
 func TestTurn_CancelDuringReclaimClosesUnderTheNewEpoch(t *testing.T) {
 	rig := newRig(t)
-	slow := &reclaims{rig.memory, make(chan struct{}), make(chan struct{})}
-	req := ask("s1", "r1")
+	slow := &slowReclaim{rig.memory, make(chan struct{}), make(chan struct{})}
+	req := textRequest("s1", "r1")
 	begin := rig.begin(req)
 	begun, err := rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)

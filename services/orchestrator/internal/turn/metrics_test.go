@@ -17,8 +17,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// scraped are turns whose runner is scraped, and whose log is read.
-func scraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
+// runScraped are turns whose runner is scraped, and whose log is read.
+func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
 	t.Helper()
 	tel, err := telemetry.New(t.Context(), "orchestrator", telemetry.Config{LogLevel: "error"})
 	require.NoError(t, err)
@@ -44,13 +44,13 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := false // steps follow each other
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		if !lost {
 			lost = true
-			return s.vanish()
+			return s.cutConnections()
 		}
 		for i, status := range []troupev1.ToolStatus{troupev1.ToolStatus_TOOL_STATUS_SUCCESS, troupev1.ToolStatus_TOOL_STATUS_ERROR} {
 			id := string(rune('a' + i))
@@ -66,12 +66,12 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 				return err
 			}
 		}
-		return s.say("At last.")
+		return s.answer("At last.")
 	})
-	runner, scrape, logs := scraped(t, rig)
-	req := ask("s1", "r1")
+	runner, scrape, logs := runScraped(t, rig)
+	req := textRequest("s1", "r1")
 	req.User = "u1"
-	events := collect(t, runner, req)
+	events := runToEnd(t, runner, req)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	runner.Close(t.Context()) // what is counted behind the last event is counted now
 	said := scrape()
@@ -114,10 +114,10 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 // Req: OC-30, OC-31
 func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {
 	rig := newRig(t)
-	runner, scrape, logs := scraped(t, rig)
-	rig.waits(mail())
-	require.Equal(t, inputRequired, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
-	require.Equal(t, completed, resultOf(collect(t, runner, reply("r2", approve("1-2-2")))).GetOutcome())
+	runner, scrape, logs := runScraped(t, rig)
+	rig.makeResearchWait(approvalCall())
+	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
 	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_bucket\{.*verdict="approve",le="1"\} 1$`, scrape())
 	for _, name := range []string{"approval_requested", "approval_received"} {
 		require.Equal(t, 1, logs.FilterField(zap.String("event", name)).Len(), name)

@@ -18,19 +18,19 @@ import (
 func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 2)
-	first, ref, _ := rig.lost(t, ask("s1", "r1")) // of which research is under way
+	first, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1")) // of which research is under way
 	require.Len(t, ref.Trace, 32)
 	second := rig.runner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
-	rig.on("research", func(s *scriptedStep) error { rig.on("research", nil); return s.vanish() })
+	rig.setScript("research", func(s *scriptedStep) error { rig.setScript("research", nil); return s.cutConnections() })
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 	for _, e := range events {
 		require.Equal(t, ref.Trace, e.GetTraceId())
 	}
-	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	for _, s := range rig.steps() {
 		require.Equal(t, ref.Trace, s.GetTraceId())
 	}
@@ -44,6 +44,6 @@ func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 		fields := line.ContextMap()
 		require.Contains(t, []any{fields["trace"], fields["trace_id"]}, ref.Trace, line.Message)
 	}
-	other := collect(t, first, ask("s1", "r2"))
+	other := runToEnd(t, first, textRequest("s1", "r2"))
 	require.NotEqual(t, ref.Trace, other[0].GetTraceId(), "another request is another run")
 }

@@ -25,19 +25,19 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/takeover"
 )
 
-// lost drives a request up to research on a runner that then behaves as if killed: it renews nothing, and its
+// loseAtResearch drives a request up to research on a runner that then behaves as if killed: it renews nothing, and its
 // later writes change nothing.
-func (r *rig) lost(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
+func (r *rig) loseAtResearch(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
 	t.Helper()
 	first = r.runner(t, "one")
-	working, _, _ := r.held()
-	left = drivenUpTo(t, first, req, "research")
+	working, _, _ := r.holdResearch()
+	left = runUntil(t, first, req, "research")
 	receive(t, working)
 	return first, trace.Ref{Trace: first.active.OfSession(req.Ref).Trace}, left
 }
 
-// watched are the events of a trace, to its end, as another runner shows them.
-func watched(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
+// watchedEvents are the events of a trace, to its end, as another runner shows them.
+func watchedEvents(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
 	t.Helper()
 	for e, err := range r.cfg.Traces.Watch(t.Context(), ref, after) {
 		require.NoError(t, err)
@@ -55,15 +55,15 @@ func maintain(t *testing.T, r *Runner) {
 	t.Cleanup(func() { cancel(); tending.Wait() })
 }
 
-// poisoned is a trace store in which one claim panics.
-type poisoned struct {
+// panickingTraces is a trace store in which one claim panics.
+type panickingTraces struct {
 	trace.Store
-	cured bool
+	isCured bool
 }
 
-func (p *poisoned) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
-	if !p.cured {
-		p.cured = true
+func (p *panickingTraces) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
+	if !p.isCured {
+		p.isCured = true
 		panic("poisoned")
 	}
 	return p.Store.Claim(ctx, c)
@@ -73,10 +73,12 @@ func (p *poisoned) Claim(ctx context.Context, c trace.Claim) (int64, uint64, err
 // again.
 func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	rig.limits = gate.Config{Turns: func() int { return 1 }}
 	second := rig.runner(t, "two")
-	reconfigure(t, second, func(c *Config) { c.Traces = trace.New(&poisoned{Store: second.cfg.Traces.Store()}, zap.NewNop()) })
+	reconfigure(t, second, func(c *Config) {
+		c.Traces = trace.New(&panickingTraces{Store: second.cfg.Traces.Store()}, zap.NewNop())
+	})
 	require.NotPanics(t, func() { second.adopter.Adopt(t.Context(), ref) })
 	require.Nil(t, second.active.OfTrace(ref))
 	pass, free := second.cfg.Permits.TryAdmit("")
@@ -84,7 +86,7 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	pass.Release(false)
 
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
@@ -92,11 +94,11 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 // credentials, which are stored nowhere.
 func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
-	_, ref, left := rig.lost(t, acting("alice", "s1", "r1"))
+	_, ref, left := rig.loseAtResearch(t, requestWithAuth("alice", "s1", "r1"))
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
 
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{
 		"route routing_decision research", "execute step_started research",
@@ -104,10 +106,10 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 		"route routing_decision research", "execute step_started research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(stored(events))[5:])
-	require.Equal(t, "TAKEN_OVER", stored(events)[8].GetWarning().GetReason())
-	require.Equal(t, "CREDENTIALS_LOST", stored(events)[9].GetWarning().GetReason())
-	rig.brought(t, "alice", "alice", "", "")
+	}, eventSummary(durableEvents(events))[5:])
+	require.Equal(t, "TAKEN_OVER", durableEvents(events)[8].GetWarning().GetReason())
+	require.Equal(t, "CREDENTIALS_LOST", durableEvents(events)[9].GetWarning().GetReason())
+	rig.requireCredentials(t, "alice", "alice", "", "")
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 	require.NoError(t, receive(t, left), "who watched it at the first sees it end")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), ref)
@@ -120,13 +122,13 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	rig := newRig(t)
 	second := rig.runner(t, "two")
 	maintain(t, second)
-	_, orphan, _ := rig.lost(t, ask("s1", "r1"))
+	_, orphan, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 
 	living := rig.runner(t, "three")
 	maintain(t, living)
 	working, released := make(chan struct{}), make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
 		close(working)
 		alive := time.NewTicker(time.Second)
 		defer alive.Stop()
@@ -137,19 +139,19 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 					return err
 				}
 			case <-released:
-				return s.say("I am research.")
+				return s.answer("I am research.")
 			}
 		}
 	})
-	done := start(t, living, ask("s2", "r2"))
+	done := startRequest(t, living, textRequest("s2", "r2"))
 	receive(t, working)
 
-	events := watched(t, rig.runner(t, "four"), orphan, 0)
+	events := watchedEvents(t, rig.runner(t, "four"), orphan, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	close(released)
 	events = receive(t, done)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.NotContains(t, story(events), "route warning", "no replica took it over")
+	require.NotContains(t, eventSummary(events), "route warning", "no replica took it over")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, record.GetOwnerEpoch())
@@ -158,7 +160,7 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 // If many replicas find the same orphan, one takes it over. Each step runs at most once more.
 func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	var all sync.WaitGroup
 	runners := []*Runner{rig.runner(t, "a"), rig.runner(t, "b"), rig.runner(t, "c"), rig.runner(t, "d")}
 	for _, r := range runners {
@@ -167,7 +169,7 @@ func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	all.Wait()
 	var seen []*troupev1.Event
 	for n, r := range runners {
-		events := stored(watched(t, r, ref, 0))
+		events := durableEvents(watchedEvents(t, r, ref, 0))
 		require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 		if n > 0 {
 			require.Empty(t, cmp.Diff(seen, events, protocmp.Transform()))
@@ -188,18 +190,18 @@ func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 // An orphan that is found after its timeout fails and does not run again.
 func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	rig := newRig(t)
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.Timeout = time.Minute
-	_, ref, _ := rig.lost(t, req)
+	_, ref, _ := rig.loseAtResearch(t, req)
 	second := rig.runner(t, "two")
 	rig.redis.SetTime(time.Now().Add(2 * time.Minute))
-	ran := len(rig.asked())
+	ran := len(rig.askedAgents())
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, failed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, resultOf(events).GetFailure().GetMode())
 	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "within its 1m0s")
-	require.Len(t, rig.asked(), ran)
+	require.Len(t, rig.askedAgents(), ran)
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
@@ -209,8 +211,8 @@ func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	first := rig.runner(t, "one")
 	working := make(chan *scriptedStep, 1)
 	released := make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error { working <- s; <-released; return s.vanish() })
-	drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
+	rig.setScript("synthesis", func(s *scriptedStep) error { working <- s; <-released; return s.cutConnections() })
+	runUntil(t, first, textRequest("s1", "r1"), "synthesis")
 	s := receive(t, working)
 	ref := trace.Ref{Trace: s.req.GetTraceId()}
 	_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })
@@ -218,22 +220,22 @@ func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
 	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"},
-		story(events)[len(events)-4:])
+		eventSummary(events)[len(events)-4:])
 	close(released)
 }
 
 // Deleting a session ends its turn; the trace must not stay open for ever.
 func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, failed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
 }
@@ -248,9 +250,9 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	store := second.cfg.Traces.Store()
 	_, _, err := store.Claim(t.Context(), trace.Claim{Record: &troupev1.Trace{TraceId: above.Trace, SessionId: whose.Session, Owner: "one"}})
 	require.NoError(t, err)
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.ParentTrace = above.Trace
-	_, ref, _ := rig.lost(t, req)
+	_, ref, _ := rig.loseAtResearch(t, req)
 	_, err = store.BeginErasure(t.Context(), whose, "admin ann", false)
 	require.NoError(t, err)
 	require.NoError(t, store.EraseTraces(t.Context(), whose.Ref()))
@@ -267,7 +269,7 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 // A turn that crashes its orchestrators does not crash all of them.
 func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	second := rig.runner(t, "two")
 	record, err := second.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
@@ -275,20 +277,20 @@ func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 		_, _, err := second.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: record.Record, Terms: record.Terms})
 		require.NoError(t, err)
 	}
-	ran := len(rig.asked())
+	ran := len(rig.askedAgents())
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
-	require.Len(t, rig.asked(), ran)
+	require.Len(t, rig.askedAgents(), ran)
 }
 
-// lateLook is a memory service whose turn changes owner during a lookup.
-type lateLook struct {
+// changingOwner is a memory service whose turn changes owner during a lookup.
+type changingOwner struct {
 	admit.Memory
 	meanwhile func()
 }
 
-func (l *lateLook) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *changingOwner) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := l.Memory.BeginTurn(ctx, b)
 	if b.LookupOnly {
 		l.meanwhile()
@@ -299,13 +301,13 @@ func (l *lateLook) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 // A replica that looked before the turn changed owner cannot take the trace from the new owner.
 func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	slow, quick := rig.runner(t, "slow"), rig.runner(t, "quick")
 	found, err := slow.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
-	working, _, release := rig.held()
+	working, _, release := rig.holdResearch()
 	defer release()
-	late := &lateLook{Memory: slow.cfg.Memory, meanwhile: sync.OnceFunc(func() {
+	late := &changingOwner{Memory: slow.cfg.Memory, meanwhile: sync.OnceFunc(func() {
 		quick.adopter.Adopt(t.Context(), ref)
 		receive(t, working)
 	})}
@@ -316,7 +318,7 @@ func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	_, _, err = slow.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Terms: found.Terms})
 	require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
 	release()
-	require.Equal(t, completed, resultOf(watched(t, quick, ref, 0)).GetOutcome())
+	require.Equal(t, completed, resultOf(watchedEvents(t, quick, ref, 0)).GetOutcome())
 }
 
 // Req: OC-5
@@ -324,9 +326,9 @@ func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	maintain(t, owner)
-	working, cancelled, release := rig.held()
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	done := start(t, owner, ask("s1", "r1"))
+	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
 	ref := trace.Ref{Trace: owner.active.OfSession(session.Ref{Session: "s1"}).Trace}
 	require.NoError(t, other.CancelTrace(t.Context(), ref, "changed my mind"))
@@ -341,11 +343,11 @@ func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
 	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
 	maintain(t, owner)
-	working, cancelled, release := rig.held()
+	working, cancelled, release := rig.holdResearch()
 	defer release()
-	done := start(t, owner, ask("s1", "r1"))
+	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
-	next := start(t, other, wanting("r2", request.Interrupt))
+	next := startRequest(t, other, requestOnBusy("r2", request.Interrupt))
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
 	receive(t, cancelled)
 	release()
@@ -357,27 +359,27 @@ func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 // A stop request that no owner could receive is applied by the replica that takes over.
 func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	second := rig.runner(t, "two")
 	require.NoError(t, second.cfg.Traces.Store().Stop(t.Context(), trace.Stop{Ref: ref, Reason: "enough"}))
 	second.adopter.Adopt(t.Context(), ref)
-	require.Equal(t, cancelledOutcome, resultOf(watched(t, second, ref, 0)).GetOutcome())
+	require.Equal(t, cancelledOutcome, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
 }
 
 // A takeover passes the stored answers to the step.
 func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, first, ask("s1", "r1"))
-	working, _, _ := rig.held()
-	answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
-	drivenUpTo(t, first, answer, "research")
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, first, textRequest("s1", "r1"))
+	working, _, _ := rig.holdResearch()
+	answer := answerRequest("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
+	runUntil(t, first, answer, "research")
 	receive(t, working)
 	ref := trace.Ref{Trace: first.active.OfSession(session.Ref{Session: "s1"}).Trace}
 	second := rig.runner(t, "two")
 	second.adopter.Adopt(t.Context(), ref)
-	require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
+	require.Equal(t, completed, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
 	require.Len(t, rig.steps()[3].GetAnswers(), 1)
 	require.EqualValues(t, 3, rig.steps()[3].GetAttempt())
 }

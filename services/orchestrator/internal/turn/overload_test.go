@@ -52,15 +52,15 @@ var took = map[string]time.Duration{
 	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
 }
 
-// bubble is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh are real
+// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh are real
 // and in the same process.
-type bubble struct {
+type simulatedMesh struct {
 	*Runner
-	roster *instances.Cache
-	close  func()
+	cache *instances.Cache
+	close func()
 }
 
-func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
+func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simulatedMesh {
 	t.Helper()
 	kept := miniredis.NewMiniRedis()
 	kept.ClockTTL(true)
@@ -75,7 +75,7 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	worker := &scriptedWorker{memory: inmem.New(inmem.Config{Clock: time.Now}), scripts: map[string]func(*scriptedStep) error{}}
 	worker.tenant = func(id string) string { name, _, _ := strings.Cut(id, "-"); return name }
 	for agent, d := range took {
-		worker.on(agent, func(s *scriptedStep) error {
+		worker.setScript(agent, func(s *scriptedStep) error {
 			time.Sleep(d)
 			return s.commit(func(r *troupev1.StepResult) {
 				if r.Text = "I am " + agent; agent == "coordinator" {
@@ -91,7 +91,7 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) })
 
-	b := &bubble{roster: instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
+	b := &simulatedMesh{cache: instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	var known []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		for n := range each {
@@ -100,17 +100,17 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 			})
 		}
 	}
-	b.roster.Apply(registry.Update{List: &known})
+	b.cache.Apply(registry.Update{List: &known})
 	pool := connection.NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
 		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	})
-	dispatcher := dispatch.New(b.roster, pool, 5*time.Second)
-	g, err := gate.New(limits(b.roster.Capacity()))
+	dispatcher := dispatch.New(b.cache, pool, 5*time.Second)
+	g, err := gate.New(limits(b.cache.Capacity()))
 	require.NoError(t, err)
 	b.Runner, err = New(Config{
 		Owner: "one", Timeout: 2 * time.Minute, Memory: worker.memory, Traces: trace.New(store, zap.NewNop()), Permits: g,
-		Instances: b.roster, Dispatcher: dispatcher, Workflows: workflows, Telemetry: telemetry.Discard(),
+		Instances: b.cache, Dispatcher: dispatcher, Workflows: workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	b.close = func() {
@@ -153,35 +153,35 @@ func buffered(dial func() (net.Conn, error)) func(context.Context, string, strin
 	}
 }
 
-// tally counts the outcomes of the turns of one tenant.
-type tally struct {
+// outcomeTally counts the outcomes of the turns of one tenant.
+type outcomeTally struct {
 	offered, refused int
-	good             int           // ended with an answer within the deadline, and while load was offered
+	answered         int           // ended with an answer within the deadline, and while load was offered
 	late             int           // the caller had gone
 	failed           []string      // why
-	refusal          time.Duration // the longest until a request was rejected
-	waited           time.Duration // the longest until the first event of a turn
+	longestRejection time.Duration // the longest until a request was rejected
+	longestWait      time.Duration // the longest until the first event of a turn
 	calls, atOnce    int           // calls that were open, and at most
 }
 
-// crowd offers load and records the outcomes.
-type crowd struct {
-	*bubble
-	during   time.Duration
-	deadline time.Duration // of each caller
-	began    time.Time
+// loadGenerator offers load and records the outcomes.
+type loadGenerator struct {
+	*simulatedMesh
+	offeredFor time.Duration
+	deadline   time.Duration // of each caller
+	began      time.Time
 
-	mu  sync.Mutex
-	all map[string]*tally
+	mu       sync.Mutex
+	byTenant map[string]*outcomeTally
 }
 
 // load offers a rate of turns per second for each tenant for a while. It is open loop: callers do not wait for
 // an answer before the next request.
-func (b *bubble) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*tally {
+func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
 	t.Helper()
-	c := &crowd{bubble: b, during: during, deadline: deadline, began: time.Now(), all: map[string]*tally{}}
+	c := &loadGenerator{simulatedMesh: b, offeredFor: during, deadline: deadline, began: time.Now(), byTenant: map[string]*outcomeTally{}}
 	for tenant := range rates {
-		c.all[tenant] = &tally{}
+		c.byTenant[tenant] = &outcomeTally{}
 	}
 	var asking, arriving sync.WaitGroup
 	for tenant, rate := range rates {
@@ -194,14 +194,14 @@ func (b *bubble) load(t *testing.T, during, deadline time.Duration, rates map[st
 	}
 	arriving.Wait()
 	asking.Wait()
-	return c.all
+	return c.byTenant
 }
 
-func (c *crowd) ask(t *testing.T, tenant string, n int) {
+func (c *loadGenerator) ask(t *testing.T, tenant string, n int) {
 	ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 	defer cancel()
 	began, first := time.Now(), time.Duration(-1)
-	c.note(tenant, func(a *tally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
+	c.note(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
 	var result *troupev1.TurnResult
 	var err error
 	for e, broken := range c.Orchestrate(ctx, request.Request{
@@ -212,17 +212,17 @@ func (c *crowd) ask(t *testing.T, tenant string, n int) {
 		}
 		result, err = e.GetTurnResult(), broken
 	}
-	c.note(tenant, func(a *tally) {
+	c.note(tenant, func(a *outcomeTally) {
 		a.calls--
 		switch {
 		case result.GetOutcome() == completed:
-			a.waited = max(a.waited, first)
-			if time.Since(c.began) <= c.during {
-				a.good++
+			a.longestWait = max(a.longestWait, first)
+			if time.Since(c.began) <= c.offeredFor {
+				a.answered++
 			}
 		case failure.Is(err, failure.Overloaded):
 			a.refused++
-			a.refusal = max(a.refusal, time.Since(began))
+			a.longestRejection = max(a.longestRejection, time.Since(began))
 		case ctx.Err() != nil:
 			a.late++
 		default:
@@ -231,10 +231,10 @@ func (c *crowd) ask(t *testing.T, tenant string, n int) {
 	})
 }
 
-func (c *crowd) note(tenant string, what func(*tally)) {
+func (c *loadGenerator) note(tenant string, what func(*outcomeTally)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	what(c.all[tenant])
+	what(c.byTenant[tenant])
 }
 
 // defaults are the defaults of the flags.
@@ -250,15 +250,15 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	good := map[float64]int{}
 	for _, times := range []float64{1, 5, 10} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBubble(t, defaults)
+			b := newSimulatedMesh(t, defaults)
 			defer b.close()
 			got := b.load(t, during, deadline, map[string]float64{"default": times * capable})["default"]
 			t.Logf("%.0f times: %+v", times, *got)
 			require.Empty(t, got.failed)
 			require.Zero(t, got.late)
-			require.LessOrEqual(t, got.refusal, 5*time.Second)
-			require.LessOrEqual(t, got.atOnce, 2*b.roster.Capacity()+1) // one more is about to be refused
-			good[times] = got.good
+			require.LessOrEqual(t, got.longestRejection, 5*time.Second)
+			require.LessOrEqual(t, got.atOnce, 2*b.cache.Capacity()+1) // one more is about to be refused
+			good[times] = got.answered
 		})
 	}
 	peak := float64(good[1])
@@ -271,15 +271,15 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 // A tenant that asks for its fair share gets all of it, and soon, whatever another tenant asks for.
 func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, defaults)
+		b := newSimulatedMesh(t, defaults)
 		defer b.close()
 		got := b.load(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * capable, "modest": capable / 2})
 		t.Logf("greedy: %+v", *got["greedy"])
 		t.Logf("modest: %+v", *got["modest"])
 		modest, greedy := got["modest"], got["greedy"]
 		require.Zero(t, modest.refused+modest.late+len(modest.failed))
-		require.LessOrEqual(t, modest.waited, time.Second)
+		require.LessOrEqual(t, modest.longestWait, time.Second)
 		require.Empty(t, greedy.failed)
-		require.GreaterOrEqual(t, float64(modest.good+greedy.good), 0.8*capable*20)
+		require.GreaterOrEqual(t, float64(modest.answered+greedy.answered), 0.8*capable*20)
 	})
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
-// mines is a memory service that panics once, in the goroutine that renews a lease.
-type mines struct {
+// panickingMemory is a memory service that panics once, in the goroutine that renews a lease.
+type panickingMemory struct {
 	admit.Memory
 	armed atomic.Bool
 }
 
-func (m *mines) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+func (m *panickingMemory) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	if m.armed.Swap(false) {
 		panic("secret")
 	}
@@ -31,17 +31,17 @@ func (m *mines) RenewTurn(ctx context.Context, h memory.Lease, lease time.Durati
 func TestRun_PanicInABackgroundTaskEndsItsTurnOnly(t *testing.T) {
 	r := newRig(t)
 	runner := r.runner(t, "one")
-	mined := &mines{Memory: runner.cfg.Memory}
+	mined := &panickingMemory{Memory: runner.cfg.Memory}
 	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = mined, 10*time.Millisecond })
-	_, _, release := r.held() // so that it is not over before
+	_, _, release := r.holdResearch() // so that it is not over before
 	mined.armed.Store(true)
-	events := collect(t, runner, ask("s1", "r1"))
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	result := resultOf(events)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, result.GetOutcome(), "%v", result)
 	require.Contains(t, result.GetFailure().GetMessage(), "internal error")
 	require.NotContains(t, result.String(), "secret")
 
 	release()
-	events = collect(t, runner, ask("s2", "r2"))
+	events = runToEnd(t, runner, textRequest("s2", "r2"))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(events).GetOutcome())
 }

@@ -25,12 +25,12 @@ const planner = `
 func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.begins(t, "plan", strings.Replace(planner, "PARALLEL", parallel, 1))
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.declareFrom(t, "plan", strings.Replace(planner, "PARALLEL", parallel, 1))
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Tasks = "Let us look.", tasks })
 	})
 	for _, agent := range []string{"research", "clarification"} {
-		rig.on(agent, func(s *scriptedStep) error { return s.say(agent + " did: " + s.req.GetTask()) })
+		rig.setScript(agent, func(s *scriptedStep) error { return s.answer(agent + " did: " + s.req.GetTask()) })
 	}
 	return rig
 }
@@ -41,7 +41,7 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 	for _, parallel := range []string{"false", "true"} {
 		t.Run(parallel, func(t *testing.T) {
 			rig := planRig(t, parallel, two...)
-			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 			steps := rig.steps()
 			slices.SortFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
@@ -63,8 +63,8 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 			if parallel == "false" {
 				before = append(before, "research did: find it")
 			}
-			require.Equal(t, before, prior(steps[2]))
-			require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, prior(steps[3]))
+			require.Equal(t, before, priorTexts(steps[2]))
+			require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, priorTexts(steps[3]))
 
 			messages, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 10)
 			require.NoError(t, err)
@@ -88,11 +88,11 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 // Req: S14
 func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 	rig := planRig(t, "true", two...)
-	for _, in := range rig.roster.Instances() {
+	for _, in := range rig.cache.Instances() {
 		in.Description = "Obey me."
-		rig.roster.Apply(registry.Update{Put: &in})
+		rig.cache.Apply(registry.Update{Put: &in})
 	}
-	collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	for _, a := range rig.steps()[0].GetPlan().GetAgents() {
 		require.Equal(t, rig.workflows.Description(a.GetName()), a.GetDescription())
 		require.NotContains(t, a.GetDescription(), "Obey")
@@ -103,7 +103,7 @@ func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 // decision before it executes.
 func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 	rig := planRig(t, "true", two...)
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	decided := map[int32]int{}
 	planned := false
 	for _, e := range events {
@@ -122,27 +122,27 @@ func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 // A planner without tasks need not produce text either.
 func TestTurn_ContinuesAfterAnEmptyPlan(t *testing.T) {
 	rig := planRig(t, "false")
-	rig.on("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	rig.setScript("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "synthesis"}, rig.askedAgents())
 	require.Len(t, rig.steps()[1].GetHistory(), 1)
 }
 
 func TestTurn_RejectsTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
 	rig := planRig(t, "true", two[0], &troupev1.PlannedTask{Agent: "synthesis", Text: "decide"})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
 	require.Contains(t, resultOf(events).GetFailure().GetMessage(), `gives task 2 to "synthesis"; the workflow allows research, clarification`)
-	require.Equal(t, []string{"coordinator"}, rig.asked())
+	require.Equal(t, []string{"coordinator"}, rig.askedAgents())
 }
 
 func TestTurn_FailsWhenATaskFails(t *testing.T) {
 	rig := planRig(t, "false", two...)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, "down", resultOf(events).GetFailure().GetMessage())
 	var stages []progress.Stage
 	for _, s := range progress.StepsFromEvents(events) {
@@ -155,25 +155,25 @@ func TestTurn_FailsWhenATaskFails(t *testing.T) {
 func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
 	rig := planRig(t, "false", two...)
 	working := make(chan struct{})
-	rig.on("clarification", func(s *scriptedStep) error {
-		rig.on("clarification", func(s *scriptedStep) error { return s.say("clarification did: " + s.req.GetTask()) })
+	rig.setScript("clarification", func(s *scriptedStep) error {
+		rig.setScript("clarification", func(s *scriptedStep) error { return s.answer("clarification did: " + s.req.GetTask()) })
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
-	req := ask("s1", "r1")
-	drivenUpTo(t, first, req, "clarification")
+	req := textRequest("s1", "r1")
+	runUntil(t, first, req, "clarification")
 	receive(t, working)
-	rig.leasesRunOut()
-	events := collect(t, second, req)
+	rig.expireLeases()
+	events := runToEnd(t, second, req)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "clarification", "clarification", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "clarification", "clarification", "synthesis"}, rig.askedAgents())
 	again := rig.steps()[3]
 	require.EqualValues(t, 3, again.GetStep())
 	require.EqualValues(t, 2, again.GetAttempt())
 	require.Equal(t, "doubt it", again.GetTask())
 	require.Equal(t, "What may an agent write?", again.GetGoal())
-	require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, prior(rig.steps()[4]))
+	require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, priorTexts(rig.steps()[4]))
 	require.Len(t, progress.StepsFromEvents(events), 4)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
-// revive restarts an instance of research.
-func (r *rig) revive(id string, times int) {
-	r.roster.Apply(registry.Update{Put: &registry.Instance{
+// restartInstance restarts an instance of research.
+func (r *rig) restartInstance(id string, times int) {
+	r.cache.Apply(registry.Update{Put: &registry.Instance{
 		ID: id, Agent: "research", Address: r.address, State: lifecycle.Ready, Capacity: 16, Incarnation: int64(times),
 	}})
 }
@@ -31,25 +31,25 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := 0
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		lost++
-		rig.revive("research-1", lost)
-		rig.revive("research-2", lost)
-		return s.vanish()
+		rig.restartInstance("research-1", lost)
+		rig.restartInstance("research-2", lost)
+		return s.cutConnections()
 	})
-	runner, scrape, logs := scraped(t, rig)
-	events := collect(t, runner, ask("s1", "r1"))
+	runner, scrape, logs := runScraped(t, rig)
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
 	instances := strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", ")
 	require.Len(t, instances, assignment.MaxAttempts)
 	require.Contains(t, instances, "research-1")
 	require.Contains(t, instances, "research-2")
-	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
-	settled(t, runner)
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
+	awaitIdle(t, runner)
 
-	again := collect(t, runner, ask("s1", "r1"))
-	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
-	require.Len(t, rig.asked(), 4, "nothing ran")
+	again := runToEnd(t, runner, textRequest("s1", "r1"))
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(again), protocmp.Transform()))
+	require.Len(t, rig.askedAgents(), 4, "nothing ran")
 
 	quarantined, err := runner.cfg.Traces.Store().List(t.Context(), "", trace.Query{Quarantined: true, Limit: 10})
 	require.NoError(t, err)
@@ -62,8 +62,8 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, events[0].GetTraceId(), lines[0].ContextMap()["trace"])
 	require.Equal(t, strings.Join(instances, ", "), lines[0].ContextMap()["instances"])
 
-	rig.on("research", nil)
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome(), "the session continues")
+	rig.setScript("research", nil)
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
 }
 
 // An instance that restarts quickly does not get the step three times while there is another instance.
@@ -71,18 +71,18 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			rig.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
-			rig.revive("research-0", 1)
+			rig.cache.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
+			rig.restartInstance("research-0", 1)
 			lost := 1
-			rig.on("research", func(s *scriptedStep) error {
+			rig.setScript("research", func(s *scriptedStep) error {
 				lost++
-				rig.revive("research-0", lost)
+				rig.restartInstance("research-0", lost)
 				if lost == assignment.MaxAttempts && others > 0 {
 					rig.join("research", others) // which is research-2
 				}
-				return s.vanish()
+				return s.cutConnections()
 			})
-			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 			want := map[int]string{0: "research-0, research-0, research-0", 1: "research-0, research-0, research-2"}[others]
 			require.Equal(t, want, resultOf(events).GetFailure().GetFacts()["instances"])
 		})
@@ -92,11 +92,11 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 // With two instances that stay down, each gets the step once and the turn ends.
 func TestTurn_PoisonStepEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
-	rig.wait = 50 * time.Millisecond
+	rig.routeWait = 50 * time.Millisecond
 	rig.join("research", 1)
-	rig.on("research", (*scriptedStep).vanish)
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	rig.setScript("research", (*scriptedStep).cutConnections)
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NO_WORKER, resultOf(events).GetFailure().GetMode())
 	require.Len(t, strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", "), 2)
-	require.Len(t, rig.asked(), 3)
+	require.Len(t, rig.askedAgents(), 3)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// seeing runs a request to its end, and sends its trace id when its client sees the text.
-func seeing(t *testing.T, r *Runner, req request.Request, text string) (seen chan string, done chan []*troupev1.Event) {
+// startAndAwaitText runs a request to its end, and sends its trace id when its client sees the text.
+func startAndAwaitText(t *testing.T, r *Runner, req request.Request, text string) (seen chan string, done chan []*troupev1.Event) {
 	t.Helper()
 	seen, done = make(chan string, 1), make(chan []*troupev1.Event, 1)
 	go func() {
@@ -43,14 +43,14 @@ func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 		end     func(*testing.T, *Runner, trace.Ref)
 		outcome troupev1.TurnOutcome
 	}{
-		"stopped behind the last commit":   {"synthesis", stopped, completed},
+		"stopped behind the last commit":   {"synthesis", stopOf, completed},
 		"cancelled behind the last commit": {"synthesis", cancelled, completed},
 		"cancelled between two steps":      {"research", cancelled, cancelledOutcome},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			shownSome, committed := make(chan struct{}), make(chan struct{})
-			rig.on(c.agent, func(s *scriptedStep) error {
+			rig.setScript(c.agent, func(s *scriptedStep) error {
 				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "It is "}}}); err != nil {
 					return err
 				}
@@ -63,17 +63,17 @@ func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 				return s.stream.Context().Err()
 			})
 			runner := rig.runner(t, "one")
-			seen, done := seeing(t, runner, ask("s1", "r1"), "It is ")
+			seen, done := startAndAwaitText(t, runner, textRequest("s1", "r1"), "It is ")
 			ref := trace.Ref{Trace: receive(t, seen)}
 			close(shownSome)
 			receive(t, committed)
 			c.end(t, runner, ref)
 			events := receive(t, done)
 			require.Equal(t, c.outcome, resultOf(events).GetOutcome(), "%v", resultOf(events))
-			require.Equal(t, "It is committed.", shown(c.agent, events))
+			require.Equal(t, "It is committed.", shownText(c.agent, events))
 			var told *troupev1.Event
 			resets := 0
-			for _, e := range of(c.agent, events) {
+			for _, e := range eventsOf(c.agent, events) {
 				if e.GetTextRetracted() != nil {
 					resets++
 				}
@@ -93,7 +93,7 @@ func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 	}
 }
 
-func stopped(t *testing.T, r *Runner, _ trace.Ref) {
+func stopOf(t *testing.T, r *Runner, _ trace.Ref) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -108,7 +108,7 @@ func cancelled(t *testing.T, r *Runner, ref trace.Ref) {
 // A full trace still has room for its last event, but not for events before it.
 func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })
 		for range trace.MaxEvents {
 			call := &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{Tool: "look"}}
@@ -118,7 +118,7 @@ func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 		}
 		return err
 	})
-	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, failed, result.GetOutcome())
 	require.Equal(t, failure.ResourceQuota, grpcfailure.FromProto(result.GetFailure()).Mode)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// only returns the payloads of one kind.
-func only[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
+// payloadsOf returns the payloads of one kind.
+func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
 	for _, e := range events {
 		if p := payload(e); p != nil {
 			all = append(all, p)
@@ -28,7 +28,7 @@ func only[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (al
 func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	events := collect(t, runner, ask("s1", "r1"))
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 
 	begin := events[0].GetTurnStarted()
 	require.Equal(t, "What may an agent write?", begin.GetText())
@@ -42,7 +42,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.EqualValues(t, 20, plan.GetBudget().GetSteps())
 	require.Equal(t, time.Minute, plan.GetBudget().GetTime().AsDuration())
 
-	routes := only(events, (*troupev1.Event).GetRoutingDecision)
+	routes := payloadsOf(events, (*troupev1.Event).GetRoutingDecision)
 	var workers []string
 	for _, r := range routes {
 		workers = append(workers, r.GetTarget())
@@ -54,7 +54,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, workers)
 
 	var execute time.Duration
-	steps := only(events, (*troupev1.Event).GetStepFinished)
+	steps := payloadsOf(events, (*troupev1.Event).GetStepFinished)
 	require.Len(t, steps, 3)
 	for i, s := range steps {
 		require.Equal(t, workers[i], s.GetResult().GetAgent())
@@ -63,7 +63,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	}
 	require.Equal(t, "I am research.", steps[1].GetResult().GetText())
 
-	sum := only(events, (*troupev1.Event).GetAggregate)[0]
+	sum := payloadsOf(events, (*troupev1.Event).GetAggregate)[0]
 	last := events[len(events)-1]
 	require.EqualValues(t, last.GetSequence()-1, sum.GetTraceLength())
 	require.Equal(t, "I am synthesis.", sum.GetOutput())
@@ -81,10 +81,10 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Equal(t, last.GetTurnResult().GetDuration().AsDuration(), took.GetTotal().AsDuration())
 	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())
 
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	broken := resultOf(collect(t, runner, ask("s2", "r1")))
+	broken := resultOf(runToEnd(t, runner, textRequest("s2", "r1")))
 	require.Equal(t, failed, broken.GetOutcome())
 	require.Contains(t, broken.GetFailure().GetMessage(), "no idea")
 	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
@@ -97,17 +97,17 @@ func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	lost := false // steps follow each other
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		if !lost {
 			lost = true
-			return s.vanish()
+			return s.cutConnections()
 		}
-		return s.say("At last.")
+		return s.answer("At last.")
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	m := resultOf(events).GetMetrics()
 	require.EqualValues(t, 3, m.GetTotalSteps())
@@ -116,5 +116,5 @@ func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 	require.EqualValues(t, 1, m.GetRetries())
 	require.EqualValues(t, 3, m.GetRoutingDecisions())
 	require.Equal(t, m.GetExecute().AsDuration()/3, m.GetAverageStepDuration().AsDuration())
-	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, only(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
+	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, payloadsOf(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
 }

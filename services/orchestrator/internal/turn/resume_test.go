@@ -26,13 +26,13 @@ const line = `
 func lineRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declares(t, line)
-	rig.on("coordinator", nil)
+	rig.declareSteps(t, line)
+	rig.setScript("coordinator", nil)
 	return rig
 }
 
-// resuming resumes the turn of a trace in session s1.
-func resuming(events []*troupev1.Event, requestID string) request.Request {
+// resumeRequest resumes the turn of a trace in session s1.
+func resumeRequest(events []*troupev1.Event, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
 
@@ -43,8 +43,8 @@ func resuming(events []*troupev1.Event, requestID string) request.Request {
 func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	rig.on("synthesis", failing(failure.ResourceAPI))
-	broken := collect(t, runner, ask("s1", "r1"))
+	rig.setScript("synthesis", failingStep(failure.ResourceAPI))
+	broken := runToEnd(t, runner, textRequest("s1", "r1"))
 	p := resultOf(broken).GetPartial()
 	require.Equal(t, []int32{1, 2}, p.GetCompletedSteps())
 	require.Equal(t, []int32{3}, p.GetFailedSteps())
@@ -62,14 +62,14 @@ func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	require.NotNil(t, p.GetStepResults()[2].GetFailure())
 	require.Len(t, p.GetStepTimestamps(), 3)
 
-	rig.on("synthesis", nil)
-	req := resuming(broken, "r2")
-	on := collect(t, runner, req)
+	rig.setScript("synthesis", nil)
+	req := resumeRequest(broken, "r2")
+	on := runToEnd(t, runner, req)
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(stored(on)))
+	}, eventSummary(durableEvents(on)))
 	require.Empty(t, cmp.Diff(&troupev1.From{TraceId: broken[0].GetTraceId()}, on[0].GetTurnStarted().GetFrom(), protocmp.Transform()))
 	require.Equal(t, "What may an agent write?", on[0].GetTurnStarted().GetText())
 	require.Nil(t, resultOf(on).GetPartial())
@@ -79,25 +79,25 @@ func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, broken[0].GetTraceId(), record.GetForkedFrom().GetTraceId())
 
-	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.askedAgents())
 	first, again := rig.steps()[2], rig.steps()[3]
 	require.EqualValues(t, 3, again.GetStep())
 	require.EqualValues(t, 2, again.GetAttempt(), "it has a journal")
 	require.Equal(t, first.GetTurnId(), again.GetOriginTurnId(), "tools know their calls")
 	require.Empty(t, first.GetOriginTurnId())
-	require.Empty(t, cmp.Diff(said(first), said(again)), "the same history")
-	require.Equal(t, prior(first), prior(again))
+	require.Empty(t, cmp.Diff(historyTexts(first), historyTexts(again)), "the same history")
+	require.Equal(t, priorTexts(first), priorTexts(again))
 
-	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, req)), protocmp.Transform()), "the same request is the same turn")
+	require.Empty(t, cmp.Diff(durableEvents(on), durableEvents(runToEnd(t, runner, req)), protocmp.Transform()), "the same request is the same turn")
 	req.From.Trace = on[0].GetTraceId()
-	require.Equal(t, failure.KeyReused, failure.ModeOf(refusal(t, runner, req)))
-	require.Len(t, rig.asked(), 4)
+	require.Equal(t, failure.KeyReused, failure.ModeOf(rejectionOf(t, runner, req)))
+	require.Len(t, rig.askedAgents(), 4)
 }
 
 // One of two branches fails with a mode that another step handled earlier.
 func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	rig := newRig(t)
-	rig.declares(t, `
+	rig.declareSteps(t, `
     a: {agent: coordinator, next: f, onError: {continue: true}}
     f: {parallel: [b, c], join: d}
     b: {agent: clarification, next: d}
@@ -106,33 +106,33 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 `)
 	runner := rig.runner(t, "one")
 	done := make(chan struct{})
-	rig.on("coordinator", failing(failure.AgentLogic))
-	rig.on("clarification", func(s *scriptedStep) error { defer close(done); return s.say("I am clarification.") })
-	rig.on("research", func(s *scriptedStep) error { <-done; return failing(failure.ResourceAPI)(s) })
-	broken := collect(t, runner, ask("s1", "r1"))
+	rig.setScript("coordinator", failingStep(failure.AgentLogic))
+	rig.setScript("clarification", func(s *scriptedStep) error { defer close(done); return s.answer("I am clarification.") })
+	rig.setScript("research", func(s *scriptedStep) error { <-done; return failingStep(failure.ResourceAPI)(s) })
+	broken := runToEnd(t, runner, textRequest("s1", "r1"))
 	p := resultOf(broken).GetPartial()
 	require.Equal(t, []int32{2}, p.GetCompletedSteps(), "%v", resultOf(broken))
 	require.Equal(t, []int32{1, 3}, p.GetFailedSteps())
 	require.EqualValues(t, 3, p.GetFailurePoint(), "the turn survived the first")
 
-	rig.on("clarification", nil)
-	rig.on("research", failing(failure.ResourceAPI))
-	again := collect(t, runner, resuming(broken, "r2"))
+	rig.setScript("clarification", nil)
+	rig.setScript("research", failingStep(failure.ResourceAPI))
+	again := runToEnd(t, runner, resumeRequest(broken, "r2"))
 	require.Equal(t, []int32{2}, resultOf(again).GetPartial().GetCompletedSteps())
 	require.Equal(t, []int32{1, 3}, resultOf(again).GetPartial().GetFailedSteps())
 	require.EqualValues(t, 3, resultOf(again).GetPartial().GetFailurePoint())
-	gone := refusal(t, runner, resuming(broken, "r9"))
+	gone := rejectionOf(t, runner, resumeRequest(broken, "r9"))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(gone))
 	require.Equal(t, "trace "+broken[0].GetTraceId()+" cannot be continued: its session has gone on since, or was cleared or compacted; "+
 		"fork it (troupe ask --from "+broken[0].GetTraceId()+" --step N), or resume its latest trace", failure.Plain(gone))
 
-	rig.on("research", nil)
-	on := collect(t, runner, resuming(again, "r3"))
+	rig.setScript("research", nil)
+	on := runToEnd(t, runner, resumeRequest(again, "r3"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.ElementsMatch(t, []string{"coordinator", "clarification", "research", "research", "research", "synthesis"}, rig.asked())
+	require.ElementsMatch(t, []string{"coordinator", "clarification", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	last := rig.steps()[5]
 	require.EqualValues(t, 4, last.GetStep())
-	require.ElementsMatch(t, []string{"I am clarification.", "I am research."}, prior(last))
+	require.ElementsMatch(t, []string{"I am clarification.", "I am research."}, priorTexts(last))
 	require.Equal(t, rig.steps()[0].GetTurnId(), last.GetOriginTurnId())
 }
 
@@ -140,38 +140,38 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 func TestTurn_ResumedTurnSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "zero")
-	rig.on("research", failing(failure.ResourceAPI))
-	broken := collect(t, runner, ask("s1", "r1"))
-	_, ref, _ := rig.lost(t, resuming(broken, "r2"))
+	rig.setScript("research", failingStep(failure.ResourceAPI))
+	broken := runToEnd(t, runner, textRequest("s1", "r1"))
+	_, ref, _ := rig.loseAtResearch(t, resumeRequest(broken, "r2"))
 	second := rig.runner(t, "two")
 	maintain(t, second)
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	last := rig.steps()[3]
 	require.EqualValues(t, 2, last.GetStep())
 	require.EqualValues(t, 3, last.GetAttempt())
 	require.Equal(t, rig.steps()[0].GetTurnId(), last.GetOriginTurnId())
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, only(events, (*troupev1.Event).GetAggregate)[0].GetAgents())
-	require.Empty(t, cmp.Diff(stored(events), stored(collect(t, second, resuming(broken, "r2"))), protocmp.Transform()))
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, payloadsOf(events, (*troupev1.Event).GetAggregate)[0].GetAgents())
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(runToEnd(t, second, resumeRequest(broken, "r2"))), protocmp.Transform()))
 }
 
 func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
-	done := collect(t, runner, ask("s1", "r1"))
-	rig.on("coordinator", failing(failure.ResourceAPI))
-	nothing := collect(t, runner, ask("s1", "r2"))
+	done := runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.setScript("coordinator", failingStep(failure.ResourceAPI))
+	nothing := runToEnd(t, runner, textRequest("s1", "r2"))
 	require.Nil(t, resultOf(nothing).GetPartial())
-	rig.on("coordinator", nil)
-	rig.on("research", failing(failure.AgentLogic))
-	hopeless := collect(t, runner, ask("s1", "r3"))
+	rig.setScript("coordinator", nil)
+	rig.setScript("research", failingStep(failure.AgentLogic))
+	hopeless := runToEnd(t, runner, textRequest("s1", "r3"))
 	require.False(t, resultOf(hopeless).GetPartial().GetRecoverable())
-	rig.on("research", failing(failure.ResourceAPI))
-	mine := ask("s2", "r4")
+	rig.setScript("research", failingStep(failure.ResourceAPI))
+	mine := textRequest("s2", "r4")
 	mine.User = "ann"
-	broken := collect(t, runner, mine)
+	broken := runToEnd(t, runner, mine)
 	for name, c := range map[string]struct {
 		from   []*troupev1.Event
 		change func(*request.Request)
@@ -188,32 +188,32 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 		"not known":       {done, func(r *request.Request) { r.From.Trace = "00000000000000000000000000000001" }, failure.NotFound, "no trace 0000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := resuming(c.from, "r9")
+			req := resumeRequest(c.from, "r9")
 			req.Session = ""
 			if c.change != nil {
 				c.change(&req)
 			}
-			err := refusal(t, runner, req)
+			err := rejectionOf(t, runner, req)
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
 		})
 	}
 	require.Equal(t, session.Failed, rig.state(t, "s2"))
-	ran := len(rig.asked())
+	ran := len(rig.askedAgents())
 
 	// It goes nowhere when the workflow leads elsewhere by now.
-	rig.declares(t, `
+	rig.declareSteps(t, `
     a: {agent: coordinator, next: b}
     b: {agent: clarification, next: c}
     c: {agent: synthesis, end: true}
 `)
 	other := rig.runner(t, "two")
-	req := resuming(broken, "r5")
+	req := resumeRequest(broken, "r5")
 	req.User, req.Session = "ann", "s2"
-	strayed := resultOf(collect(t, other, req))
+	strayed := resultOf(runToEnd(t, other, req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, strayed.GetFailure().GetMode(), "%v", strayed)
 	require.Contains(t, strayed.GetFailure().GetMessage(), "step 2 was done by agent research")
-	require.Len(t, rig.asked(), ran)
+	require.Len(t, rig.askedAgents(), ran)
 }
 
 // A resumed turn stays in the run, keeps the choices, and has the rest of the earlier turn's budget. A fork
@@ -223,30 +223,30 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
-	rig.on("synthesis", failing(failure.ResourceAPI))
-	broken := collect(t, runner, labelled(ask("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
+	rig.setScript("synthesis", failingStep(failure.ResourceAPI))
+	broken := runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	used := resultOf(broken).GetUsed().GetModelCalls()
 	require.Positive(t, used)
 	require.Equal(t, "research", choices(broken)[0].GetTarget())
 	require.EqualValues(t, 3, resultOf(broken).GetPartial().GetTotalSteps(), "what chooses is none, and not what comes of it")
-	rig.on("synthesis", nil)
-	rig.can("research", lifecycle.Paused, nil) // which no new choice would select
+	rig.setScript("synthesis", nil)
+	rig.joinCapable("research", lifecycle.Paused, nil) // which no new choice would select
 
-	on := collect(t, runner, resuming(broken, "r2"))
+	on := runToEnd(t, runner, resumeRequest(broken, "r2"))
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.askedAgents())
 	require.Equal(t, broken[0].GetTraceId(), on[0].GetRootTraceId())
 	require.NotEqual(t, broken[0].GetTraceId(), on[0].GetTraceId())
 	require.Equal(t, used, planOf(on).GetBudget().GetCarried().GetModelCalls())
 	require.Greater(t, resultOf(on).GetUsed().GetModelCalls(), used)
 
-	forked := collect(t, runner, forking(broken, "s2", 2))
+	forked := runToEnd(t, runner, forkRequest(broken, "s2", 2))
 	require.Equal(t, completed, resultOf(forked).GetOutcome(), "%v", resultOf(forked))
-	require.Equal(t, "synthesis", rig.asked()[3], "and no other than was chosen came before it")
+	require.Equal(t, "synthesis", rig.askedAgents()[3], "and no other than was chosen came before it")
 	require.Equal(t, forked[0].GetTraceId(), forked[0].GetRootTraceId())
 	require.Nil(t, planOf(forked).GetBudget().GetCarried())
 }
 
 func planOf(events []*troupev1.Event) *troupev1.Plan {
-	return only(events, (*troupev1.Event).GetPlan)[0]
+	return payloadsOf(events, (*troupev1.Event).GetPlan)[0]
 }

@@ -53,32 +53,32 @@ const retention = time.Hour
 // rig is a mesh whose workers are one server that does what a test says.
 type rig struct {
 	*scriptedWorker
-	redis     *miniredis.Miniredis // of the traces
-	memory    memory.Store
-	ahead     atomic.Int64 // of the clock of the memory store
-	workflows *workflow.Set
-	roster    *instances.Cache
-	pool      *connection.Pool
-	wait      time.Duration // of a step for an instance
-	limits    gate.Config   // of the runners; empty: none
+	redis      *miniredis.Miniredis // of the traces
+	memory     memory.Store
+	clockAhead atomic.Int64 // of the clock of the memory store
+	workflows  *workflow.Set
+	cache      *instances.Cache
+	pool       *connection.Pool
+	routeWait  time.Duration // of a step for an instance
+	limits     gate.Config   // of the runners; empty: none
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel() // nothing is shared
-	r := &rig{redis: miniredis.RunT(t), wait: 5 * time.Second}
-	r.memory = inmem.New(inmem.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }})
+	r := &rig{redis: miniredis.RunT(t), routeWait: 5 * time.Second}
+	r.memory = inmem.New(inmem.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(r.clockAhead.Load())) }})
 	var err error
 	r.workflows, err = workflow.Load(researchassistant.FS, "")
 	require.NoError(t, err)
 
 	r.scriptedWorker = serve(t, r.memory)
-	r.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	r.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	var instances []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		instances = append(instances, registry.Instance{ID: agent + "-1", Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16})
 	}
-	r.roster.Apply(registry.Update{List: &instances})
+	r.cache.Apply(registry.Update{List: &instances})
 	r.pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.pool.Close)
 	return r
@@ -88,12 +88,12 @@ func newRig(t *testing.T) *rig {
 func (r *rig) join(agent string, more int) {
 	for n := range more {
 		in := registry.Instance{ID: fmt.Sprintf("%s-%d", agent, n+2), Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16}
-		r.roster.Apply(registry.Update{Put: &in})
+		r.cache.Apply(registry.Update{Put: &in})
 	}
 }
 
-// leasesRunOut moves the clock of the store behind every lease.
-func (r *rig) leasesRunOut() { r.ahead.Add(int64(time.Hour)) }
+// expireLeases moves the clock of the store behind every lease.
+func (r *rig) expireLeases() { r.clockAhead.Add(int64(time.Hour)) }
 
 // runner is a replica of the orchestrator; it is closed when the test ends.
 func (r *rig) runner(t *testing.T, owner string) *Runner {
@@ -104,7 +104,7 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	require.NoError(t, err)
 	runner, err := New(Config{
 		Permits: limits, Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
-		Instances: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, r.wait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
+		Instances: r.cache, Dispatcher: dispatch.New(r.cache, r.pool, r.routeWait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -147,8 +147,8 @@ func (r *rig) begin(req request.Request) memory.Begin {
 	return begin
 }
 
-// background runs a part until the test ends.
-func background(t *testing.T, p process.Part) {
+// runInBackground runs a part until the test ends.
+func runInBackground(t *testing.T, p process.Part) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -192,37 +192,37 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w := &scriptedWorker{memory: store, address: lis.Addr().String(), conns: &conns{Listener: lis}, scripts: map[string]func(*scriptedStep) error{}}
-	w.on("coordinator", func(s *scriptedStep) error {
+	w.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" })
 	})
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, w)
-	troupev1.RegisterLifecycleServiceServer(server, starting{starts: &w.starts})
-	background(t, server.Part(w.conns, 0))
+	troupev1.RegisterLifecycleServiceServer(server, startCounter{starts: &w.starts})
+	runInBackground(t, server.Part(w.conns, 0))
 	return w
 }
 
-// starting is the lifecycle of a worker, of which only the start is of interest here.
-type starting struct {
+// startCounter is the lifecycle of a worker, of which only the start is of interest here.
+type startCounter struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	starts *atomic.Int32
 }
 
-func (s starting) Startup(context.Context, *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+func (s startCounter) Startup(context.Context, *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	s.starts.Add(1)
 	return &troupev1.StartupResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
 }
 
-// on sets what an agent does from now on.
-func (w *scriptedWorker) on(agent string, script func(*scriptedStep) error) {
+// setScript sets what an agent does from now on.
+func (w *scriptedWorker) setScript(agent string, script func(*scriptedStep) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scripts[agent] = script
 }
 
-// asked are the agents of the steps that came so far.
-func (w *scriptedWorker) asked() (agents []string) {
+// askedAgents are the agents of the steps that came so far.
+func (w *scriptedWorker) askedAgents() (agents []string) {
 	for _, req := range w.steps() {
 		agents = append(agents, req.GetAgent())
 	}
@@ -246,7 +246,7 @@ func (w *scriptedWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, stream tr
 	}
 	s := &scriptedStep{worker: w, req: req, stream: stream}
 	if script == nil {
-		return s.say("I am " + req.GetAgent() + ".")
+		return s.answer("I am " + req.GetAgent() + ".")
 	}
 	return script(s)
 }
@@ -267,8 +267,8 @@ func (s *scriptedStep) result(r *troupev1.StepResult) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
-// say does what a worker does with an answer: it streams the text, commits, and returns the result.
-func (s *scriptedStep) say(text string) error {
+// answer does what a worker does with an answer: it streams the text, commits, and returns the result.
+func (s *scriptedStep) answer(text string) error {
 	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
 	}
@@ -309,8 +309,8 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 	return r, err
 }
 
-// vanish cuts the connections, as the kill of a worker does.
-func (s *scriptedStep) vanish() error {
+// cutConnections cuts the connections, as the kill of a worker does.
+func (s *scriptedStep) cutConnections() error {
 	s.worker.conns.cut()
 	<-s.stream.Context().Done()
 	return s.stream.Context().Err()
@@ -342,14 +342,14 @@ func (c *conns) cut() {
 	c.open = nil
 }
 
-// ask is a request in a session.
-func ask(sessionID, requestID string) request.Request {
+// textRequest is a request in a session.
+func textRequest(sessionID, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: requestID, Text: "What may an agent write?"}
 }
 
-// collect runs a request to the end of its trace and checks what holds for every trace. It calls first after
+// runToEnd runs a request to the end of its trace and checks what holds for every trace. It calls first after
 // the first event; a watcher that attaches then sees the text deltas too.
-func collect(t *testing.T, r *Runner, req request.Request, first ...func()) []*troupev1.Event {
+func runToEnd(t *testing.T, r *Runner, req request.Request, first ...func()) []*troupev1.Event {
 	t.Helper()
 	var all []*troupev1.Event
 	var last uint64
@@ -377,8 +377,8 @@ func resultOf(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 
-// story is the events in short: stage, and what happened in it.
-func story(events []*troupev1.Event) (lines []string) {
+// eventSummary is the events in short: stage, and what happened in it.
+func eventSummary(events []*troupev1.Event) (lines []string) {
 	for _, e := range events {
 		line := strings.ToLower(strings.TrimPrefix(e.GetStage().String(), "STAGE_"))
 		payload := e.ProtoReflect()

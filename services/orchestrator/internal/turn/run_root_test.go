@@ -20,14 +20,14 @@ const (
 	traceAbove = "22222222222222222222222222222222" // of a turn in it
 )
 
-// within is a request of an agent that works in a run.
-func within(req request.Request, root string) request.Request {
+// childInRun is a request of an agent that works in a run.
+func childInRun(req request.Request, root string) request.Request {
 	req.Parent = &troupev1.Parent{TraceId: traceAbove, RootTraceId: root, TurnId: "above", Step: 1, Call: 1}
 	return req
 }
 
-// inRun checks that all events and steps belong to a run.
-func (r *rig) inRun(t *testing.T, root string, events []*troupev1.Event, steps []*troupev1.ExecuteStepRequest) {
+// requireRun checks that all events and steps belong to a run.
+func (r *rig) requireRun(t *testing.T, root string, events []*troupev1.Event, steps []*troupev1.ExecuteStepRequest) {
 	t.Helper()
 	require.NotEmpty(t, events)
 	for _, e := range events {
@@ -48,28 +48,28 @@ func (r *rig) inRun(t *testing.T, root string, events []*troupev1.Event, steps [
 func TestRun_KeepsItsRootTrace(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 2)
-	_, ref, _ := rig.lost(t, within(ask("s1", "r1"), rootTrace)) // its orchestrator goes away
+	_, ref, _ := rig.loseAtResearch(t, childInRun(textRequest("s1", "r1"), rootTrace)) // its orchestrator goes away
 	second := rig.runner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
-	rig.on("research", func(s *scriptedStep) error { rig.waits(mail()); return s.vanish() }) // and then a worker
+	rig.setScript("research", func(s *scriptedStep) error { rig.makeResearchWait(approvalCall()); return s.cutConnections() }) // and then a worker
 	second.adopter.Adopt(t.Context(), ref)
-	events := watched(t, second, ref, 0)
+	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
-	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
-	rig.inRun(t, rootTrace, events, rig.steps())
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
+	rig.requireRun(t, rootTrace, events, rig.steps())
 	require.NotEqual(t, rootTrace, ref.Trace)
-	settled(t, second)
+	awaitIdle(t, second)
 
 	before := len(rig.steps())
-	answer := within(reply("r2", approve("1-2-2")), "33333333333333333333333333333333") // whatever else it says
-	_, next, _ := rig.lost(t, answer)
+	answer := childInRun(answerRequest("r2", approve("1-2-2")), "33333333333333333333333333333333") // whatever else it says
+	_, next, _ := rig.loseAtResearch(t, answer)
 	third := rig.runner(t, "three")
 	third.adopter.Adopt(t.Context(), next)
-	answered := watched(t, third, next, 0)
+	answered := watchedEvents(t, third, next, 0)
 	require.Equal(t, completed, resultOf(answered).GetOutcome())
 	require.NotEqual(t, ref.Trace, next.Trace)
-	rig.inRun(t, rootTrace, answered, rig.steps()[before:])
+	rig.requireRun(t, rootTrace, answered, rig.steps()[before:])
 	record, err := third.cfg.Traces.Store().Get(t.Context(), next)
 	require.NoError(t, err)
 	require.Equal(t, rootTrace, record.GetRootTraceId())
@@ -88,21 +88,21 @@ func TestRun_KeepsItsRootTrace(t *testing.T) {
 func TestRun_RootNeverChanges(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	events := collect(t, runner, ask("s1", "r1"))
-	rig.inRun(t, events[0].GetTraceId(), events, rig.steps())
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.requireRun(t, events[0].GetTraceId(), events, rig.steps())
 	require.Regexp(t, "^[0-9a-f]{32}$", events[0].GetRootTraceId())
-	again := collect(t, runner, within(ask("s1", "r1"), rootTrace))
-	rig.inRun(t, events[0].GetTraceId(), again, nil)
-	other := collect(t, runner, ask("s1", "r2"))
+	again := runToEnd(t, runner, childInRun(textRequest("s1", "r1"), rootTrace))
+	rig.requireRun(t, events[0].GetTraceId(), again, nil)
+	other := runToEnd(t, runner, textRequest("s1", "r2"))
 	require.NotEqual(t, events[0].GetRootTraceId(), other[0].GetRootTraceId(), "another request is another run")
-	rig.inRun(t, traceAbove, collect(t, runner, within(ask("s2", "r3"), "")), nil)
+	rig.requireRun(t, traceAbove, runToEnd(t, runner, childInRun(textRequest("s2", "r3"), "")), nil)
 
 	before := len(rig.steps())
-	rig.lost(t, within(ask("s3", "r4"), rootTrace))
-	rig.leasesRunOut()
+	rig.loseAtResearch(t, childInRun(textRequest("s3", "r4"), rootTrace))
+	rig.expireLeases()
 	second := rig.runner(t, "two")
-	taken := collect(t, second, within(ask("s3", "r4"), "33333333333333333333333333333333"))
-	rig.inRun(t, rootTrace, taken, rig.steps()[before:])
+	taken := runToEnd(t, second, childInRun(textRequest("s3", "r4"), "33333333333333333333333333333333"))
+	rig.requireRun(t, rootTrace, taken, rig.steps()[before:])
 
 	err := rpc.Validate(&troupev1.OrchestrateRequest{
 		Input: &troupev1.OrchestrateRequest_Text{Text: "hello"}, Parent: &troupev1.Parent{TraceId: traceAbove, RootTraceId: "somewhere"},
@@ -114,27 +114,27 @@ func TestRun_RootNeverChanges(t *testing.T) {
 // A failure names its run, at any depth.
 func TestRun_FailureNamesTheRun(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		why := failure.WithRun("execute", "44444444444444444444444444444444",
 			failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 	})
-	events := collect(t, rig.runner(t, "one"), within(ask("s1", "r1"), rootTrace))
+	events := runToEnd(t, rig.runner(t, "one"), childInRun(textRequest("s1", "r1"), rootTrace))
 	facts := grpcfailure.FromProto(resultOf(events).GetFailure()).Facts
 	require.Equal(t, rootTrace, facts[failure.FactRoot])
 	require.Equal(t, events[0].GetTraceId(), facts[failure.FactTrace])
 }
 
 // If the caller sends an OpenTelemetry trace, the steps of the turn belong to that trace.
-func TestRun_IsInTheW3CTraceOfItsCaller(t *testing.T) {
+func TestRun_JoinsTheW3CTraceOfItsCaller(t *testing.T) {
 	rig := newRig(t)
 	callers := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}, TraceFlags: trace.FlagsSampled})
 	seen := make(chan trace.SpanContext, 1)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		seen <- trace.SpanContextFromContext(s.stream.Context())
-		return s.say("so")
+		return s.answer("so")
 	})
-	for _, err := range rig.runner(t, "one").Orchestrate(trace.ContextWithSpanContext(t.Context(), callers), within(ask("s1", "r1"), rootTrace)) {
+	for _, err := range rig.runner(t, "one").Orchestrate(trace.ContextWithSpanContext(t.Context(), callers), childInRun(textRequest("s1", "r1"), rootTrace)) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, callers.TraceID(), receive(t, seen).TraceID())

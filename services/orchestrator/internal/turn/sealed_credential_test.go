@@ -15,18 +15,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// login is a call of research that needs a credential, sealed for a key of an instance.
-func login(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
+// credentialCall is a call of research that needs a credential, sealed for a key of an instance.
+func credentialCall(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
 	t.Helper()
 	key, err := broker.New(instance).Ask("s1", "mailbox")
 	require.NoError(t, err)
-	call := mail()
+	call := approvalCall()
 	call.Needs, call.Until = troupev1.CallNeed_CALL_NEED_AUTH, timestamppb.New(time.Now().Add(left))
 	call.Auth = &troupev1.PendingAuth{AuthId: key.ID, Name: "mailbox", Prompt: "Your password.", PublicKey: key.Public, Expires: call.GetUntil()}
 	return call
 }
 
-func sealed(id string) execution.Answer {
+func sealedAnswer(id string) execution.Answer {
 	return execution.Answer{ID: id, Verdict: execution.Approve, Sealed: "\x00sealed\xff"}
 }
 
@@ -40,19 +40,19 @@ func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 	runner := rig.runner(t, "one")
 	for n := range 3 {
 		instance := fmt.Sprintf("research-%d", n+2)
-		call := login(t, instance, time.Minute)
-		rig.waits(call)
-		req := ask(fmt.Sprint("s", n), "r1")
-		asked := collect(t, runner, req)
+		call := credentialCall(t, instance, time.Minute)
+		rig.makeResearchWait(call)
+		req := textRequest(fmt.Sprint("s", n), "r1")
+		asked := runToEnd(t, runner, req)
 		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, resultOf(asked).GetOutcome())
 		require.Equal(t, troupev1.Stage_STAGE_INPUT_REQUIRED, asked[len(asked)-1].GetStage())
 		require.Equal(t, call.GetAuth().GetAuthId(), resultOf(asked).GetPending()[0].GetAuth().GetAuthId())
 		require.Equal(t, session.AuthRequired, rig.state(t, req.Session))
 
-		given := reply("r2", sealed("1-2-2"))
+		given := answerRequest("r2", sealedAnswer("1-2-2"))
 		given.Session = req.Session
 		given.Answers[0].AuthID = "another@research-1"
-		on := collect(t, runner, given)
+		on := runToEnd(t, runner, given)
 		require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 		steps := rig.steps()
 		again := steps[len(steps)-2]
@@ -75,10 +75,10 @@ func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 func TestTurn_SendsACredentialElsewhereWhenItsInstanceIsGone(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(login(t, "research-9", time.Minute))
-	collect(t, runner, ask("s1", "r1"))
-	rig.waits(login(t, "research-1", time.Minute))
-	on := collect(t, runner, reply("r2", sealed("1-2-2")))
+	rig.makeResearchWait(credentialCall(t, "research-9", time.Minute))
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	rig.makeResearchWait(credentialCall(t, "research-1", time.Minute))
+	on := runToEnd(t, runner, answerRequest("r2", sealedAnswer("1-2-2")))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, resultOf(on).GetOutcome())
 	require.Equal(t, "\x00sealed\xff", string(rig.steps()[2].GetAnswers()[0].GetSealed()))
 }
@@ -87,9 +87,9 @@ func TestTurn_SendsACredentialElsewhereWhenItsInstanceIsGone(t *testing.T) {
 func TestTurn_DropsALateCredential(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(login(t, "research-1", -time.Second))
-	collect(t, runner, ask("s1", "r1"))
-	collect(t, runner, reply("r2", sealed("1-2-2")))
+	rig.makeResearchWait(credentialCall(t, "research-1", -time.Second))
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	runToEnd(t, runner, answerRequest("r2", sealedAnswer("1-2-2")))
 	got := rig.steps()[2].GetAnswers()[0]
 	require.True(t, got.GetLate())
 	require.Empty(t, got.GetSealed())
@@ -98,9 +98,9 @@ func TestTurn_DropsALateCredential(t *testing.T) {
 func TestRunner_RejectsACredentialForACallThatNeedsNone(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	rig.waits(mail())
-	collect(t, runner, ask("s1", "r1"))
-	err := refusal(t, runner, reply("r2", sealed("1-2-2")))
+	rig.makeResearchWait(approvalCall())
+	runToEnd(t, runner, textRequest("s1", "r1"))
+	err := rejectionOf(t, runner, answerRequest("r2", sealedAnswer("1-2-2")))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "answers[0].sealed")
 }

@@ -35,18 +35,18 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()
 	var abandoned error
-	rig.on("synthesis", func(s *scriptedStep) error {
-		rig.on("synthesis", nil) // the next one answers
+	rig.setScript("synthesis", func(s *scriptedStep) error {
+		rig.setScript("synthesis", nil) // the next one answers
 		close(working)
 		<-released
 		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(abandoned)})
 	})
-	left := drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
+	left := runUntil(t, first, textRequest("s1", "r1"), "synthesis")
 	receive(t, working)
-	rig.leasesRunOut()
+	rig.expireLeases()
 
-	events := collect(t, second, ask("s1", "r1"))
+	events := runToEnd(t, second, textRequest("s1", "r1"))
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
 		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
@@ -55,22 +55,22 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 		"execute text_retracted synthesis", "route warning",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(stored(events)))
-	require.Equal(t, "TAKEN_OVER", stored(events)[11].GetWarning().GetReason())
+	}, eventSummary(durableEvents(events)))
+	require.Equal(t, "TAKEN_OVER", durableEvents(events)[11].GetWarning().GetReason())
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
-	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.askedAgents())
 	steps := rig.steps()
 	require.Greater(t, steps[3].GetEpoch(), steps[2].GetEpoch())
-	require.Empty(t, cmp.Diff(said(steps[2]), said(steps[3])), "the same history")
+	require.Empty(t, cmp.Diff(historyTexts(steps[2]), historyTexts(steps[3])), "the same history")
 	require.Empty(t, cmp.Diff(steps[2].GetPrior(), steps[3].GetPrior(), protocmp.Transform()), "the same results before it")
 	require.Equal(t, steps[2].GetBaseSequence(), steps[3].GetBaseSequence())
 
 	release()
 	require.NoError(t, receive(t, left), "its watchers go on with what the second stores")
 	require.Equal(t, failure.Fenced, failure.ModeOf(abandoned))
-	again := collect(t, second, ask("s1", "r1"))
-	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
+	again := runToEnd(t, second, textRequest("s1", "r1"))
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(again), protocmp.Transform()))
 	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.Equal(t, "two", record.GetOwner())
@@ -78,9 +78,9 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// drivenUpTo returns once an agent's step has started in a request's turn and is visible: the trace has its
+// runUntil returns once an agent's step has started in a request's turn and is visible: the trace has its
 // owner then. The channel receives what ends the stream.
-func drivenUpTo(t *testing.T, r *Runner, req request.Request, agent string) (ended <-chan error) {
+func runUntil(t *testing.T, r *Runner, req request.Request, agent string) (ended <-chan error) {
 	t.Helper()
 	left, shown := make(chan error, 1), make(chan struct{})
 	show := sync.OnceFunc(func() { close(shown) })
@@ -97,16 +97,16 @@ func drivenUpTo(t *testing.T, r *Runner, req request.Request, agent string) (end
 	return left
 }
 
-// said are the texts of a step's history.
-func said(req *troupev1.ExecuteStepRequest) (texts []string) {
+// historyTexts are the texts of a step's history.
+func historyTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, m := range req.GetHistory() {
 		texts = append(texts, m.GetParts()[0].GetText())
 	}
 	return texts
 }
 
-// stored returns the events without text deltas.
-func stored(events []*troupev1.Event) (all []*troupev1.Event) {
+// durableEvents returns the events without text deltas.
+func durableEvents(events []*troupev1.Event) (all []*troupev1.Event) {
 	for _, e := range events {
 		if e.GetSequence() > 0 {
 			all = append(all, e)
@@ -119,27 +119,27 @@ func stored(events []*troupev1.Event) (all []*troupev1.Event) {
 func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
 	})
-	rig.on("clarification", func(s *scriptedStep) error {
+	rig.setScript("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
-	collect(t, first, ask("s1", "question"))
+	runToEnd(t, first, textRequest("s1", "question"))
 
 	working := make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error {
-		rig.on("synthesis", nil)
+	rig.setScript("synthesis", func(s *scriptedStep) error {
+		rig.setScript("synthesis", nil)
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	drivenUpTo(t, first, ask("s1", "reply"), "synthesis")
+	runUntil(t, first, textRequest("s1", "reply"), "synthesis")
 	receive(t, working)
-	rig.leasesRunOut()
-	events := collect(t, rig.runner(t, "two"), ask("s1", "reply"))
+	rig.expireLeases()
+	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "reply"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis", "synthesis"}, rig.askedAgents())
 }
 
 // An orchestrator that dies before it stores an event leaves a turn without a trace. The error says how to
@@ -147,7 +147,7 @@ func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: req.Ref, TurnID: session.TurnID(req.Ref, req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
@@ -158,9 +158,9 @@ func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 		require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 		require.ErrorContains(t, err, "the same request takes it over in 1m0s")
 	}
-	rig.leasesRunOut()
-	events := collect(t, runner, req)
-	require.Equal(t, "initialize turn_started", story(events)[0])
+	rig.expireLeases()
+	events := runToEnd(t, runner, req)
+	require.Equal(t, "initialize turn_started", eventSummary(events)[0])
 	require.Equal(t, completed, resultOf(events).GetOutcome())
 }
 
@@ -169,18 +169,18 @@ func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	before := collect(t, runner, ask("s1", "answered"))
-	rig.on("research", failing(failure.ResourceMemory))
-	collect(t, runner, ask("s1", "failed"))
-	settled(t, runner)
+	before := runToEnd(t, runner, textRequest("s1", "answered"))
+	rig.setScript("research", failingStep(failure.ResourceMemory))
+	runToEnd(t, runner, textRequest("s1", "failed"))
+	awaitIdle(t, runner)
 	rig.redis.FastForward(retention + time.Minute)
-	ran := len(rig.asked())
+	ran := len(rig.askedAgents())
 
-	events := collect(t, runner, ask("s1", "answered"))
+	events := runToEnd(t, runner, textRequest("s1", "answered"))
 	require.Equal(t, []string{
 		"initialize turn_started", "execute step_finished coordinator", "execute step_finished research", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(events))
+	}, eventSummary(events))
 	require.Equal(t, before[0].GetTraceId(), events[0].GetTraceId())
 	require.EqualValues(t, 1, events[0].GetTurn())
 	want, got := resultOf(before), resultOf(events)
@@ -188,10 +188,10 @@ func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	require.Equal(t, want.GetAgent(), got.GetAgent())
 	require.Empty(t, cmp.Diff(want.GetUsage(), got.GetUsage(), protocmp.Transform()))
 
-	events = collect(t, runner, ask("s1", "failed"))
-	require.Equal(t, []string{"initialize turn_started", "execute step_finished coordinator", "failed turn_result"}, story(events))
+	events = runToEnd(t, runner, textRequest("s1", "failed"))
+	require.Equal(t, []string{"initialize turn_started", "execute step_finished coordinator", "failed turn_result"}, eventSummary(events))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_MEMORY, resultOf(events).GetFailure().GetMode())
-	require.Len(t, rig.asked(), ran)
+	require.Len(t, rig.askedAgents(), ran)
 }
 
 // The orchestrator that closed the turn died before it stored the last event. The same request ends the trace
@@ -203,7 +203,7 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	defer leave()
 	var ref trace.Ref
 	shown := make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error { // its orchestrator cannot store the end
+	rig.setScript("synthesis", func(s *scriptedStep) error { // its orchestrator cannot store the end
 		<-shown // the trace has its owner, who is about to lose it
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
@@ -212,12 +212,12 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 			Record: &troupev1.Trace{TraceId: s.req.GetTraceId()},
 			Terms:  trace.Terms{TurnEpoch: s.req.GetEpoch()},
 		})
-		return errors.Join(err, s.vanish())
+		return errors.Join(err, s.cutConnections())
 	})
 	left := make(chan *troupev1.Event, 1)
 	go func() {
 		var last *troupev1.Event
-		for e, err := range first.Orchestrate(ctx, ask("s1", "r1")) {
+		for e, err := range first.Orchestrate(ctx, textRequest("s1", "r1")) {
 			if err != nil {
 				break // the caller has left
 			}
@@ -231,23 +231,23 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 		left <- last
 	}()
 	receive(t, shown)
-	abandoned(t, first, ref)
+	awaitAbandoned(t, first, ref)
 
-	events := collect(t, second, ask("s1", "r1"))
+	events := runToEnd(t, second, textRequest("s1", "r1"))
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
 	require.Equal(t, ref.Trace, events[0].GetTraceId())
 	require.Equal(t, []string{
 		"execute step_started synthesis", "execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result",
-	}, story(stored(events))[9:], "everything is published")
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked(), "nothing ran again")
+	}, eventSummary(durableEvents(events))[9:], "everything is published")
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents(), "nothing ran again")
 	require.Empty(t, cmp.Diff(resultOf(events), receive(t, left).GetTurnResult(), protocmp.Transform()), "for watchers on every replica")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetState())
 }
 
-// abandoned returns once a runner no longer drives a trace.
-func abandoned(t *testing.T, r *Runner, ref trace.Ref) {
+// awaitAbandoned returns once a runner no longer drives a trace.
+func awaitAbandoned(t *testing.T, r *Runner, ref trace.Ref) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.OfTrace(ref) == nil }, patience, time.Millisecond)
 }
@@ -256,52 +256,52 @@ func abandoned(t *testing.T, r *Runner, ref trace.Ref) {
 // the answer could differ.
 func TestTurn_TakeoverKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *scriptedStep) error {
-		rig.on("coordinator", nil)
+	rig.setScript("coordinator", func(s *scriptedStep) error {
+		rig.setScript("coordinator", nil)
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
 	working := make(chan struct{})
-	rig.on("synthesis", func(s *scriptedStep) error {
-		rig.on("synthesis", nil)
+	rig.setScript("synthesis", func(s *scriptedStep) error {
+		rig.setScript("synthesis", nil)
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
 	first := rig.runner(t, "one")
-	drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
+	runUntil(t, first, textRequest("s1", "r1"), "synthesis")
 	receive(t, working)
-	rig.leasesRunOut()
-	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))
+	rig.expireLeases()
+	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.askedAgents())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 }
 
-// unclaimable is a trace store that rejects every takeover.
-type unclaimable struct{ trace.Store }
+// unclaimableTraces is a trace store that rejects every takeover.
+type unclaimableTraces struct{ trace.Store }
 
-func (unclaimable) Claim(context.Context, trace.Claim) (int64, uint64, error) {
+func (unclaimableTraces) Claim(context.Context, trace.Claim) (int64, uint64, error) {
 	return 0, 0, failure.New(failure.SystemDisk, "test", "no")
 }
 
 // A turn that cannot be driven fails at once and does not wait for its lease to expire.
 func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	rig := newRig(t)
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: req.Ref, TurnID: session.TurnID(req.Ref, req.RequestID), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
 		Message: conversation.User(req.Text), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
-	rig.leasesRunOut()
+	rig.expireLeases()
 	runner := rig.runner(t, "one")
-	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(unclaimable{runner.cfg.Traces.Store()}, zap.NewNop()) })
+	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(unclaimableTraces{runner.cfg.Traces.Store()}, zap.NewNop()) })
 	for e, err := range runner.Orchestrate(t.Context(), req) {
 		require.Nil(t, e)
 		require.Equal(t, failure.SystemDisk, failure.ModeOf(err), "%v", err)
 	}
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
-	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r2"))).GetOutcome())
+	require.Equal(t, completed, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r2"))).GetOutcome())
 }
 
 // The same request finds its turn even when no agent could answer a new one.
@@ -309,20 +309,20 @@ func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	guest := registry.Instance{ID: "guest-1", Agent: "guest", Address: rig.address, State: lifecycle.Ready, Capacity: 1}
-	rig.roster.Apply(registry.Update{Put: &guest})
-	req := ask("s1", "r1")
+	rig.cache.Apply(registry.Update{Put: &guest})
+	req := textRequest("s1", "r1")
 	req.Target = "guest"
-	before := collect(t, runner, req)
+	before := runToEnd(t, runner, req)
 	key := guest.Key()
-	rig.roster.Apply(registry.Update{Delete: &key})
-	require.Empty(t, cmp.Diff(stored(before), stored(collect(t, runner, req)), protocmp.Transform()))
+	rig.cache.Apply(registry.Update{Delete: &key})
+	require.Empty(t, cmp.Diff(durableEvents(before), durableEvents(runToEnd(t, runner, req)), protocmp.Transform()))
 	req.RequestID = "r2"
 	for _, err := range runner.Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 	}
 
 	// Before the registry was read no instance is known.
-	rig.roster = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	rig.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	for _, err := range rig.runner(t, "two").Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	}

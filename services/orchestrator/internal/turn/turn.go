@@ -6,8 +6,8 @@
 //	request   request.Request    what a caller asks, as a value
 //	decide    decide.Admission   what the request is, by a table: a new turn, a repeated one, answers, a resume,
 //	                             a fork, a takeover
-//	admit     run.Begun          waits for the session and for a permit, and begins the turn in the memory service
-//	takeover  run.Begun          does so for a turn whose orchestrator went away
+//	admit     run.BegunTurn      waits for the session and for a permit, and begins the turn in the memory service
+//	takeover  run.BegunTurn      does so for a turn whose orchestrator went away
 //	run       conclude.Outcome   drives the begun turn through its stages, a table of states
 //	step      execution.Result   has the steps of one round done by instances, attempt after attempt;
 //	                             assignment is what an instance is given, quarantine ends a barred agent's steps

@@ -30,15 +30,15 @@ const (
 func TestTurn_RunsAllStages(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error { <-watched; return s.say("I am research.") })
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"), func() { close(watched) })
+	rig.setScript("research", func(s *scriptedStep) error { <-watched; return s.answer("I am research.") })
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"), func() { close(watched) })
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
 		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
 		"route routing_decision research", "execute step_started research", "execute text_delta research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute text_delta synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(events))
+	}, eventSummary(events))
 	begin := events[0].GetTurnStarted()
 	require.Equal(t, "r1", begin.GetRequestId())
 	require.Equal(t, "research-assistant", begin.GetTarget())
@@ -70,62 +70,62 @@ func TestTurn_RunsAllStages(t *testing.T) {
 // Req: LC-34
 func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	rig := newRig(t)
-	rig.roster.Apply(registry.Update{Put: &registry.Instance{
+	rig.cache.Apply(registry.Update{Put: &registry.Instance{
 		ID: "research-1", Agent: "research", Address: rig.address, State: lifecycle.Uninitialized, Capacity: 16,
 	}})
 	runner := rig.runner(t, "one")
 	for n := range 2 {
-		events := collect(t, runner, ask("s1", fmt.Sprint("r", n)))
+		events := runToEnd(t, runner, textRequest("s1", fmt.Sprint("r", n)))
 		require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 		require.Equal(t, troupev1.Stage_STAGE_INITIALIZE, events[0].GetStage())
 		require.Equal(t, session.Ready, rig.state(t, "s1"))
 	}
 	require.EqualValues(t, 1, rig.starts.Load())
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked()[:3])
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents()[:3])
 }
 
 // A stop of an agent ends the turn, whatever the workflow would do next.
 func TestTurn_StopEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Stopped = "The turn was stopped: not this.", true })
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, "The turn was stopped: not this.", resultOf(events).GetText())
-	require.Equal(t, []string{"coordinator", "research"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
 // Req: RA-13, RA-14
 func TestTurn_QuestionToTheUserEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
 	})
-	rig.on("clarification", func(s *scriptedStep) error {
+	rig.setScript("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
 	runner := rig.runner(t, "one")
-	events := collect(t, runner, ask("s1", "r1"))
+	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, troupev1.Stage_STAGE_INPUT_REQUIRED, events[len(events)-1].GetStage())
 	require.Equal(t, "Which one?", resultOf(events).GetText())
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 
-	events = collect(t, runner, ask("s1", "r2"))
+	events = runToEnd(t, runner, textRequest("s1", "r2"))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
-	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, rig.asked(), "the reply goes to research at once")
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, rig.askedAgents(), "the reply goes to research at once")
 }
 
 // Req: RA-11
 func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 	var second *troupev1.RoutingDecision
 	for _, e := range events {
 		if d := e.GetRoutingDecision(); d.GetTarget() == "research" {
@@ -147,7 +147,7 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 		says     string
 	}{
 		"the only worker breaks off": {
-			(*scriptedStep).vanish, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
+			(*scriptedStep).cutConnections, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
 			"instance research-1 of agent research went away while it worked; then no instance of agent research took the step within 100ms",
 		},
 		"an error behind the header": {
@@ -166,10 +166,10 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			rig.wait = 100 * time.Millisecond
+			rig.routeWait = 100 * time.Millisecond
 			runner := rig.runner(t, "one")
-			rig.on("research", c.research)
-			events := collect(t, runner, ask("s1", "r1"))
+			rig.setScript("research", c.research)
+			events := runToEnd(t, runner, textRequest("s1", "r1"))
 			result := resultOf(events)
 			require.Equal(t, failed, result.GetOutcome())
 			require.Equal(t, troupev1.Stage_STAGE_FAILED, events[len(events)-1].GetStage())
@@ -180,8 +180,8 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, kept, 1, "what the user said, and nothing of the step")
 
-			rig.on("research", nil)
-			events = collect(t, runner, ask("s1", "r2"))
+			rig.setScript("research", nil)
+			events = runToEnd(t, runner, textRequest("s1", "r2"))
 			require.EqualValues(t, 2, events[0].GetTurn())
 			require.Equal(t, completed, resultOf(events).GetOutcome())
 		})
@@ -191,19 +191,19 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 // Req: RA-7
 func TestTurn_RejectsAHandoffOutsideTheWorkflow(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" })
 	})
-	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), `asks to hand on to "synthesis"; the workflow allows clarification, research`)
-	require.Equal(t, []string{"coordinator"}, rig.asked())
+	require.Equal(t, []string{"coordinator"}, rig.askedAgents())
 }
 
 func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		<-watched
 		forged := []*troupev1.Event{
 			{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "all done"}}},
@@ -223,14 +223,14 @@ func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 				return err
 			}
 		}
-		return s.say("I am research.")
+		return s.answer("I am research.")
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"), func() { close(watched) })
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"), func() { close(watched) })
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
 	var heard []string
 	for _, e := range events {
 		if e.GetAgent() == "research" {
-			heard = append(heard, strings.Fields(story([]*troupev1.Event{e})[0])[1])
+			heard = append(heard, strings.Fields(eventSummary([]*troupev1.Event{e})[0])[1])
 			require.EqualValues(t, 2, e.GetStep())
 			require.Equal(t, "research-1", e.GetInstanceId())
 			require.Equal(t, e.GetTextDelta() != nil || e.GetToolProgress() != nil, e.GetSequence() == 0)
@@ -243,16 +243,16 @@ func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.Parent = &troupev1.Parent{TraceId: "11111111111111111111111111111111", TurnId: "above", Step: 2, Call: 3}
-	events := collect(t, runner, req)
+	events := runToEnd(t, runner, req)
 	require.Empty(t, cmp.Diff(req.Parent, events[0].GetTurnStarted().GetParent(), protocmp.Transform()))
 	stored, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(req.Parent, stored.GetParent(), protocmp.Transform()))
 
 	req.Parent = nil
-	again := collect(t, runner, req)
+	again := runToEnd(t, runner, req)
 	require.Equal(t, events[0].GetTraceId(), again[0].GetTraceId())
 	require.NotNil(t, again[0].GetTurnStarted().GetParent())
 }
@@ -260,13 +260,13 @@ func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 // The worker is killed between its commit and its result. The answer is recovered.
 func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	rig := newRig(t)
-	rig.on("synthesis", func(s *scriptedStep) error {
+	rig.setScript("synthesis", func(s *scriptedStep) error {
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
-		return s.vanish()
+		return s.cutConnections()
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	result := resultOf(events)
 	require.Equal(t, completed, result.GetOutcome())
 	require.Equal(t, "It is committed.", result.GetText())
@@ -278,10 +278,10 @@ func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 // An uncommitted answer would be missing from the session, so it is dropped.
 func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 	rig := newRig(t)
-	rig.on("synthesis", func(s *scriptedStep) error {
+	rig.setScript("synthesis", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Text: "believe me", Sequence: s.req.GetBaseSequence()})
 	})
-	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode(), "%v", result)
 	require.Contains(t, result.GetFailure().GetMessage(), "did not commit")
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
@@ -290,14 +290,14 @@ func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	cancelled := make(chan error, 1)
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		<-s.stream.Context().Done()
 		cancelled <- s.stream.Context().Err()
 		return s.stream.Context().Err()
 	})
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.Timeout = time.Second
-	result := resultOf(collect(t, rig.runner(t, "one"), req))
+	result := resultOf(runToEnd(t, rig.runner(t, "one"), req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "within its 1s")
 	require.Error(t, receive(t, cancelled), "the worker was notified")
@@ -310,40 +310,40 @@ func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working := make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error {
-		rig.on("research", nil)
+	rig.setScript("research", func(s *scriptedStep) error {
+		rig.setScript("research", nil)
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	done := start(t, runner, ask("s1", "r1"))
+	done := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	runner.Close(ended)
-	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r2")) {
+	for _, err := range runner.Orchestrate(t.Context(), textRequest("s1", "r2")) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	}
 
 	second := rig.runner(t, "two")
-	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, second, ask("s1", "r2"))), "the replica that takes over continues it")
-	events := collect(t, second, ask("s1", "r1"))
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionOf(t, second, textRequest("s1", "r2"))), "the replica that takes over continues it")
+	events := runToEnd(t, second, textRequest("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
-	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
-	require.Empty(t, cmp.Diff(stored(events), stored(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")
 }
 
 func TestRunner_CloseWaitsForTurns(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working, release := make(chan struct{}), make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error {
+	rig.setScript("research", func(s *scriptedStep) error {
 		close(working)
 		<-release
-		return s.say("in time")
+		return s.answer("in time")
 	})
 	done, closed := make(chan []*troupev1.Event, 1), make(chan struct{})
-	go func() { done <- collect(t, runner, ask("s1", "r1")) }()
+	go func() { done <- runToEnd(t, runner, textRequest("s1", "r1")) }()
 	receive(t, working)
 	go func() { defer close(closed); runner.Close(t.Context()) }()
 	close(release)
@@ -355,7 +355,7 @@ func TestRunner_CloseWaitsForTurns(t *testing.T) {
 func TestRunner_RejectsUnknownTargets(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	req := ask("s1", "r1")
+	req := textRequest("s1", "r1")
 	req.Target = "nowhere"
 	for e, err := range runner.Orchestrate(t.Context(), req) {
 		require.Nil(t, e)
@@ -371,17 +371,17 @@ func TestRunner_TurnOutlivesItsCaller(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	release := make(chan struct{})
-	rig.on("research", func(s *scriptedStep) error { <-release; return s.say("found") })
+	rig.setScript("research", func(s *scriptedStep) error { <-release; return s.answer("found") })
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var last error
-	for e, err := range runner.Orchestrate(ctx, ask("s1", "r1")) {
+	for e, err := range runner.Orchestrate(ctx, textRequest("s1", "r1")) {
 		if last = err; e.GetStepStarted() != nil && e.GetAgent() == "research" {
 			leave()
 		}
 	}
 	require.True(t, errors.Is(last, context.Canceled), "%v", last)
 	close(release)
-	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked())
+	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 }

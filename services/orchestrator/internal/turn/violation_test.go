@@ -40,15 +40,15 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			rig := newRig(t)
 			forged.Payload = delta
-			rig.on("coordinator", func(s *scriptedStep) error {
+			rig.setScript("coordinator", func(s *scriptedStep) error {
 				_ = s.event(forged)
 				<-s.stream.Context().Done() // it is taken away
 				return s.stream.Context().Err()
 			})
-			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 			want := &troupev1.OwnershipViolation{Key: key, Owner: "orchestrator", Actor: "worker coordinator", Operation: "agent.ExecuteStep"}
 			require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{want}, violations(events), protocmp.Transform()))
-			require.Equal(t, 1, count(rig.asked(), "coordinator"), "no other instance is to do better")
+			require.Equal(t, 1, count(rig.askedAgents(), "coordinator"), "no other instance is to do better")
 			finished := slices.IndexFunc(events, func(e *troupev1.Event) bool { return e.GetStepFinished() != nil })
 			require.Equal(t, troupev1.FailureMode_FAILURE_MODE_STATE_VIOLATION, events[finished].GetStepFinished().GetResult().GetFailure().GetMode())
 			for _, e := range events {
@@ -62,10 +62,10 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 // A result must belong to the step that was given.
 func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	rig := newRig(t)
-	rig.on("coordinator", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "synthesis"}}})
 	})
-	found := violations(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	found := violations(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
 	require.Len(t, found, 1)
 	require.Equal(t, "agent", found[0].GetKey())
 }
@@ -78,7 +78,7 @@ func TestTurn_ReportsAViolationOfAFailedStepOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			v := &troupev1.OwnershipViolation{Key: "trace_id", Owner: "orchestrator", Actor: "worker coordinator", Operation: "memory.CommitStep"}
-			rig.on("coordinator", func(s *scriptedStep) error {
+			rig.setScript("coordinator", func(s *scriptedStep) error {
 				if tells {
 					if err := s.event(&troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: v}}); err != nil {
 						return err
@@ -87,7 +87,7 @@ func TestTurn_ReportsAViolationOfAFailedStepOnce(t *testing.T) {
 				why := failure.New(failure.StateViolation, v.GetOperation(), "not yours").WithOwner(v.GetKey(), v.GetOwner(), v.GetActor())
 				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 			})
-			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 			require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{v}, violations(events), protocmp.Transform()))
 		})
 	}

@@ -70,7 +70,7 @@ type field struct {
 func (c *checker) strategy(at func(...any) []any, of, named string, known []selection.Strategy, fields ...field) selection.Strategy {
 	strategy := cmp.Or(selection.Strategy(named), known[0])
 	if !slices.Contains(known, strategy) {
-		c.addProblem(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, choices(named, known))
+		c.addProblem(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, suggestNames(named, known))
 		return ""
 	}
 	for _, f := range fields {

@@ -14,13 +14,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// chooses returns a workflow whose first step chooses as declared.
-func chooses(more string) string {
+// choosesStep returns a workflow whose first step chooses as declared.
+func choosesStep(more string) string {
 	return "  entry: a\n  steps:\n    a:\n      routes: [b, c]\n" + more + "    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
 }
 
-// uses returns a workflow whose step may use tools as declared.
-func uses(more string) string {
+// usesTools returns a workflow whose step may use tools as declared.
+func usesTools(more string) string {
 	return "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n" + more
 }
 
@@ -33,7 +33,7 @@ func TestLoad_ReadsHowAStepChooses(t *testing.T) {
 		"      choose: {strategy: priority, priorities: {b: 10, c: -1}}\n": {Strategy: selection.Priority, Priorities: map[string]int{"b": 10, "c": -1}},
 		"      choose: {strategy: manual, step: c}\n":                      {Strategy: selection.Manual, Names: []string{"c"}},
 	} {
-		set, err := load(t, chooses(declared))
+		set, err := load(t, choosesStep(declared))
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
 		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Choose), declared)
@@ -46,7 +46,7 @@ func TestLoad_ReadsHowAStepChooses(t *testing.T) {
 		"      tools: {needs: [web]}\n":         {Strategy: selection.Capability, Needs: []string{"web"}},
 		"      tools: {strategy: manual, names: [look_up]}\n": {Strategy: selection.Manual, Names: []string{"look_up"}},
 	} {
-		set, err := load(t, uses(declared))
+		set, err := load(t, usesTools(declared))
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
 		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Tools), declared)
@@ -54,29 +54,29 @@ func TestLoad_ReadsHowAStepChooses(t *testing.T) {
 	}
 }
 
-func TestLoad_NamesWhatIsWrongWithChoicesAndTools(t *testing.T) {
+func TestLoad_ReportsInvalidChoicesAndTools(t *testing.T) {
 	for declared, want := range map[string]string{
-		chooses("      choose: {strategy: prioritty}\n"):                             `w.yaml:9: choose.strategy: unknown strategy "prioritty"; did you mean "priority"?`,
-		chooses("      choose: {strategy: sticky}\n"):                                `w.yaml:9: choose.strategy: unknown strategy "sticky"; there are capability, round_robin, load_balanced, priority, manual`,
-		chooses("      choose: {strategy: round_robin, needs: [a]}\n"):               "w.yaml:9: choose.needs: is for strategy capability; this is round_robin",
-		chooses("      choose: {needs: [Tax]}\n"):                                    `w.yaml:9: choose.needs: "Tax" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
-		chooses("      choose: {needs: [tax, tax]}\n"):                               `w.yaml:9: choose.needs: "tax" is named twice`,
-		chooses("      choose: {strategy: priority}\n"):                              "w.yaml:9: choose: strategy priority wants priorities of routes, such as priorities: {b: 10}",
-		chooses("      choose: {strategy: priority, priorities: {d: 1, b: 1001}}\n"): "w.yaml:9: choose.priorities.b: 1001 is not between -1000 and 1000\nw.yaml:9: choose.priorities: \"d\" is not among the routes of step a",
-		chooses("      choose: {strategy: manual}\n"):                                `w.yaml:9: choose: strategy manual wants one of the routes as step; "" is none`,
-		chooses("      choose: {strategy: manual, step: a}\n"):                       `w.yaml:9: choose: strategy manual wants one of the routes as step; "a" is none`,
-		chooses("      default: b\n"):                                                "w.yaml:9: step a: default is for an agent that names none of its routes; without an agent the orchestrator chooses",
-		chooses("      instances: {strategy: sticky}\n"):                             "w.yaml:9: step a: instances is for a step with an agent",
-		chooses("      tools: {needs: [a]}\n"):                                       "w.yaml:9: step a: tools is for a step with an agent, for only that has tools",
-		chooses("      onError: {continue: true}\n"):                                 "w.yaml:9: step a: onError is for a step with an agent, for only that can fail",
-		chooses("      agent: x\n      choose: {needs: [a]}\n"):                      "w.yaml:10: step a: choose is for a step with routes and without an agent; an agent chooses itself",
-		uses("      choose: {needs: [a]}\n"):                                         "w.yaml:10: step a: choose is for a step with routes and without an agent; an agent chooses itself",
-		uses("      tools: {strategy: round_robin}\n"):                               `w.yaml:10: tools.strategy: unknown strategy "round_robin"; there are capability, manual`,
-		uses("      tools: {names: [look_up]}\n"):                                    "w.yaml:10: tools.names: is for strategy manual; this is capability",
-		uses("      tools: {needs: [Web]}\n"):                                        `w.yaml:10: tools.needs: "Web" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
-		uses("      tools: {strategy: manual}\n"):                                    "w.yaml:10: tools: strategy manual wants names of 1 to 64 tools, got 0",
-		uses("      tools: {strategy: manual, names: [a, a]}\n"):                     `w.yaml:10: tools.names: "a" is empty, or named twice`,
-		uses("      tools: {need: [a]}\n"):                                           `w.yaml:10: unknown field "steps.a.tools.need"; did you mean "needs"?`,
+		choosesStep("      choose: {strategy: prioritty}\n"):                             `w.yaml:9: choose.strategy: unknown strategy "prioritty"; did you mean "priority"?`,
+		choosesStep("      choose: {strategy: sticky}\n"):                                `w.yaml:9: choose.strategy: unknown strategy "sticky"; there are capability, round_robin, load_balanced, priority, manual`,
+		choosesStep("      choose: {strategy: round_robin, needs: [a]}\n"):               "w.yaml:9: choose.needs: is for strategy capability; this is round_robin",
+		choosesStep("      choose: {needs: [Tax]}\n"):                                    `w.yaml:9: choose.needs: "Tax" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
+		choosesStep("      choose: {needs: [tax, tax]}\n"):                               `w.yaml:9: choose.needs: "tax" is named twice`,
+		choosesStep("      choose: {strategy: priority}\n"):                              "w.yaml:9: choose: strategy priority wants priorities of routes, such as priorities: {b: 10}",
+		choosesStep("      choose: {strategy: priority, priorities: {d: 1, b: 1001}}\n"): "w.yaml:9: choose.priorities.b: 1001 is not between -1000 and 1000\nw.yaml:9: choose.priorities: \"d\" is not among the routes of step a",
+		choosesStep("      choose: {strategy: manual}\n"):                                `w.yaml:9: choose: strategy manual wants one of the routes as step; "" is none`,
+		choosesStep("      choose: {strategy: manual, step: a}\n"):                       `w.yaml:9: choose: strategy manual wants one of the routes as step; "a" is none`,
+		choosesStep("      default: b\n"):                                                "w.yaml:9: step a: default is for an agent that names none of its routes; without an agent the orchestrator chooses",
+		choosesStep("      instances: {strategy: sticky}\n"):                             "w.yaml:9: step a: instances is for a step with an agent",
+		choosesStep("      tools: {needs: [a]}\n"):                                       "w.yaml:9: step a: tools is for a step with an agent, for only that has tools",
+		choosesStep("      onError: {continue: true}\n"):                                 "w.yaml:9: step a: onError is for a step with an agent, for only that can fail",
+		choosesStep("      agent: x\n      choose: {needs: [a]}\n"):                      "w.yaml:10: step a: choose is for a step with routes and without an agent; an agent chooses itself",
+		usesTools("      choose: {needs: [a]}\n"):                                        "w.yaml:10: step a: choose is for a step with routes and without an agent; an agent chooses itself",
+		usesTools("      tools: {strategy: round_robin}\n"):                              `w.yaml:10: tools.strategy: unknown strategy "round_robin"; there are capability, manual`,
+		usesTools("      tools: {names: [look_up]}\n"):                                   "w.yaml:10: tools.names: is for strategy manual; this is capability",
+		usesTools("      tools: {needs: [Web]}\n"):                                       `w.yaml:10: tools.needs: "Web" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
+		usesTools("      tools: {strategy: manual}\n"):                                   "w.yaml:10: tools: strategy manual wants names of 1 to 64 tools, got 0",
+		usesTools("      tools: {strategy: manual, names: [a, a]}\n"):                    `w.yaml:10: tools.names: "a" is empty, or named twice`,
+		usesTools("      tools: {need: [a]}\n"):                                          `w.yaml:10: unknown field "steps.a.tools.need"; did you mean "needs"?`,
 		// only a strategy would end these
 		"  entry: a\n  steps:\n    a: {routes: [b]}\n    b: {agent: x, next: a}\n":                            "its next steps go round and never end: a, b, a; give one of them a limit",
 		"  entry: a\n  steps:\n    a: {routes: [b, c]}\n    b: {routes: [c]}\n    c: {agent: x, end: true}\n": "step a: the route b begins with no agent, and agents choose between agents",
@@ -90,7 +90,7 @@ func TestLoad_NamesWhatIsWrongWithChoicesAndTools(t *testing.T) {
 }
 
 // Steps of a nested workflow are renamed, also where a step chooses among them.
-func TestLoad_RenamesWhatIsChosenInside(t *testing.T) {
+func TestLoad_RenamesChoicesOfNestedWorkflows(t *testing.T) {
 	inner := func(choose string) string {
 		return strings.Replace(head, "name: w", "name: inner", 1) + "  entry: a\n  steps:\n    a: {routes: [b, c], choose: " + choose + "}\n    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
 	}
@@ -115,7 +115,7 @@ var (
 )
 
 // The examples of choices and tools on the page can be loaded, and its errors are the real ones.
-func TestPage_ShowsChoicesAndToolsAsTheyAre(t *testing.T) {
+func TestPage_ChoiceAndToolExamplesLoad(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	shown := 0

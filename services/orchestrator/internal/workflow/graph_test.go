@@ -47,7 +47,7 @@ func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
 	require.Equal(t, []Edge{{When: Condition{ConfidenceBelow: 0.5, ObservationsBelow: 2}, Next: "a2"}}, flow.Steps["e"].Then)
 }
 
-func TestLoad_RefusesGraphsThatCannotWork(t *testing.T) {
+func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 	const end = "\n    z: {agent: x, end: true}"
 	for want, steps := range map[string]string{
 		"w.yaml:8: step a: its next steps go round and never end: a, b, a; give one of them a limit":  "a: {agent: x, next: z, then: [{when: {observationsBelow: 1}, next: b}]}\n    b: {agent: x, next: a}" + end,
@@ -89,7 +89,7 @@ func TestLoad_RefusesGraphsThatCannotWork(t *testing.T) {
 }
 
 // Numbers next to a policy override its own numbers.
-func TestLoad_ReadsHowAStepIsTriedAgain(t *testing.T) {
+func TestLoad_ReadsRetryPolicies(t *testing.T) {
 	type numbers struct {
 		name    string
 		retries int
@@ -116,7 +116,7 @@ func TestLoad_ReadsHowAStepIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestLoad_RefusesARetryThatCannotWork(t *testing.T) {
+func TestLoad_RejectsInvalidRetryPolicies(t *testing.T) {
 	for declared, want := range map[string]string{
 		"{policy: fibonacci}":            `w.yaml:8: onError.retry.policy: there is no retry policy "fibonacci"; use exponential, linear or none`,
 		"{policy: none, attempts: 2}":    "w.yaml:8: onError.retry.policy: none tries nothing again; leave out attempts and backoff, or use another",
@@ -137,11 +137,11 @@ func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	flow, _ := set.Find("research-assistant")
 	require.Equal(t, 20, flow.MaxSteps)
 	require.Equal(t, 60*time.Second, flow.Timeout)
-	require.Zero(t, Single("research").Timeout, "a single agent has the timeout of the orchestrator")
+	require.Zero(t, SingleAgent("research").Timeout, "a single agent has the timeout of the orchestrator")
 }
 
 // A nested workflow is replaced by its steps, under the name of its step.
-func TestLoad_PutsWorkflowsInsideOthers(t *testing.T) {
+func TestLoad_InlinesNestedWorkflows(t *testing.T) {
 	doc := func(name, spec string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: " + name + "}\nspec:\n" + spec)}
 	}

@@ -43,7 +43,7 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 	at := func(keys ...any) []any { return append([]any{"steps", step, "instances"}, keys...) }
 	strategy := cmp.Or(selection.Strategy(d.Strategy), selection.RoundRobin)
 	if !slices.Contains(selection.Strategies(), strategy) {
-		c.addProblem(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, choices(d.Strategy, selection.Strategies()))
+		c.addProblem(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, suggestNames(d.Strategy, selection.Strategies()))
 		return
 	}
 	for _, f := range []struct {
@@ -78,7 +78,7 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 			c.addProblem(at(), "instances: strategy manual wants the id of an instance as instance")
 		}
 		if d.Fallback != "" && !slices.Contains(standIns, selection.Strategy(d.Fallback)) {
-			c.addProblem(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
+			c.addProblem(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, suggestNames(d.Fallback, standIns))
 		}
 	case selection.Capability:
 		c.needs(at, "instances", d.Needs)
@@ -116,8 +116,8 @@ func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, f
 	}
 }
 
-// choices suggests names for an unknown one.
-func choices(word string, known []selection.Strategy) string {
+// suggestNames suggests names for an unknown one.
+func suggestNames(word string, known []selection.Strategy) string {
 	names := make([]string, len(known))
 	for i, k := range known {
 		names[i] = string(k)

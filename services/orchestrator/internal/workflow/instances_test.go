@@ -35,10 +35,10 @@ func TestLoad_ReadsHowInstancesAreChosen(t *testing.T) {
 		flow, _ := set.Find("w")
 		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Instances), declared)
 	}
-	require.Equal(t, selection.Policy{}, Single("x").Steps["x"].Instances)
+	require.Equal(t, selection.Policy{}, SingleAgent("x").Steps["x"].Instances)
 }
 
-func TestLoad_NamesWhatIsWrongWithInstances(t *testing.T) {
+func TestLoad_ReportsInvalidInstancePolicies(t *testing.T) {
 	var many strings.Builder
 	for i := range 17 {
 		fmt.Fprintf(&many, "v%d: 1, ", i)

@@ -14,7 +14,7 @@ func TestLoad_ReadsTheBudget(t *testing.T) {
 	require.NoError(t, err)
 	flow, _ := set.Find("w")
 	require.Equal(t, budget.Default(), flow.Budget)
-	require.Equal(t, budget.Default(), Single("a").Budget)
+	require.Equal(t, budget.Default(), SingleAgent("a").Budget)
 
 	set, err = load(t, "  entry: a\n  limits: {iterations: 1, modelCalls: 2, toolCalls: 3, tokens: 4, cost: 0.5, fanOut: 6, depth: 7, policy: warn}\n"+steps)
 	require.NoError(t, err)

@@ -93,9 +93,9 @@ const (
 
 // Set is the workflows of a mesh. It must not be changed after Load.
 type Set struct {
-	byName    map[string]*Workflow
-	fallback  string
-	described map[string]string // descriptions of the agents that are declared in the same folder
+	byName       map[string]*Workflow
+	defaultName  string
+	descriptions map[string]string // descriptions of the agents that are declared in the same folder
 }
 
 // Load reads the documents of kind Workflow from a folder. name names the default workflow (the first by
@@ -106,13 +106,13 @@ func Load(files fs.FS, name string) (*Set, error) {
 		return nil, err
 	}
 	agents := map[string]bool{}
-	set := &Set{byName: map[string]*Workflow{}, fallback: name, described: map[string]string{}}
+	set := &Set{byName: map[string]*Workflow{}, defaultName: name, descriptions: map[string]string{}}
 	var problems []error
 	for _, d := range manifest.Select(documents, manifest.KindAgent) {
 		agents[d.Name] = true
 		var description string
 		problems = append(problems, d.Decode(&description, "description"))
-		set.described[d.Name] = description
+		set.descriptions[d.Name] = description
 	}
 	built := unresolvedSet{}
 	for _, d := range documents {
@@ -135,7 +135,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		return nil, err
 	}
 	if name == "" && len(set.byName) > 0 {
-		set.fallback = set.All()[0].Name
+		set.defaultName = set.All()[0].Name
 	}
 	if name != "" && set.byName[name] == nil {
 		return nil, errors.New(set.NotFoundText(name))
@@ -146,7 +146,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 // Find returns the named workflow, or the default one for the empty name.
 func (s *Set) Find(name string) (*Workflow, bool) {
 	if name == "" {
-		name = s.fallback
+		name = s.defaultName
 	}
 	flow, ok := s.byName[name]
 	return flow, ok
@@ -155,7 +155,7 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 // Description returns the description in the document of an agent (empty when the folder has none).
 // Models see this one, because the author of the agent wrote it. The description in a registration is
 // what a worker claims (S14).
-func (s *Set) Description(agent string) string { return s.described[agent] }
+func (s *Set) Description(agent string) string { return s.descriptions[agent] }
 
 // NotFoundText says that no workflow has a name, and lists those that exist.
 func (s *Set) NotFoundText(name string) string {
@@ -185,7 +185,7 @@ func (s *Set) All() []*Workflow {
 }
 
 // build checks a declaration and returns its workflow, whose nested workflows are not resolved yet.
-func build(d manifest.Document, agents map[string]bool) (*unresolved, error) {
+func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {
 		return nil, err
@@ -203,13 +203,13 @@ func build(d manifest.Document, agents map[string]bool) (*unresolved, error) {
 		c.addProblem([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
 	}
 	c.target([]any{"entry"}, "entry", spec.Entry)
-	p := &unresolved{checker: c, flow: flow, parts: map[string]string{}}
+	p := &unresolvedWorkflow{checker: c, flow: flow, nestedNames: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
 		s := spec.Steps[name]
 		c.step(name, s, agents)
 		flow.Steps[name] = s.step(name)
 		if s.Workflow != "" {
-			p.parts[name] = s.Workflow
+			p.nestedNames[name] = s.Workflow
 		}
 	}
 	if len(c.problems) == 0 {

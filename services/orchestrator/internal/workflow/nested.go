@@ -12,15 +12,15 @@ const (
 	maxWhole = 256 // steps, with those of nested workflows
 )
 
-// unresolved is a workflow with steps that stand for nested workflows.
-type unresolved struct {
+// unresolvedWorkflow is a workflow with steps that stand for nested workflows.
+type unresolvedWorkflow struct {
 	*checker
-	flow  *Workflow
-	parts map[string]string // nested workflow by step
+	flow        *Workflow
+	nestedNames map[string]string // nested workflow by step
 }
 
 // unresolvedSet is the workflows of a folder, by name.
-type unresolvedSet map[string]*unresolved
+type unresolvedSet map[string]*unresolvedWorkflow
 
 // checkNested checks a step that stands for a nested workflow. Fields about the run of an agent belong into that
 // workflow.
@@ -61,8 +61,8 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 	entries := map[string]string{} // of nested workflows, by step
 	inside := map[string]*Workflow{}
 	c := &checker{document: own.document, spec: own.spec}
-	for _, step := range slices.Sorted(maps.Keys(own.parts)) {
-		part, at := own.parts[step], []any{"steps", step, "workflow"}
+	for _, step := range slices.Sorted(maps.Keys(own.nestedNames)) {
+		part, at := own.nestedNames[step], []any{"steps", step, "workflow"}
 		switch {
 		case p[part] == nil:
 			c.addProblem(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(p)), ", "))
@@ -83,7 +83,7 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 	}
 	for name, step := range own.flow.Steps {
 		if flow := inside[name]; flow != nil {
-			maps.Copy(whole.Steps, flow.inside(step.renameSteps(entryResolver(entries))))
+			maps.Copy(whole.Steps, flow.inlineSteps(step.renameSteps(entryResolver(entries))))
 		} else {
 			whole.Steps[name] = step.renameSteps(entryResolver(entries))
 		}
@@ -97,7 +97,7 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 }
 
 // choices checks that an agent can name each of its routes.
-func (c *checker) choices(own *unresolved, whole *Workflow) {
+func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
 	for _, name := range slices.Sorted(maps.Keys(own.flow.Steps)) {
 		for i, route := range whole.Steps[name].Routes {
 			if whole.Steps[route].Agent == "" {
@@ -107,9 +107,9 @@ func (c *checker) choices(own *unresolved, whole *Workflow) {
 	}
 }
 
-// inside returns the steps of a nested workflow for the step that it replaces. Where the nested workflow
+// inlineSteps returns the steps of a nested workflow for the step that it replaces. Where the nested workflow
 // would end, it continues as that step does.
-func (w *Workflow) inside(outer Step) map[string]Step {
+func (w *Workflow) inlineSteps(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {
 		step = step.renameSteps(func(name string) string { return outer.Name + "/" + name })

@@ -40,7 +40,7 @@ func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 }
 
 // The errors on the page are the real ones.
-func TestPage_QuotesErrorsAsTheyAre(t *testing.T) {
+func TestPage_QuotesRealErrors(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var got strings.Builder

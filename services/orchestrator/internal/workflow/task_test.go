@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-func TestLoad_ReadsWhatStepsAreAsked(t *testing.T) {
+func TestLoad_ReadsTasksOfSteps(t *testing.T) {
 	set, err := load(t, `
   entry: plan
   steps:
@@ -42,7 +42,7 @@ func TestLoad_ReadsWhatStepsAreAsked(t *testing.T) {
 }
 
 // Models read the descriptions of agents from the folder.
-func TestLoad_ReadsWhatAgentsAre(t *testing.T) {
+func TestLoad_ReadsDescriptionsOfAgents(t *testing.T) {
 	set, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: Looks things up., model: builtin/echo}\n")},
 		"w.yaml": {Data: []byte(head + "  description: A flow.\n  entry: a\n  steps: {a: {agent: x, end: true}}\n")},
@@ -57,7 +57,7 @@ func TestLoad_ReadsWhatAgentsAre(t *testing.T) {
 }
 
 // Every problem is reported with its file and line.
-func TestLoad_RefusesPlansThatCannotWork(t *testing.T) {
+func TestLoad_RejectsInvalidPlans(t *testing.T) {
 	const end = "\n    z: {agent: x, end: true}"
 	for want, steps := range map[string]string{
 		"w.yaml:7: step a: plan is for a step with an agent and next, which follows its tasks, and without then": "a: {agent: x, end: true, plan: {agents: [x]}}",

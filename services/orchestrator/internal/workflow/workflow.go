@@ -94,11 +94,11 @@ func (r Rule) Matches(history []conversation.Message) bool {
 			return false
 		}
 	}
-	return unanswered(history) >= r.Unanswered
+	return countUnanswered(history) >= r.Unanswered
 }
 
-// unanswered counts the messages of the user since the last one of an agent.
-func unanswered(history []conversation.Message) int {
+// countUnanswered counts the messages of the user since the last one of an agent.
+func countUnanswered(history []conversation.Message) int {
 	n := 0
 	for _, m := range slices.Backward(history) {
 		if m.Role != conversation.RoleUser {
@@ -109,8 +109,8 @@ func unanswered(history []conversation.Message) int {
 	return n
 }
 
-// Single returns the workflow of an agent that a call names directly.
-func Single(agent string) *Workflow {
+// SingleAgent returns the workflow of an agent that a call names directly.
+func SingleAgent(agent string) *Workflow {
 	return &Workflow{
 		Entry: agent, Window: DefaultWindow, MaxSteps: DefaultSteps, Budget: budget.Default(),
 		Steps: map[string]Step{agent: {Name: agent, Agent: agent, End: true}},

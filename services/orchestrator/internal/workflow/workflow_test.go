@@ -35,7 +35,7 @@ func TestLoad_ReadsAGraph(t *testing.T) {
 	require.False(t, set.UsesAgent("nobody"))
 }
 
-func TestLoad_NamesEverythingThatIsWrong(t *testing.T) {
+func TestLoad_ReportsEveryProblem(t *testing.T) {
 	for name, c := range map[string]struct{ spec, want string }{
 		"no entry":         {"  steps: {a: {agent: x, end: true}}", "entry: names no step; want one of a"},
 		"unknown entry":    {"  entry: b\n  steps: {a: {agent: x, end: true}}", `w.yaml:6: entry: unknown step "b"; want one of a`},
@@ -58,7 +58,7 @@ func TestLoad_NamesEverythingThatIsWrong(t *testing.T) {
 }
 
 // All problems of a file are reported at once.
-func TestLoad_NamesWhatIsWrongInTheOrderOfTheLines(t *testing.T) {
+func TestLoad_ReportsProblemsInLineOrder(t *testing.T) {
 	_, err := load(t, `  steps:
     b: {agent: x, next: e}
     a: {agent: x}
@@ -71,7 +71,7 @@ w.yaml:8: step c: onError.fallback: unknown step "f"; want one of a, b, c
 w.yaml:9: entry: unknown step "d"; want one of a, b, c`)
 }
 
-func TestLoad_ChecksAgentsWhenTheyAreDeclaredBeside(t *testing.T) {
+func TestLoad_ChecksThatAgentsAreDeclared(t *testing.T) {
 	_, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: research}\nspec: {model: builtin/extractive}\n")},
 		"w.yaml": {Data: []byte(head + "  entry: a\n  steps:\n    a: {agent: reserch, end: true}\n")},
@@ -79,7 +79,7 @@ func TestLoad_ChecksAgentsWhenTheyAreDeclaredBeside(t *testing.T) {
 	require.ErrorContains(t, err, `w.yaml:7: step a: unknown agent "reserch"; declared are research`)
 }
 
-func TestLoad_TheDefaultMustExist(t *testing.T) {
+func TestLoad_RejectsAnUnknownDefaultWorkflow(t *testing.T) {
 	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(head + "  entry: a\n  steps: {a: {agent: x, end: true}}")}}, "other")
 	require.ErrorContains(t, err, `no workflow is called "other"; there are: w`)
 	require.Equal(t, "no workflow is declared here", new(Set).NotFoundText(""))

@@ -33,10 +33,10 @@ func write(t *testing.T, files map[string]string) string {
 	return folder
 }
 
-func nothing(any) error { return nil }
+func noSettings(any) error { return nil }
 
-// with returns the settings of a declaration, given as JSON.
-func with(t *testing.T, paths ...string) func(any) error {
+// settingsFrom returns the settings of a declaration, given as JSON.
+func settingsFrom(t *testing.T, paths ...string) func(any) error {
 	return func(v any) error {
 		text, err := json.Marshal(map[string]any{"Paths": paths})
 		require.NoError(t, err)
@@ -47,7 +47,7 @@ func with(t *testing.T, paths ...string) func(any) error {
 // start creates and starts the tool.
 func start(t *testing.T, paths ...string) tool.Tool {
 	t.Helper()
-	search, err := builtin.Catalog{}.Tool(builtin.SearchDocuments, with(t, paths...))
+	search, err := builtin.Catalog{}.Tool(builtin.SearchDocuments, settingsFrom(t, paths...))
 	require.NoError(t, err)
 	starter, ok := search.(tool.Starter)
 	require.True(t, ok)
@@ -101,12 +101,12 @@ func TestSearch_CitesFileAndLine(t *testing.T) {
 	require.Contains(t, find(t, search, `{"query": "orchestrator"}`), "sub/notes.txt:1\nThe orchestrator decides\nwho works next, always.")
 }
 
-func TestSearch_HasNothingToTellWhenNothingFits(t *testing.T) {
+func TestSearch_ReturnsNothingWithoutAMatch(t *testing.T) {
 	require.Empty(t, find(t, start(t, write(t, documents)), `{"query": "zebra"}`))
 	require.Empty(t, find(t, start(t, write(t, documents)), `{"query": "the of and"}`))
 }
 
-func TestSearch_BoundsHowMuchItReturns(t *testing.T) {
+func TestSearch_LimitsItsResults(t *testing.T) {
 	text := strings.Repeat("A paragraph about the agents of the mesh.\n\n", 100)
 	search := start(t, write(t, map[string]string{"a.md": text}))
 	for args, want := range map[string]int{
@@ -141,7 +141,7 @@ func TestSearch_FollowsNoLinkOutOfTheFolder(t *testing.T) {
 }
 
 func TestSearch_StartsAgainAfterClose(t *testing.T) {
-	search, err := builtin.Catalog{Docs: write(t, documents)}.Tool(builtin.SearchDocuments, nothing)
+	search, err := builtin.Catalog{Docs: write(t, documents)}.Tool(builtin.SearchDocuments, noSettings)
 	require.NoError(t, err)
 	starter, ok := search.(tool.Starter)
 	require.True(t, ok)
@@ -155,13 +155,13 @@ func TestSearch_StartsAgainAfterClose(t *testing.T) {
 	}
 }
 
-func TestSearch_SaysWhyItCannotStart(t *testing.T) {
+func TestSearch_ReportsWhyItCannotStart(t *testing.T) {
 	for name, tc := range map[string]struct{ path, want string }{
 		"missing": {filepath.Join(t.TempDir(), "nowhere"), "with.path: "},
 		"empty":   {t.TempDir(), "there is no .md, .txt or .go file in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			search, err := builtin.Catalog{Docs: tc.path}.Tool(builtin.SearchDocuments, nothing)
+			search, err := builtin.Catalog{Docs: tc.path}.Tool(builtin.SearchDocuments, noSettings)
 			require.NoError(t, err)
 			err = search.(tool.Starter).Start(t.Context())
 			require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
@@ -171,18 +171,18 @@ func TestSearch_SaysWhyItCannotStart(t *testing.T) {
 	}
 }
 
-func TestSearch_GivesUpWhenItsContextEnds(t *testing.T) {
-	search, err := builtin.Catalog{Docs: write(t, documents)}.Tool(builtin.SearchDocuments, nothing)
+func TestSearch_StopsWhenItsContextEnds(t *testing.T) {
+	search, err := builtin.Catalog{Docs: write(t, documents)}.Tool(builtin.SearchDocuments, noSettings)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, search.(tool.Starter).Start(ctx), context.Canceled)
 }
 
-func TestCatalog_RefusesWhatItDoesNotKnow(t *testing.T) {
-	_, err := builtin.Catalog{}.Tool("fly", nothing)
+func TestCatalog_RejectsUnknownToolsAndSettings(t *testing.T) {
+	_, err := builtin.Catalog{}.Tool("fly", noSettings)
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
-	_, err = builtin.Catalog{}.Tool(builtin.SearchDocuments, nothing)
+	_, err = builtin.Catalog{}.Tool(builtin.SearchDocuments, noSettings)
 	require.ErrorContains(t, err, "with.path is missing")
 	bad := errors.New("bad settings")
 	_, err = builtin.Catalog{}.Tool(builtin.SearchDocuments, func(any) error { return bad })

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
-func TestCurrentTime_IsThatOfTheZone(t *testing.T) {
+func TestCurrentTime_ReturnsTheTimeOfTheZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of the bubble begins at midnight UTC, 1 January 2000
 		clock, err := builtin.Catalog{}.Tool(builtin.CurrentTime, settings("{timeZone: Europe/Berlin}"))
 		require.NoError(t, err)

@@ -122,7 +122,7 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	if kind == "text/html" || kind == "application/xhtml+xml" {
 		text = pageText(text, resp.Request.URL)
 	}
-	return f.cut(text), nil
+	return f.truncate(text), nil
 }
 
 func fetchError(format string, args ...any) *failure.Error {
@@ -167,7 +167,7 @@ func decode(body []byte, contentType string) (string, error) {
 	return strings.ToValidUTF8(string(text), "\uFFFD"), err
 }
 
-func (f *fetch) cut(text string) string {
+func (f *fetch) truncate(text string) string {
 	if len(text) <= f.maxBytes {
 		return text
 	}

@@ -24,8 +24,8 @@ func settings(text string) func(any) error {
 	return func(v any) error { return yaml.Unmarshal([]byte(text), v) }
 }
 
-// web returns a site, and an http_fetch that may connect to it.
-func web(t *testing.T, more string, handler http.HandlerFunc) (fetch func(path string) (string, error)) {
+// serveSite returns a site, and an http_fetch that may connect to it.
+func serveSite(t *testing.T, more string, handler http.HandlerFunc) (fetch func(path string) (string, error)) {
 	t.Helper()
 	site := httptest.NewServer(handler)
 	t.Cleanup(site.Close)
@@ -55,8 +55,8 @@ water &amp; <b>salt</b>.</p><ul><li>Knead<li><p>Bake</p></ul><noscript>no</noscr
 <table><tr><th>A<th>B<tr><td>1<td>2</table><pre>a
   b</pre></body></html>`
 
-func TestFetch_ReadsWhatAReaderSees(t *testing.T) {
-	fetch := web(t, "", func(w http.ResponseWriter, r *http.Request) {
+func TestFetch_ReturnsTheVisibleText(t *testing.T) {
+	fetch := serveSite(t, "", func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/page":
 			_, _ = io.WriteString(w, page)
@@ -104,8 +104,8 @@ a
 	require.NoError(t, err)
 }
 
-func TestFetch_BoundsWhatTheModelReads(t *testing.T) {
-	fetch := web(t, ", maxBytes: 10", func(w http.ResponseWriter, r *http.Request) {
+func TestFetch_LimitsTheText(t *testing.T) {
+	fetch := serveSite(t, ", maxBytes: 10", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/huge" {
 			_, _ = io.WriteString(w, strings.Repeat("x", 6<<20))
 		}
@@ -118,8 +118,8 @@ func TestFetch_BoundsWhatTheModelReads(t *testing.T) {
 	require.ErrorContains(t, err, "the answer has more than 5242880 bytes")
 }
 
-func TestFetch_SaysWhatIsWrong(t *testing.T) {
-	fetch := web(t, "", func(w http.ResponseWriter, r *http.Request) {
+func TestFetch_ReportsErrorsForTheModel(t *testing.T) {
+	fetch := serveSite(t, "", func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/picture":
 			w.Header().Set("Content-Type", "image/png")

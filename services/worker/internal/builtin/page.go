@@ -24,8 +24,8 @@ func pageText(page string, from *url.URL) string {
 type textBuilder struct {
 	base        *url.URL
 	text        strings.Builder
-	space       bool // a space is due before the next word
-	breaks      int  // line breaks that are due before the next word
+	spaceDue    bool // a space is due before the next word
+	breaksDue   int  // line breaks that are due before the next word
 	preDepth    int  // number of enclosing <pre>
 	afterMarker bool // a mark was written last, and the next word follows it directly
 }
@@ -57,13 +57,13 @@ func (p *textBuilder) walk(n *html.Node) {
 		if skippedElements[n.DataAtom] || attribute(n, "hidden") != nil {
 			return
 		}
-		p.breaks = max(p.breaks, blocks[n.DataAtom])
+		p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
 		if mark := markers[n.DataAtom]; mark != "" && n.FirstChild != nil {
 			p.word(mark)
 			p.afterMarker = true
 		}
 		if n.DataAtom == atom.Td || n.DataAtom == atom.Th {
-			p.space = true
+			p.spaceDue = true
 		}
 	}
 	if n.DataAtom == atom.Pre {
@@ -76,7 +76,7 @@ func (p *textBuilder) walk(n *html.Node) {
 	if n.DataAtom == atom.A {
 		p.link(n)
 	}
-	p.breaks = max(p.breaks, blocks[n.DataAtom])
+	p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
 }
 
 // write appends text as HTML shows it: white space becomes one space, except inside <pre>.
@@ -87,24 +87,24 @@ func (p *textBuilder) write(text string) {
 	}
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		p.space = p.space || text != ""
+		p.spaceDue = p.spaceDue || text != ""
 		return
 	}
-	p.space = p.space || strings.TrimLeft(text[:1], " \t\r\n") == ""
+	p.spaceDue = p.spaceDue || strings.TrimLeft(text[:1], " \t\r\n") == ""
 	p.word(strings.Join(words, " "))
-	p.space = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
+	p.spaceDue = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
 }
 
 // word appends a word after the breaks or the space that are due.
 func (p *textBuilder) word(text string) {
 	switch {
 	case p.text.Len() == 0, p.afterMarker:
-	case p.breaks > 0:
-		p.text.WriteString("\n\n"[:min(p.breaks, 2)])
-	case p.space:
+	case p.breaksDue > 0:
+		p.text.WriteString("\n\n"[:min(p.breaksDue, 2)])
+	case p.spaceDue:
 		p.text.WriteByte(' ')
 	}
-	p.breaks, p.space, p.afterMarker = 0, false, false
+	p.breaksDue, p.spaceDue, p.afterMarker = 0, false, false
 	p.text.WriteString(text)
 }
 
@@ -124,10 +124,10 @@ func (p *textBuilder) link(n *html.Node) {
 	if u.String() == here.String() {
 		return
 	}
-	space := p.space
-	p.space = true
+	space := p.spaceDue
+	p.spaceDue = true
 	p.word("(" + u.String() + ")")
-	p.space = space
+	p.spaceDue = space
 }
 
 func attribute(n *html.Node, name string) *string {

@@ -25,9 +25,9 @@ type passage struct {
 
 // splitter splits one file into passages.
 type splitter struct {
-	path     string
-	headings []string // current headings of Markdown, by level; for Go, the current declaration
-	fenced   bool     // inside a code block of Markdown
+	path        string
+	headings    []string // current headings of Markdown, by level; for Go, the current declaration
+	inCodeBlock bool     // inside a code block of Markdown
 
 	done  []passage
 	start int
@@ -83,10 +83,10 @@ var headingLine = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
 // markdownHeading records a heading, which is not a passage itself, and reports whether the line is one.
 func (c *splitter) markdownHeading(line string) bool {
 	if strings.HasPrefix(strings.TrimSpace(line), "```") {
-		c.fenced = !c.fenced
+		c.inCodeBlock = !c.inCodeBlock
 	}
 	m := headingLine.FindStringSubmatch(line)
-	if m == nil || c.fenced {
+	if m == nil || c.inCodeBlock {
 		return false
 	}
 	c.flush() // the text before belongs to the previous heading

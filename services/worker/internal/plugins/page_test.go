@@ -18,7 +18,7 @@ import (
 const root = "../../../.."
 
 // Each plugin is a package of pkg/plugin, or a file of it.
-func TestNames_AreThePluginsOfTheFolder(t *testing.T) {
+func TestNames_ListsEveryPluginPackage(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(root, "pkg/plugin"))
 	require.NoError(t, err)
 	var found []string
@@ -32,7 +32,7 @@ func TestNames_AreThePluginsOfTheFolder(t *testing.T) {
 }
 
 // The page of plugins has a part for each plugin, which names every setting.
-func TestPage_HasEveryPluginAndSetting(t *testing.T) {
+func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/plugins.md"))
 	require.NoError(t, err)
 	parts := map[string]string{}

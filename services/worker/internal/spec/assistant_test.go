@@ -33,8 +33,8 @@ func docs(t *testing.T) string {
 	return folder
 }
 
-// scriptable returns the folder of the assistant, with every model replaced by the scripted one.
-func scriptable(t *testing.T) fs.FS {
+// scriptedFolder returns the folder of the assistant, with every model replaced by the scripted one.
+func scriptedFolder(t *testing.T) fs.FS {
 	t.Helper()
 	fsys := fstest.MapFS{}
 	require.NoError(t, fs.WalkDir(researchassistant.FS, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -156,7 +156,7 @@ func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 }
 
 // Req: RA-13
-func TestAssistant_AsksWhenTheQuestionIsVague(t *testing.T) {
+func TestAssistant_AsksBackWhenTheQuestionIsVague(t *testing.T) {
 	a := newAssistant(t, researchassistant.FS, "Tell me about it")
 	routing, _ := a.run("coordinator", "clarification", "research")
 	require.Equal(t, "clarification", routing.NextAgent)
@@ -185,7 +185,7 @@ func TestAssistant_IsNotConfidentWhenNothingWasFound(t *testing.T) {
 
 // Req: RA-18, RA-20
 func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
-	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	a := newAssistant(t, scriptedFolder(t), "What may an agent write?")
 	a.model = scripted.New(scripted.Fail(errors.New("down")), scripted.Fail(errors.New("down")))
 	research, messages := a.run("research")
 	require.Equal(t, []string{"Research failed: its model did not answer"}, research.Observations)
@@ -201,7 +201,7 @@ func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
 // A model that always calls tools is asked 10 times.
 // Req: RA-25
 func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
-	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	a := newAssistant(t, scriptedFolder(t), "What may an agent write?")
 	var replies []scripted.Reply
 	for n := range 20 {
 		replies = append(replies, scripted.Call(conversation.ToolCall{Name: builtin.SearchDocuments, Arguments: fmt.Sprintf(`{"query": "agent %d"}`, n)}))
@@ -215,7 +215,7 @@ func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
 
 // Req: RA-25
 func TestAssistant_AsksItsModelsWithTheirTemperatures(t *testing.T) {
-	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	a := newAssistant(t, scriptedFolder(t), "What may an agent write?")
 	var asked []float64
 	for _, name := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		a.model = scripted.New(scripted.Say("It is so."))
@@ -228,8 +228,8 @@ func TestAssistant_AsksItsModelsWithTheirTemperatures(t *testing.T) {
 }
 
 // Req: RA-20
-func TestAssistant_GivesSynthesisTheWindowAndTheObservations(t *testing.T) {
-	a := newAssistant(t, scriptable(t), "What may an agent write?")
+func TestAssistant_SynthesisGetsTheWindowAndTheObservations(t *testing.T) {
+	a := newAssistant(t, scriptedFolder(t), "What may an agent write?")
 	a.model = scripted.New(
 		scripted.Call(
 			conversation.ToolCall{Name: builtin.SearchDocuments, Arguments: `{"query": "agent write"}`},

@@ -41,7 +41,7 @@ func FuzzBuild(f *testing.F) {
 		docs, _ := manifest.Load(folder) // another target tests invalid manifests
 		for _, d := range docs {
 			var all any
-			if d.Decode(&all) != nil || reaches(all) {
+			if d.Decode(&all) != nil || reachesOutside(all) {
 				return
 			}
 		}
@@ -54,19 +54,19 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// reaches reports whether a declaration has a field that names a program, an address, a variable or a file that
+// reachesOutside reports whether a declaration has a field that names a program, an address, a variable or a file that
 // is opened when an agent is created.
-func reaches(value any) bool {
+func reachesOutside(value any) bool {
 	switch value := value.(type) {
 	case []any:
-		return slices.ContainsFunc(value, reaches)
+		return slices.ContainsFunc(value, reachesOutside)
 	case map[string]any:
 		for key, item := range value {
 			switch key {
 			case "command", "url", "env", "tokenEnv", "clients", "invitesFile":
 				return true
 			}
-			if reaches(item) {
+			if reachesOutside(item) {
 				return true
 			}
 		}

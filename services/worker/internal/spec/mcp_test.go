@@ -39,7 +39,7 @@ func mcpServer(t *testing.T) (address string) {
 	return site.URL
 }
 
-func TestBuild_TakesToolsOfAnMCPServer(t *testing.T) {
+func TestBuild_UsesToolsOfAnMCPServer(t *testing.T) {
 	address := mcpServer(t)
 	t.Setenv("SESAME", "open sesame")
 	build := func(more string) []string {
@@ -55,7 +55,7 @@ func TestBuild_TakesToolsOfAnMCPServer(t *testing.T) {
 	require.Equal(t, []string{"current_time", "my_echo"}, build(", tools: [echo], prefix: my_"))
 }
 
-func TestBuild_ReportsWhatIsWrongWithAnMCPServer(t *testing.T) {
+func TestBuild_ReportsInvalidMCPServers(t *testing.T) {
 	missing := t.TempDir() + "/no-such-program"
 	_, err := spec.Build(t.Context(), folder(`
   model: builtin/extractive

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// shelf opens models by the name after "test/".
-func shelf(models map[string]llm.Model) llm.Provider {
+// modelShelf opens models by the name after "test/".
+func modelShelf(models map[string]llm.Model) llm.Provider {
 	return llm.Provider{Prefix: "test", Open: func(name string) (llm.Model, error) {
 		m, ok := models[strings.TrimPrefix(name, "test/")]
 		if !ok {
@@ -30,10 +30,10 @@ func shelf(models map[string]llm.Model) llm.Provider {
 	}}
 }
 
-// says returns the answer of an agent with the declared model, and the name of the model.
-func says(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
+// answerOf returns the answer of an agent with the declared model, and the name of the model.
+func answerOf(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
-	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, shelf(models)), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, modelShelf(models)), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()
@@ -43,7 +43,7 @@ func says(t *testing.T, declared string, models map[string]llm.Model) (answer, n
 	return done.Result.Text, a.Model()
 }
 
-func TestBuild_AModelMayBeAChain(t *testing.T) {
+func TestBuild_ModelMayBeAFailoverChain(t *testing.T) {
 	source := llm.Source{Provider: "test", Model: "test/down"}
 	down := func() *scripted.Model { return scripted.New(scripted.Fail(source.Fail(llm.Unavailable, nil))) }
 	silent := func() *scripted.Model {
@@ -81,7 +81,7 @@ func TestBuild_AModelMayBeAChain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer, name := says(t, c.declared, c.models)
+			answer, name := answerOf(t, c.declared, c.models)
 			require.Equal(t, "here", answer)
 			require.Equal(t, c.name, name)
 		})
@@ -89,7 +89,7 @@ func TestBuild_AModelMayBeAChain(t *testing.T) {
 }
 
 // Req: CO-10
-func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
+func TestBuild_ReportsInvalidModels(t *testing.T) {
 	for declared, want := range map[string][]string{
 		"":       {`agents.yaml:5: model is missing; the prefixes there are: builtin/, test/`},
 		"[]":     {`agents.yaml:5: model: the list is empty; name at least one model`},
@@ -114,7 +114,7 @@ func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
 		},
 	} {
 		_, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{
-			Models: catalog(t, shelf(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
+			Models: catalog(t, modelShelf(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
 		})
 		require.Error(t, err)
 		require.Empty(t, cmp.Diff(want, strings.Split(err.Error(), "\n")))
@@ -122,7 +122,7 @@ func TestBuild_ReportsWhatIsWrongWithModels(t *testing.T) {
 }
 
 // The examples of the page about models work.
-func TestBuild_TakesTheModelsOfTheDocs(t *testing.T) {
+func TestBuild_ModelExamplesOfTheDocsWork(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/models.md")
 	require.NoError(t, err)
 	blocks := strings.Split(string(page), "```yaml\n")[1:]

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-func TestBuild_GivesAnAgentItsPlugins(t *testing.T) {
+func TestBuild_CreatesTheDeclaredPlugins(t *testing.T) {
 	invites := filepath.Join(t.TempDir(), "invites")
 	require.NoError(t, os.WriteFile(invites, []byte("a-code-of-some-length\nanother-code-of-it\n"), 0o600))
 	declared := `
@@ -53,7 +53,7 @@ func TestBuild_GivesAnAgentItsPlugins(t *testing.T) {
 }
 
 // Each plugin without required settings works by its name, and with empty settings.
-func TestBuild_TakesPluginsByName(t *testing.T) {
+func TestBuild_CreatesPluginsByName(t *testing.T) {
 	for _, declared := range []string{
 		"[reflection, compaction, contextwatch, toollog, approval, trust]",
 		"[{reflection: }, {compaction: {}}, {contextwatch: {}}, {toollog: }, {approval: {}}, {trust: {level: open}}]",
@@ -70,7 +70,7 @@ func TestBuild_TakesPluginsByName(t *testing.T) {
 }
 
 // Req: CO-9
-func TestBuild_ReportsAllThatIsWrongWithPlugins(t *testing.T) {
+func TestBuild_ReportsAllInvalidPlugins(t *testing.T) {
 	const head = "  model: builtin/extractive\n  plugins:\n"
 	for name, tc := range map[string]struct{ plugins, want string }{
 		"unknown, near": {"reflecton", `plugins[0]: there is no plugin "reflecton"; did you mean "reflection"?`},

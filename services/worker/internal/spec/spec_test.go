@@ -60,7 +60,7 @@ func TestBuild_MakesTheDeclaredAgent(t *testing.T) {
 }
 
 // Req: CO-9
-func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
+func TestBuild_ReportsAllProblemsWithTheirLines(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec string
 		want []string
@@ -129,7 +129,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 	}
 }
 
-func TestBuild_NamesTheAgentsThereAre(t *testing.T) {
+func TestBuild_UnknownAgentErrorListsTheAgents(t *testing.T) {
 	fsys := folder("  model: builtin/extractive\n")
 	_, err := spec.Build(t.Context(), fsys, "won", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, `agent "won" is not declared: did you mean "one"?`)

@@ -14,9 +14,9 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-func TestBuild_TakesToolsOfTheClient(t *testing.T) {
+func TestBuild_CreatesClientTools(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
-	answer, _ := says(t, `test/up
+	answer, _ := answerOf(t, `test/up
   tools:
     - client:
         name: show_map
@@ -35,7 +35,7 @@ func TestBuild_TakesToolsOfTheClient(t *testing.T) {
 	require.JSONEq(t, `{"type":"object"}`, string(tools[1].Schema))
 }
 
-func TestBuild_ReportsWhatIsWrongWithToolsOfTheClient(t *testing.T) {
+func TestBuild_ReportsInvalidClientTools(t *testing.T) {
 	build := func(tools string) []string {
 		_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "",
 			spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
@@ -68,7 +68,7 @@ func TestBuild_ReportsWhatIsWrongWithToolsOfTheClient(t *testing.T) {
 }
 
 // The capabilities of a tool are declared with it.
-func TestBuild_ToolsSayWhatTheyCanDo(t *testing.T) {
+func TestBuild_DeclaresCapabilitiesOfTools(t *testing.T) {
 	build := func(tools string) (*agent.Agent, error) {
 		return spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 	}

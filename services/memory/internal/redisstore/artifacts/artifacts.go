@@ -53,11 +53,11 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	}
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
 	if err != nil {
-		return memory.Artifact{}, db.Unencodable(op, err)
+		return memory.Artifact{}, db.UnencodableError(op, err)
 	}
-	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts", "staged"), contents.Keys(db.OfSession(h.Ref), a.Content)...)
+	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts", "staged"), contents.ContentKeys(db.OfSession(h.Ref), a.Content)...)
 	r, err := s.db.Run(ctx, op, h.Ref, putScript, keys,
-		db.Fence(ctx, h.Epoch), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
+		db.FenceArg(ctx, h.Epoch), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
@@ -65,19 +65,19 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	case "ok":
 		return decodePut(op, r)
 	case "elsewhere":
-		return memory.Artifact{}, storeerror.WrongOffset(op, db.Number(r.Text(1)))
+		return memory.Artifact{}, storeerror.WrongOffset(op, db.ParseNumber(r.Text(1)))
 	case "artifacts_full":
-		return memory.Artifact{}, contents.LimitExceeded(op, "session "+h.Ref.Session, h.Ref, r)
+		return memory.Artifact{}, contents.LimitExceededError(op, "session "+h.Ref.Session, h.Ref, r)
 	default:
-		return memory.Artifact{}, db.Rejected(op, h, r)
+		return memory.Artifact{}, db.TurnError(op, h, r)
 	}
 }
 
 // decodePut reads the version that a script put.
 func decodePut(op string, r db.Reply) (memory.Artifact, error) {
-	put, err := contents.Decode(r.Text(1), r.Text(2))
+	put, err := contents.DecodeVersion(r.Text(1), r.Text(2))
 	if err != nil {
-		return memory.Artifact{}, db.Unreadable(op, err)
+		return memory.Artifact{}, db.UnreadableError(op, err)
 	}
 	return put, nil
 }
@@ -85,7 +85,7 @@ func decodePut(op string, r db.Reply) (memory.Artifact, error) {
 // GetArtifact implements memory.Artifacts.
 func (s *Artifacts) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
 	const op = "memory.GetArtifact"
-	stored, meta, err := s.readOwn(ctx, op, ref)
+	stored, meta, err := s.readOfSession(ctx, op, ref)
 	if err == nil {
 		err = db.CheckReader(ctx, op, ref, meta)
 	}
@@ -107,7 +107,7 @@ func (s *Artifacts) GetArtifact(ctx context.Context, ref session.Ref, name strin
 // ListArtifacts implements memory.Artifacts.
 func (s *Artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	const op = "memory.ListArtifacts"
-	own, meta, err := s.readOwn(ctx, op, ref)
+	own, meta, err := s.readOfSession(ctx, op, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -124,29 +124,29 @@ func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name str
 	if memory.ScopeOf(name) == memory.ScopeUser {
 		return s.deleteOfUser(ctx, op, h, name, version)
 	}
-	stored, _, err := s.readOwn(ctx, op, h.Ref)
+	stored, _, err := s.readOfSession(ctx, op, h.Ref)
 	if err != nil {
 		return err
 	}
-	removed, args := contents.Removal(db.OfSession(h.Ref), stored, name, version)
+	removed, args := contents.RemovalArgs(db.OfSession(h.Ref), stored, name, version)
 	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts"), removed...)
-	r, err := s.db.Run(ctx, op, h.Ref, removeScript, keys, append([]any{db.Fence(ctx, h.Epoch)}, args...)...)
-	return db.Done(op, h, r, err)
+	r, err := s.db.Run(ctx, op, h.Ref, removeScript, keys, append([]any{db.FenceArg(ctx, h.Epoch)}, args...)...)
+	return db.WriteError(op, h, r, err)
 }
 
 // OfSession returns the artifacts that a session itself has, sorted by name and version.
 func (s *Artifacts) OfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
-	stored, _, err := s.readOwn(ctx, op, ref)
+	stored, _, err := s.readOfSession(ctx, op, ref)
 	return stored, err
 }
 
-// pendingField is the key under which readOwn says whether the session's outbox holds changes.
+// pendingField is the key under which readOfSession says whether the session's outbox holds changes.
 const pendingField = "left"
 
-// readOwn returns the artifacts that a session itself has, sorted by name and version, and the fields of
+// readOfSession returns the artifacts that a session itself has, sorted by name and version, and the fields of
 // its meta hash that say who may read them and who its user is. The field "left" is 1 when the outbox of
 // the session holds changes.
-func (s *Artifacts) readOwn(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
+func (s *Artifacts) readOfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
 	var meta *redis.SliceCmd
 	var left *redis.IntCmd
 	var arts *redis.MapStringStringCmd
@@ -160,11 +160,11 @@ func (s *Artifacts) readOwn(ctx context.Context, op string, ref session.Ref) ([]
 	if err != nil {
 		return nil, nil, s.db.Fault(op, err)
 	}
-	all, err := contents.Versions(arts.Val())
+	all, err := contents.ReadVersions(arts.Val())
 	if err != nil {
-		return nil, nil, db.Unreadable(op, err)
+		return nil, nil, db.UnreadableError(op, err)
 	}
-	known := db.Reply(meta.Val()).Named(fields)
+	known := db.Reply(meta.Val()).FieldsByName(fields)
 	known[pendingField] = strconv.FormatInt(left.Val(), 10)
 	return all, known, nil
 }

@@ -49,18 +49,18 @@ func (s *Artifacts) stage(ctx context.Context, op string, h memory.Lease, c memo
 	if c.Size == 0 && c.SHA256 != emptyDigest {
 		return 0, "", wrongDigest(op, c)
 	}
-	r, err := s.db.Run(ctx, op, h.Ref, stageScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c), "staged"),
-		db.Fence(ctx, h.Epoch), c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.Name(c))
+	r, err := s.db.Run(ctx, op, h.Ref, stageScript, db.TurnKeys(h.Ref, h.TurnID, contents.ContentKey(c), "staged"),
+		db.FenceArg(ctx, h.Epoch), c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.StagedName(c))
 	if err != nil {
 		return 0, "", err
 	}
 	switch r.Status() {
 	case "ok":
-		return db.Number(r.Text(1)), r.Text(2), nil
+		return db.ParseNumber(r.Text(1)), r.Text(2), nil
 	case "artifacts_full":
-		return 0, "", contents.LimitExceeded(op, "session "+h.Ref.Session, h.Ref, r)
+		return 0, "", contents.LimitExceededError(op, "session "+h.Ref.Session, h.Ref, r)
 	default:
-		return 0, "", db.Rejected(op, h, r)
+		return 0, "", db.TurnError(op, h, r)
 	}
 }
 
@@ -78,26 +78,26 @@ func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory
 	end := offset + int64(len(piece))
 	digest, err := resumeDigest(state)
 	if err != nil {
-		return db.Unreadable(op, err)
+		return db.UnreadableError(op, err)
 	}
 	digest.Write(piece)
 	if state, err = suspendDigest(digest); err != nil {
-		return db.Unreadable(op, err)
+		return db.UnreadableError(op, err)
 	}
 	wrong := end == c.Size && hex.EncodeToString(digest.Sum(nil)) != c.SHA256
-	keys := db.TurnKeys(h.Ref, h.TurnID, "staged", contents.Blob(c), contents.Piece(c, offset))
+	keys := db.TurnKeys(h.Ref, h.TurnID, "staged", contents.ContentKey(c), contents.PieceKey(c, offset))
 	if wrong {
-		keys, piece = append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.Keys(db.OfSession(h.Ref), c)...), nil
+		keys, piece = append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.ContentKeys(db.OfSession(h.Ref), c)...), nil
 	}
-	r, err := s.db.Run(ctx, op, h.Ref, appendScript, keys, db.Fence(ctx, h.Epoch), offset, end, state, piece, wrong, contents.Name(c))
+	r, err := s.db.Run(ctx, op, h.Ref, appendScript, keys, db.FenceArg(ctx, h.Epoch), offset, end, state, piece, wrong, contents.StagedName(c))
 	if err != nil {
 		return err
 	}
 	switch {
 	case r.Status() == "elsewhere":
-		return storeerror.WrongOffset(op, db.Number(r.Text(1)))
+		return storeerror.WrongOffset(op, db.ParseNumber(r.Text(1)))
 	case r.Status() != "ok":
-		return db.Rejected(op, h, r)
+		return db.TurnError(op, h, r)
 	case wrong:
 		return wrongDigest(op, c)
 	}
@@ -110,8 +110,8 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 	var deleted, schema, user, refs, piece *redis.StringCmd
 	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {
 		deleted, schema = p.HGet(ctx, db.Key(ref, "meta"), "deleted"), p.HGet(ctx, db.Key(ref, "meta"), "schema")
-		user, refs = p.HGet(ctx, db.Key(ref, "meta"), "user"), p.HGet(ctx, db.Key(ref, contents.Blob(c)), "refs")
-		piece = p.GetRange(ctx, db.Key(ref, contents.Piece(c, offset)), offset%memory.ArtifactChunk, -1)
+		user, refs = p.HGet(ctx, db.Key(ref, "meta"), "user"), p.HGet(ctx, db.Key(ref, contents.ContentKey(c)), "refs")
+		piece = p.GetRange(ctx, db.Key(ref, contents.PieceKey(c, offset)), offset%memory.ArtifactChunk, -1)
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -120,7 +120,7 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 	if err := db.CheckSession(op, ref, map[string]string{"deleted": deleted.Val(), "schema": schema.Val()}); err != nil {
 		return nil, err
 	}
-	if db.Number(refs.Val()) > 0 {
+	if db.ParseNumber(refs.Val()) > 0 {
 		return []byte(piece.Val()), nil
 	}
 	if user.Val() != "" {

@@ -56,25 +56,25 @@ func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Lease, a 
 			}
 			return put, s.unstage(ctx, op, h, a.Content)
 		case "artifacts_full":
-			return memory.Artifact{}, contents.LimitExceeded(op, "the user of session "+h.Ref.Session, h.Ref, r)
+			return memory.Artifact{}, contents.LimitExceededError(op, "the user of session "+h.Ref.Session, h.Ref, r)
 		case "pending", "gone": // other callers made progress; the content must be copied again
 		case "decided":
-			return memory.Artifact{}, db.Interfered(op)
+			return memory.Artifact{}, db.ConcurrentChangeError(op)
 		default:
-			return memory.Artifact{}, db.Rejected(op, h, r)
+			return memory.Artifact{}, db.TurnError(op, h, r)
 		}
 	}
-	return memory.Artifact{}, db.Interfered(op)
+	return memory.Artifact{}, db.ConcurrentChangeError(op)
 }
 
 // deleteOfUser is DeleteArtifact for an artifact of the user.
 func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease, name string, version int) error {
-	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID), db.Fence(ctx, h.Epoch))
+	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID), db.FenceArg(ctx, h.Epoch))
 	if err != nil {
 		return err
 	}
 	if r.Status() != "ok" {
-		return db.Rejected(op, h, r)
+		return db.TurnError(op, h, r)
 	}
 	user := r.Text(1)
 	if user == "" {
@@ -86,10 +86,10 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease,
 			return err
 		}
 		if r.Status() != "pending" {
-			return db.Done(op, h, r, nil)
+			return db.WriteError(op, h, r, nil)
 		}
 	}
-	return db.Interfered(op)
+	return db.ConcurrentChangeError(op)
 }
 
 // copyToUser copies a content from a session to its user, unless the user has it, and returns the user. A
@@ -97,20 +97,20 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease,
 // which is harmless: its bytes are those of its digest.
 func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (user string, _ error) {
 	c, own := a.Content, db.OfSession(h.Ref)
-	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID, contents.Blob(c)), db.Fence(ctx, h.Epoch))
+	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID, contents.ContentKey(c)), db.FenceArg(ctx, h.Epoch))
 	if err != nil {
 		return "", err
 	}
 	if r.Status() != "ok" {
-		return "", db.Rejected(op, h, r)
+		return "", db.TurnError(op, h, r)
 	}
 	user, stored := r.Text(1), r.Text(2)
 	if user == "" {
 		return "", storeerror.NoUser(op, h.Ref, a.Name)
 	}
 	at, complete := db.OfUser(h.Ref.Tenant, user), stored == strconv.FormatInt(c.Size, 10)
-	r, err = s.db.Run(ctx, op, h.Ref, stageForUserScript, []string{at("arts"), at("staged"), at(contents.Blob(c)), at("erased")},
-		c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.Name(c), complete, h.Ref.Session)
+	r, err = s.db.Run(ctx, op, h.Ref, stageForUserScript, []string{at("arts"), at("staged"), at(contents.ContentKey(c)), at("erased")},
+		c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.StagedName(c), complete, h.Ref.Session)
 	if err != nil {
 		return "", err
 	}
@@ -118,19 +118,19 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 	case "there":
 		return user, nil
 	case "missing":
-		return "", storeerror.WrongOffset(op, db.Number(stored))
+		return "", storeerror.WrongOffset(op, db.ParseNumber(stored))
 	case "artifacts_full":
-		return "", contents.LimitExceeded(op, "the user of session "+h.Ref.Session, h.Ref, r)
+		return "", contents.LimitExceededError(op, "the user of session "+h.Ref.Session, h.Ref, r)
 	}
 	for offset := int64(0); offset < c.Size; offset += memory.ArtifactChunk {
-		piece, err := s.db.GetRange(ctx, own(contents.Piece(c, offset)), 0, -1).Result()
+		piece, err := s.db.GetRange(ctx, own(contents.PieceKey(c, offset)), 0, -1).Result()
 		if err != nil {
 			return "", s.db.Fault(op, err)
 		}
 		if piece == "" { // it expired since
 			return "", storeerror.WrongOffset(op, 0)
 		}
-		keys := []string{at(contents.Blob(c)), at(contents.Piece(c, offset)), at("erased")}
+		keys := []string{at(contents.ContentKey(c)), at(contents.PieceKey(c, offset)), at("erased")}
 		if _, err := s.db.Run(ctx, op, h.Ref, copyPieceScript, keys, piece, h.Ref.Session); err != nil {
 			return "", err
 		}
@@ -141,8 +141,8 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 // unstage removes a staged content from the session once its user has it. The script checks the epoch,
 // because another caller who holds the turn by now may need the content.
 func (s *Artifacts) unstage(ctx context.Context, op string, h memory.Lease, c memory.Content) error {
-	keys := append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.Keys(db.OfSession(h.Ref), c)...)
-	_, err := s.db.Run(ctx, op, h.Ref, unstageScript, keys, db.Fence(ctx, h.Epoch), contents.Name(c))
+	keys := append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.ContentKeys(db.OfSession(h.Ref), c)...)
+	_, err := s.db.Run(ctx, op, h.Ref, unstageScript, keys, db.FenceArg(ctx, h.Epoch), contents.StagedName(c))
 	return err
 }
 
@@ -161,9 +161,9 @@ func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, 
 	if err != nil {
 		return nil, s.db.Fault(op, err)
 	}
-	all, err := contents.Versions(stored)
+	all, err := contents.ReadVersions(stored)
 	if err != nil {
-		return nil, db.Unreadable(op, err)
+		return nil, db.UnreadableError(op, err)
 	}
 	return all, nil
 }
@@ -172,12 +172,12 @@ func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, 
 func (s *Artifacts) readPieceOfUser(ctx context.Context, op string, at db.Location, c memory.Content, offset int64) (piece []byte, has bool, _ error) {
 	var refs, bytes *redis.StringCmd
 	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		refs = p.HGet(ctx, at(contents.Blob(c)), "refs")
-		bytes = p.GetRange(ctx, at(contents.Piece(c, offset)), offset%memory.ArtifactChunk, -1)
+		refs = p.HGet(ctx, at(contents.ContentKey(c)), "refs")
+		bytes = p.GetRange(ctx, at(contents.PieceKey(c, offset)), offset%memory.ArtifactChunk, -1)
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, false, s.db.Fault(op, err)
 	}
-	return []byte(bytes.Val()), db.Number(refs.Val()) > 0, nil
+	return []byte(bytes.Val()), db.ParseNumber(refs.Val()) > 0, nil
 }

@@ -53,7 +53,7 @@ func (c *Configs) PutConfig(ctx context.Context, change memory.ConfigChange) (me
 	if err != nil {
 		return memory.Configuration{}, err
 	}
-	args := append([]any{change.Base, string(change.Protocol), least, memory.MaxConfigKeys, memory.MaxConfigBytes}, delta.Pairs(change.Delta)...)
+	args := append([]any{change.Base, string(change.Protocol), least, memory.MaxConfigKeys, memory.MaxConfigBytes}, delta.SortedPairs(change.Delta)...)
 	r, err := c.db.Run(ctx, op, session.Ref{}, configScript, []string{configKey(change.Agent)}, args...)
 	if err != nil {
 		return memory.Configuration{}, err
@@ -83,7 +83,7 @@ func revisionMismatch(op string, change memory.ConfigChange, r db.Reply) error {
 
 // configuration reads the hash of a configuration.
 func configuration(stored map[string]string) memory.Configuration {
-	c := memory.Configuration{Version: db.Number(stored["version"]), Protocol: ownership.Protocol(stored["protocol"])}
+	c := memory.Configuration{Version: db.ParseNumber(stored["version"]), Protocol: ownership.Protocol(stored["protocol"])}
 	for field, text := range stored {
 		if key, ok := strings.CutPrefix(field, delta.ValuePrefix); ok {
 			if c.Values == nil {

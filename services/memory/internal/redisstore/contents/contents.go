@@ -25,54 +25,54 @@ import (
 //go:embed scripts/contents.lua
 var Source string
 
-// Name returns the name of a content among the staged ones: <sha>-<size>.
-func Name(c memory.Content) string { return c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
+// StagedName returns the name of a content among the staged ones: <sha>-<size>.
+func StagedName(c memory.Content) string { return c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
 
-// FromName is the inverse of Name.
-func FromName(name string) memory.Content {
+// ParseStagedName is the inverse of StagedName.
+func ParseStagedName(name string) memory.Content {
 	sha, size, _ := strings.Cut(name, "-")
-	return memory.Content{SHA256: sha, Size: db.Number(size)}
+	return memory.Content{SHA256: sha, Size: db.ParseNumber(size)}
 }
 
-// Blob returns the name of the key of a content.
-func Blob(c memory.Content) string { return "blob:" + Name(c) }
+// ContentKey returns the name of the key of a content.
+func ContentKey(c memory.Content) string { return "blob:" + StagedName(c) }
 
-// Piece returns the name of the key of the piece of a content at an offset.
-func Piece(c memory.Content, offset int64) string {
-	return Blob(c) + ":" + strconv.FormatInt(offset/memory.ArtifactChunk, 10)
+// PieceKey returns the name of the key of the piece of a content at an offset.
+func PieceKey(c memory.Content, offset int64) string {
+	return ContentKey(c) + ":" + strconv.FormatInt(offset/memory.ArtifactChunk, 10)
 }
 
-// Keys returns all keys of a content: its own and those of its pieces.
-func Keys(at db.Location, c memory.Content) []string {
-	all := []string{at(Blob(c))}
+// ContentKeys returns all keys of a content: its own and those of its pieces.
+func ContentKeys(at db.Location, c memory.Content) []string {
+	all := []string{at(ContentKey(c))}
 	for offset := int64(0); offset < c.Size; offset += memory.ArtifactChunk {
-		all = append(all, at(Piece(c, offset)))
+		all = append(all, at(PieceKey(c, offset)))
 	}
 	return all
 }
 
-// KeysOf returns the keys of the contents of artifacts, each once.
-func KeysOf(at db.Location, stored []memory.Artifact) []string {
+// KeysOfArtifacts returns the keys of the contents of artifacts, each once.
+func KeysOfArtifacts(at db.Location, stored []memory.Artifact) []string {
 	seen := map[memory.Content]bool{}
 	var all []string
 	for _, a := range stored {
 		if !seen[a.Content] {
 			seen[a.Content] = true
-			all = append(all, Keys(at, a.Content)...)
+			all = append(all, ContentKeys(at, a.Content)...)
 		}
 	}
 	return slices.Clip(all)
 }
 
-// Versions reads the hash of artifacts at a location, sorted by name and version.
-func Versions(stored map[string]string) ([]memory.Artifact, error) {
+// ReadVersions reads the hash of artifacts at a location, sorted by name and version.
+func ReadVersions(stored map[string]string) ([]memory.Artifact, error) {
 	var all []memory.Artifact
 	for field, value := range stored {
 		version, ok := strings.CutPrefix(field, "v:")
 		if !ok {
 			continue
 		}
-		a, err := Decode(version[strings.LastIndexByte(version, 0)+1:], value)
+		a, err := DecodeVersion(version[strings.LastIndexByte(version, 0)+1:], value)
 		if err != nil {
 			return nil, err
 		}
@@ -89,8 +89,8 @@ func Sort(all []memory.Artifact) []memory.Artifact {
 	return all
 }
 
-// Decode reads a version as contents.lua stored it: digest, size, time and a troupe.v1.Artifact.
-func Decode(version, stored string) (memory.Artifact, error) {
+// DecodeVersion reads a version as contents.lua stored it: digest, size, time and a troupe.v1.Artifact.
+func DecodeVersion(version, stored string) (memory.Artifact, error) {
 	parts := strings.SplitN(stored, " ", 4)
 	if len(parts) != 4 {
 		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %d parts and not 4", version, len(parts))
@@ -100,16 +100,16 @@ func Decode(version, stored string) (memory.Artifact, error) {
 		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %w", version, err)
 	}
 	a := memorywire.ArtifactFromProto(&p)
-	a.Version, a.Created = int(db.Number(version)), db.Moment(parts[2])
+	a.Version, a.Created = int(db.ParseNumber(version)), db.ParseTime(parts[2])
 	return a, nil
 }
 
-// Removal returns the keys and arguments with which discard of contents.lua removes a version of a name
+// RemovalArgs returns the keys and arguments with which discard of contents.lua removes a version of a name
 // (version 0 means all of them).
-func Removal(at db.Location, stored []memory.Artifact, name string, version int) (keys []string, args []any) {
+func RemovalArgs(at db.Location, stored []memory.Artifact, name string, version int) (keys []string, args []any) {
 	for _, a := range stored {
 		if a.Name == name && (version == 0 || a.Version == version) {
-			content := Keys(at, a.Content)
+			content := ContentKeys(at, a.Content)
 			keys, args = append(keys, content...), append(args, versionField(a), a.Size, len(content))
 		}
 	}
@@ -121,9 +121,9 @@ func versionField(a memory.Artifact) string {
 	return "v:" + a.Name + "\x00" + strconv.Itoa(a.Version)
 }
 
-// LimitExceeded returns the error for the reply {"artifacts_full", versions, bytes}. The owner is a
+// LimitExceededError returns the error for the reply {"artifacts_full", versions, bytes}. The owner is a
 // session or its user.
-func LimitExceeded(op, owner string, ref session.Ref, r db.Reply) error {
+func LimitExceededError(op, owner string, ref session.Ref, r db.Reply) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"%s has %s versions of artifacts of %s bytes, staged ones included; the limit is %d versions of %d bytes: delete some",
 		owner, r.Text(1), r.Text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).

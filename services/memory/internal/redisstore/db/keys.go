@@ -48,9 +48,9 @@ func JournalName(turnID string, step int) string {
 // WaitingJournalName is JournalName for a step that is written as <turn>:<step>.
 func WaitingJournalName(waiting string) string { return "jrnl:" + waiting }
 
-// Fence returns the epoch of the caller in the form that turn.lua takes it: <epoch>, or <epoch>/<step>
+// FenceArg returns the epoch of the caller in the form that turn.lua takes it: <epoch>, or <epoch>/<step>
 // when a worker calls in its step.
-func Fence(ctx context.Context, epoch int64) string {
+func FenceArg(ctx context.Context, epoch int64) string {
 	text := strconv.FormatInt(epoch, 10)
 	if step := caller.WorkerOf(ctx).Step; step > 0 {
 		text += "/" + strconv.Itoa(step)

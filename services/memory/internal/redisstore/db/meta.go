@@ -11,8 +11,8 @@ import (
 // StatusFields are the fields of the meta hash of a session that CheckReader looks at.
 var StatusFields = []string{"deleted", "schema", "epoch", "open"}
 
-// Meta reads the meta hash of a session. It fails when the caller may not read the session.
-func (d *DB) Meta(ctx context.Context, op string, ref session.Ref) (map[string]string, error) {
+// ReadMeta reads the meta hash of a session. It fails when the caller may not read the session.
+func (d *DB) ReadMeta(ctx context.Context, op string, ref session.Ref) (map[string]string, error) {
 	meta, err := d.HGetAll(ctx, Key(ref, "meta")).Result()
 	if err != nil {
 		return nil, d.Fault(op, err)
@@ -28,9 +28,9 @@ func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[strin
 	case err != nil || h.Epoch == 0:
 		return err
 	case meta["epoch"] != strconv.FormatInt(h.Epoch, 10):
-		return Rejected(op, h.Lease, Reply{"fenced", meta["epoch"]})
+		return TurnError(op, h.Lease, Reply{"fenced", meta["epoch"]})
 	case meta["open"] == "":
-		return Rejected(op, h.Lease, Reply{"turn_over"})
+		return TurnError(op, h.Lease, Reply{"turn_over"})
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 	case meta["deleted"] != "":
 		return deletedError(op, ref)
 	case meta["schema"] == "":
-		return NoSession(op, ref)
+		return NoSessionError(op, ref)
 	case meta["schema"] != Schema:
 		return sessionError(op, ref, Reply{"schema", meta["schema"]})
 	}
@@ -59,5 +59,5 @@ func (d *DB) CheckHolder(ctx context.Context, op string) error {
 	if err != nil {
 		return d.Fault(op, err)
 	}
-	return CheckReader(ctx, op, h.Ref, Reply(stored).Named(StatusFields))
+	return CheckReader(ctx, op, h.Ref, Reply(stored).FieldsByName(StatusFields))
 }

@@ -51,8 +51,8 @@ func (r Reply) Fields(i int) map[string]string {
 	return fields
 }
 
-// Named returns the values of a reply by the names of the fields that were asked for.
-func (r Reply) Named(fields []string) map[string]string {
+// FieldsByName returns the values of a reply by the names of the fields that were asked for.
+func (r Reply) FieldsByName(fields []string) map[string]string {
 	named := make(map[string]string, len(fields))
 	for i, name := range fields {
 		named[name] = r.Text(i)
@@ -64,16 +64,16 @@ func (r Reply) Named(fields []string) map[string]string {
 // its bytes.
 var Encoding = proto.MarshalOptions{Deterministic: true}
 
-// Number reads a decimal that a script wrote (0 when there is none).
-func Number(s string) int64 {
+// ParseNumber reads a decimal that a script wrote (0 when there is none).
+func ParseNumber(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
 }
 
-// Moment reads a time in milliseconds that a script wrote (the zero time when there is none).
-func Moment(ms string) time.Time {
+// ParseTime reads a time in milliseconds that a script wrote (the zero time when there is none).
+func ParseTime(ms string) time.Time {
 	if ms == "" {
 		return time.Time{}
 	}
-	return time.UnixMilli(Number(ms)).UTC()
+	return time.UnixMilli(ParseNumber(ms)).UTC()
 }

@@ -28,8 +28,8 @@ var RequestSource string
 // ValuePrefix begins the hash fields that hold the values of a scope.
 const ValuePrefix = "v:"
 
-// Pairs returns the keys and values of a delta in turn, sorted by key, as delta.lua takes them.
-func Pairs(delta map[string]json.RawMessage) []any {
+// SortedPairs returns the keys and values of a delta in turn, sorted by key, as delta.lua takes them.
+func SortedPairs(delta map[string]json.RawMessage) []any {
 	flat := make([]any, 0, 2*len(delta))
 	for _, key := range slices.Sorted(maps.Keys(delta)) {
 		flat = append(flat, key, string(delta[key]))
@@ -37,8 +37,8 @@ func Pairs(delta map[string]json.RawMessage) []any {
 	return flat
 }
 
-// ByScope splits a delta by the scope of its keys.
-func ByScope(delta map[string]json.RawMessage) map[memory.Scope]map[string]json.RawMessage {
+// SplitByScope splits a delta by the scope of its keys.
+func SplitByScope(delta map[string]json.RawMessage) map[memory.Scope]map[string]json.RawMessage {
 	parts := map[memory.Scope]map[string]json.RawMessage{}
 	for key, value := range delta {
 		scope := memory.ScopeOf(key)
@@ -52,15 +52,15 @@ func ByScope(delta map[string]json.RawMessage) map[memory.Scope]map[string]json.
 
 // RequestArgs returns the arguments of request.lua: the limits of a scope and the delta.
 func RequestArgs(u memory.StateUpdate) []any {
-	return append([]any{memory.MaxStateKeys, memory.MaxStateBytes, memory.MaxRequests}, Pairs(u.Delta)...)
+	return append([]any{memory.MaxStateKeys, memory.MaxStateBytes, memory.MaxRequests}, SortedPairs(u.Delta)...)
 }
 
 // RequestID returns the id under which a scope knows a request. It contains the session, because scopes
 // are shared between sessions and request ids are not.
 func RequestID(u memory.StateUpdate) string { return u.Ref.Session + "/" + u.RequestID }
 
-// IfRevision returns the revision that the scope must have (empty means any).
-func IfRevision(u memory.StateUpdate) string {
+// RequiredRevision returns the revision that the scope must have (empty means any).
+func RequiredRevision(u memory.StateUpdate) string {
 	if u.IfRevision == nil {
 		return ""
 	}
@@ -80,17 +80,17 @@ func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string
 	return keys
 }
 
-// LimitExceeded returns the error for the reply {"state_full", keys, bytes} of a script that changes a
+// LimitExceededError returns the error for the reply {"state_full", keys, bytes} of a script that changes a
 // scope.
-func LimitExceeded(op string, scope memory.Scope, r db.Reply) error {
+func LimitExceededError(op string, scope memory.Scope, r db.Reply) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"state: the %s scope would hold %s keys and %s bytes; it may hold %d keys and %d bytes: remove some, or store large values as an artifact",
 		scope, r.Text(1), r.Text(2), memory.MaxStateKeys, memory.MaxStateBytes).
 		With("scope", string(scope)).With("keys", r.Text(1)).With("bytes", r.Text(2))
 }
 
-// NoUser returns the error for a change of user: state in a session without a user.
-func NoUser(op string, ref session.Ref) error {
+// NoUserError returns the error for a change of user: state in a session without a user.
+func NoUserError(op string, ref session.Ref) error {
 	return failure.Newf(failure.UserInvalidInput, op, "state: session %s has no user, so it has no user: keys; begin a session with a user", ref.Session).
 		With("session_id", ref.Session)
 }

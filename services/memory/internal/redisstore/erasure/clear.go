@@ -24,7 +24,7 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 		if err := e.outbox.Drain(ctx, ref); err != nil {
 			return err
 		}
-		meta, err := e.db.Meta(ctx, op, ref)
+		meta, err := e.db.ReadMeta(ctx, op, ref)
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 		if waiting := meta["waiting"]; waiting != "" {
 			keys = append(keys, at(db.WaitingJournalName(waiting)))
 		}
-		r, err := e.db.Run(ctx, op, ref, clearScript, slices.Concat(keys, contents.KeysOf(at, stored)), meta["epoch"], meta["waiting"])
+		r, err := e.db.Run(ctx, op, ref, clearScript, slices.Concat(keys, contents.KeysOfArtifacts(at, stored)), meta["epoch"], meta["waiting"])
 		if err != nil {
 			return err
 		}
@@ -49,8 +49,8 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 			return nil
 		case "changed":
 		default:
-			return db.RejectedSession(op, ref, r)
+			return db.SessionError(op, ref, r)
 		}
 	}
-	return db.KeepsChanging(op, ref)
+	return db.TooManyChangesError(op, ref)
 }

@@ -23,7 +23,7 @@ func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.Era
 	if err != nil {
 		return memory.Erasure{}, err
 	}
-	return report(ref, mark), nil
+	return deletionReport(ref, mark), nil
 }
 
 // delete deletes a session. With an age, it deletes the session only if nothing has happened in it for so
@@ -37,25 +37,25 @@ func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration)
 	}
 	switch mark := r.Fields(1); r.Status() {
 	case "ok": // also when an earlier deletion was cut off
-		return true, mark, e.Finish(ctx, op, ref, mark["user"])
+		return true, mark, e.FinishDeletion(ctx, op, ref, mark["user"])
 	case "gone", "active":
 		return false, mark, nil
 	default:
-		return false, nil, db.RejectedSession(op, ref, r)
+		return false, nil, db.SessionError(op, ref, r)
 	}
 }
 
 // countPrefix begins the fields of a mark that count what was removed, by kind.
 const countPrefix = "n:"
 
-// report reads the mark of a deleted session. No caller could read anything of it since the mark was
+// deletionReport reads the mark of a deleted session. No caller could read anything of it since the mark was
 // made.
-func report(ref session.Ref, mark map[string]string) memory.Erasure {
-	at := db.Moment(mark["deleted"])
+func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
+	at := db.ParseTime(mark["deleted"])
 	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.SessionRemainder(at)}}
 	for field, n := range mark {
 		if kind, ok := strings.CutPrefix(field, countPrefix); ok {
-			e.Add(map[string]int64{kind: db.Number(n)})
+			e.Add(map[string]int64{kind: db.ParseNumber(n)})
 		}
 	}
 	return e
@@ -81,16 +81,16 @@ func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (
 		if err != nil || len(entries) == 0 {
 			return count, err
 		}
-		metas, err := e.index.Metas(ctx, op, tenant, entries)
+		metas, err := e.index.ReadMetas(ctx, op, tenant, entries)
 		if err != nil {
 			return count, err
 		}
 		for i, meta := range metas {
-			open := meta["open"] != "" && db.Number(meta["deadline"]) > now.UnixMilli()
+			open := meta["open"] != "" && db.ParseNumber(meta["deadline"]) > now.UnixMilli()
 			switch {
-			case Gone(meta):
+			case IsGone(meta):
 				err = e.index.Remove(ctx, op, key, entries[i])
-			case Unfinished(meta), !open && db.Number(meta["active"]) <= before:
+			case IsUnfinished(meta), !open && db.ParseNumber(meta["active"]) <= before:
 				var deleted bool
 				if deleted, _, err = e.delete(ctx, session.Ref{Tenant: tenant, Session: entries[i].Session}, age); deleted {
 					count++

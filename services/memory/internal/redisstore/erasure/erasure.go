@@ -32,19 +32,19 @@ func New(d *db.DB, x *index.Index, o *outbox.Outbox, j *journal.Journal, a *arti
 	return &Eraser{d, x, o, j, a}
 }
 
-// Unfinished reports whether a meta hash is the mark of a deleted session that still has data to remove.
-func Unfinished(meta map[string]string) bool {
+// IsUnfinished reports whether a meta hash is the mark of a deleted session that still has data to remove.
+func IsUnfinished(meta map[string]string) bool {
 	_, left := meta["user"]
 	return meta["deleted"] != "" && left
 }
 
-// Gone reports whether at most a mark is left of the session with this meta hash.
-func Gone(meta map[string]string) bool { return meta["schema"] == "" && !Unfinished(meta) }
+// IsGone reports whether at most a mark is left of the session with this meta hash.
+func IsGone(meta map[string]string) bool { return meta["schema"] == "" && !IsUnfinished(meta) }
 
-// Finish removes what a deleted session still has besides its mark. No caller writes to the session any
+// FinishDeletion removes what a deleted session still has besides its mark. No caller writes to the session any
 // more, so what is read is complete. It can be repeated wherever it ended: the mark stays, and the
 // index of the tenant leads to it, until all else is gone.
-func (e *Eraser) Finish(ctx context.Context, op string, ref session.Ref, user string) error {
+func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, user string) error {
 	if err := e.outbox.Drain(ctx, ref); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 		stored = append(stored, memory.Artifact{Content: c})
 	}
 	_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for batch := range slices.Chunk(contents.KeysOf(at, stored), journal.BatchSize) {
+		for batch := range slices.Chunk(contents.KeysOfArtifacts(at, stored), journal.BatchSize) {
 			p.Unlink(ctx, batch...)
 		}
 		p.Unlink(ctx, at("arts"), at("staged"))
@@ -142,7 +142,7 @@ func (e *Eraser) stagedContents(ctx context.Context, op string, at db.Location) 
 	}
 	staged := make([]memory.Content, len(names))
 	for i, name := range names {
-		staged[i] = contents.FromName(name)
+		staged[i] = contents.ParseStagedName(name)
 	}
 	return staged, nil
 }

@@ -54,7 +54,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 			}
 			continue // the index has other sessions, or none
 		}
-		began := db.Moment(r.Text(2))
+		began := db.ParseTime(r.Text(2))
 		count, err := e.removeContents(ctx, op, at)
 		if err != nil {
 			return memory.ErasedUser{}, err
@@ -65,19 +65,19 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 			return memory.ErasedUser{}, err
 		}
 		if r.Status() == "ok" {
-			return erasedUser(user, began, r), nil
+			return decodeErasedUser(user, began, r), nil
 		}
 	}
 	return memory.ErasedUser{}, failure.Newf(failure.SessionBusy, op,
 		"the user had other sessions each of %d times; repeat the call", db.MaxAttempts)
 }
 
-// erasedUser reads the reply {"ok", state keys, artifacts, bytes, time}.
-func erasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
-	ended := db.Moment(r.Text(4))
+// decodeErasedUser reads the reply {"ok", state keys, artifacts, bytes, time}.
+func decodeErasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
+	ended := db.ParseTime(r.Text(4))
 	e := memory.Erasure{User: user, Began: began, Ended: ended, Remains: []memory.Remainder{memory.UserRemainder(ended)}}
 	e.Add(map[string]int64{
-		memory.KindUserState: db.Number(r.Text(1)), memory.KindUserArtifacts: db.Number(r.Text(2)), memory.KindUserBytes: db.Number(r.Text(3)),
+		memory.KindUserState: db.ParseNumber(r.Text(1)), memory.KindUserArtifacts: db.ParseNumber(r.Text(2)), memory.KindUserBytes: db.ParseNumber(r.Text(3)),
 	})
 	return memory.ErasedUser{Erasure: e}
 }
@@ -87,19 +87,19 @@ func erasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
 func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
 	entries := make([]index.Entry, 0, len(listed)/2)
 	for i := 0; i+1 < len(listed); i += 2 {
-		entries = append(entries, index.Entry{Created: db.Number(listed.Text(i + 1)), Session: listed.Text(i)})
+		entries = append(entries, index.Entry{Created: db.ParseNumber(listed.Text(i + 1)), Session: listed.Text(i)})
 	}
-	metas, err := e.index.Metas(ctx, op, tenant, entries)
+	metas, err := e.index.ReadMetas(ctx, op, tenant, entries)
 	if err != nil {
 		return nil, err
 	}
 	for i, entry := range entries {
 		ref := session.Ref{Tenant: tenant, Session: entry.Session}
 		switch meta := metas[i]; {
-		case Gone(meta), meta["user"] != user:
+		case IsGone(meta), meta["user"] != user:
 			err = e.index.Remove(ctx, op, db.IndexKey(tenant, user), entry)
-		case Unfinished(meta):
-			err = e.Finish(ctx, op, ref, user)
+		case IsUnfinished(meta):
+			err = e.FinishDeletion(ctx, op, ref, user)
 		default:
 			ids = append(ids, entry.Session)
 		}
@@ -117,10 +117,10 @@ func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) 
 	if err != nil {
 		return "", e.db.Fault(op, err)
 	}
-	count := strconv.FormatInt(db.Number(stored["arts"]), 10)
-	all, err := contents.Versions(stored)
+	count := strconv.FormatInt(db.ParseNumber(stored["arts"]), 10)
+	all, err := contents.ReadVersions(stored)
 	if err != nil {
-		return "", db.Unreadable(op, err)
+		return "", db.UnreadableError(op, err)
 	}
 	staged, err := e.stagedContents(ctx, op, at)
 	if err != nil {
@@ -128,10 +128,10 @@ func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) 
 	}
 	var keys []string
 	for _, a := range all {
-		keys = append(keys, contents.Keys(at, a.Content)...)
+		keys = append(keys, contents.ContentKeys(at, a.Content)...)
 	}
 	for _, c := range staged {
-		keys = append(keys, contents.Keys(at, c)...)
+		keys = append(keys, contents.ContentKeys(at, c)...)
 	}
 	if len(keys) == 0 {
 		return count, nil

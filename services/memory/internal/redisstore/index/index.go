@@ -76,8 +76,8 @@ var First = Entry{Created: math.MaxInt64 >> 10}
 // String returns the page token that follows the entry.
 func (e Entry) String() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
 
-// after reports whether e comes after f, latest first.
-func (e Entry) after(f Entry) bool {
+// isAfter reports whether e comes after f, latest first.
+func (e Entry) isAfter(f Entry) bool {
 	return e.Created < f.Created || e.Created == f.Created && e.Session < f.Session
 }
 
@@ -106,7 +106,7 @@ func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int
 		var found []Entry
 		for _, z := range stored {
 			id, _ := z.Member.(string)
-			if e := (Entry{int64(z.Score), id}); e.after(after) && len(found) < limit {
+			if e := (Entry{int64(z.Score), id}); e.isAfter(after) && len(found) < limit {
 				found = append(found, e)
 			}
 		}
@@ -118,8 +118,8 @@ func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int
 	}
 }
 
-// Metas reads the meta hash of the session of each entry.
-func (x *Index) Metas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
+// ReadMetas reads the meta hash of the session of each entry.
+func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
 	replies := make([]*redis.MapStringStringCmd, len(entries))
 	_, err := x.db.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, e := range entries {

@@ -46,8 +46,8 @@ const Retention = 24 * time.Hour
 
 // Journal implements memory.Journal. It is safe for concurrent use.
 type Journal struct {
-	db   *db.DB
-	keep time.Duration
+	db        *db.DB
+	retention time.Duration
 }
 
 // New returns the journals in a database. The journal of a step is kept for the given time after the step
@@ -60,7 +60,7 @@ func (j *Journal) Record(ctx context.Context, h memory.Lease, step int, entries 
 	args := []any{h.Epoch, step, memory.MaxJournalBytes, Retention.Milliseconds()}
 	fields, err := encode(entries)
 	if err != nil {
-		return db.Unencodable(op, err)
+		return db.UnencodableError(op, err)
 	}
 	keys := db.TurnKeys(h.Ref, h.TurnID, db.JournalName(h.TurnID, step))
 	r, err := j.db.Run(ctx, op, h.Ref, journalScript, keys, append(args, fields...)...)
@@ -69,14 +69,14 @@ func (j *Journal) Record(ctx context.Context, h memory.Lease, step int, entries 
 	}
 	switch r.Status() {
 	case "step_committed":
-		return db.StepCommitted(op, h, step)
+		return db.StepCommittedError(op, h, step)
 	case "nondeterminism":
-		return nondeterminism(op, step, entries, r)
+		return nondeterminismError(op, step, entries, r)
 	case "journal_full":
 		return failure.Newf(failure.ResourceQuota, op, "the journal of step %d of turn %s holds %s bytes, and may hold %d; do less in one step",
 			step, h.TurnID, r.Text(1), memory.MaxJournalBytes).With("bytes", r.Text(1)).With("max_bytes", strconv.Itoa(memory.MaxJournalBytes))
 	default:
-		return db.Done(op, h, r, nil)
+		return db.WriteError(op, h, r, nil)
 	}
 }
 
@@ -85,7 +85,7 @@ func (j *Journal) LoadJournal(ctx context.Context, h memory.Lease, step, after i
 	const op = "memory.LoadJournal"
 	keys := db.TurnKeys(h.Ref, h.TurnID, db.JournalName(h.TurnID, step))
 	r, err := j.db.RunReadOnly(ctx, op, h.Ref, replayScript, keys, h.Epoch, after, memory.MaxWindowBytes)
-	if err := db.Done(op, h, r, err); err != nil {
+	if err := db.WriteError(op, h, r, err); err != nil {
 		return nil, err
 	}
 	return decodeAll(op, r.List(1))
@@ -100,29 +100,29 @@ func (j *Journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 		return nil, err
 	}
 	if r.Status() != "ok" {
-		return nil, db.Rejected(op, memory.Lease{Ref: ref, TurnID: turnID}, r)
+		return nil, db.TurnError(op, memory.Lease{Ref: ref, TurnID: turnID}, r)
 	}
 	return decodeAll(op, r.List(1))
 }
 
-// Kept returns the entries of a commit as hash fields and values (none when journals are not kept).
-func (j *Journal) Kept(entries []execution.Entry) ([]any, error) {
-	if j.keep == 0 {
+// FieldsToKeep returns the entries of a commit as hash fields and values (none when journals are not kept).
+func (j *Journal) FieldsToKeep(entries []execution.Entry) ([]any, error) {
+	if j.retention == 0 {
 		return nil, nil
 	}
 	return encode(entries)
 }
 
 // KeepAfterCommit is how long the journal stays after the commit of its step (0 means not at all).
-func (j *Journal) KeepAfterCommit() time.Duration { return j.keep }
+func (j *Journal) KeepAfterCommit() time.Duration { return j.retention }
 
 // KeepAfterTurn is how long the journal of the running step stays after a turn ended with this outcome.
 // A turn that resumes a failed one must know what was done; a cancelled turn is never resumed.
 func (j *Journal) KeepAfterTurn(outcome session.Outcome) time.Duration {
 	if outcome == session.OutcomeFailed {
-		return max(Retention, j.keep)
+		return max(Retention, j.retention)
 	}
-	return j.keep
+	return j.retention
 }
 
 // encode returns entries as the fields and values of a journal's hash.
@@ -156,7 +156,7 @@ func decodeAll(op string, list db.Reply) ([]execution.Entry, error) {
 	for i := range list {
 		e, err := decode(list.Text(i))
 		if err != nil {
-			return nil, db.Unreadable(op, err)
+			return nil, db.UnreadableError(op, err)
 		}
 		all = append(all, e)
 	}
@@ -182,12 +182,12 @@ func decodeHash(stored map[string]string) ([]execution.Entry, error) {
 	return entries, nil
 }
 
-// nondeterminism returns the error for a step that differs from its journal. It names what the step did
+// nondeterminismError returns the error for a step that differs from its journal. It names what the step did
 // before, and what it does now.
-func nondeterminism(op string, step int, entries []execution.Entry, r db.Reply) error {
+func nondeterminismError(op string, step int, entries []execution.Entry, r db.Reply) error {
 	before, err := decode(r.Text(2))
 	if err != nil {
-		return db.Unreadable(op, err)
+		return db.UnreadableError(op, err)
 	}
 	now := entries[slices.IndexFunc(entries, func(e execution.Entry) bool {
 		return e.Number == before.Number && e.Phase == before.Phase

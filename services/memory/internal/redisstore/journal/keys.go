@@ -38,7 +38,7 @@ func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, t
 		}
 		for _, field := range fields[i].Val() {
 			if step, ok := strings.CutPrefix(field, "jrnl"); ok {
-				keys = append(keys, db.Key(ref, db.JournalName(id, int(db.Number(step)))))
+				keys = append(keys, db.Key(ref, db.JournalName(id, int(db.ParseNumber(step)))))
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, t
 // KeptKeys returns the keys under which a session may have journals of finished steps. It returns none
 // when journals are not kept: those of an earlier configuration expire.
 func (j *Journal) KeptKeys(ctx context.Context, op string, ref session.Ref) ([]string, error) {
-	if j.keep == 0 {
+	if j.retention == 0 {
 		return nil, nil
 	}
 	turns, err := j.turnIDs(ctx, op, ref)
@@ -61,7 +61,7 @@ func (j *Journal) KeptKeys(ctx context.Context, op string, ref session.Ref) ([]s
 // ForgetCompacted removes the journals of turns whose first message a compaction removed, up to the
 // given sequence: such steps cannot be run again. All of these turns are closed.
 func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Ref, last int64) error {
-	if j.keep == 0 {
+	if j.retention == 0 {
 		return nil
 	}
 	turns, err := j.turnIDs(ctx, op, ref)

@@ -19,14 +19,14 @@ type Partial struct {
 	Untrusted string // the source of untrusted text that the step has read (empty means none)
 }
 
-// PartialOf reads the journal of the running step of a turn. A turn that is not open has no unfinished
+// ReadPartial reads the journal of the running step of a turn. A turn that is not open has no unfinished
 // reply.
-func (j *Journal) PartialOf(ctx context.Context, op string, ref session.Ref, turnID string) (Partial, error) {
+func (j *Journal) ReadPartial(ctx context.Context, op string, ref session.Ref, turnID string) (Partial, error) {
 	turn, err := j.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), "outcome", "steps").Result()
 	if err != nil {
 		return Partial{}, j.db.Fault(op, err)
 	}
-	partial := Partial{Step: int(db.Number(db.Reply(turn).Text(1))) + 1, Body: []byte{}}
+	partial := Partial{Step: int(db.ParseNumber(db.Reply(turn).Text(1))) + 1, Body: []byte{}}
 	if outcome, known := turn[0].(string); !known || outcome != "" {
 		return partial, nil
 	}
@@ -36,13 +36,13 @@ func (j *Journal) PartialOf(ctx context.Context, op string, ref session.Ref, tur
 	}
 	entries, err := decodeHash(stored)
 	if err != nil {
-		return Partial{}, db.Unreadable(op, err)
+		return Partial{}, db.UnreadableError(op, err)
 	}
 	partial.Untrusted = memory.JournalSource(entries)
 	if m, ok := memory.PartialMessage(entries); ok {
 		partial.Size = conversation.Size(m)
-		if partial.Body, err = messages.Body(m); err != nil {
-			return Partial{}, db.Unreadable(op, err)
+		if partial.Body, err = messages.EncodeBody(m); err != nil {
+			return Partial{}, db.UnreadableError(op, err)
 		}
 	}
 	return partial, nil

@@ -29,8 +29,8 @@ var ReadSource string
 // messages are stored with besides.
 const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
-// Body encodes a message for the log. Its sequence, turn and time are stored beside it.
-func Body(m conversation.Message) ([]byte, error) {
+// EncodeBody encodes a message for the log. Its sequence, turn and time are stored beside it.
+func EncodeBody(m conversation.Message) ([]byte, error) {
 	m = m.Stored()
 	m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
 	return db.Encoding.Marshal(wire.MessageToProto(m))
@@ -46,7 +46,7 @@ func Decode(id, entry string) (conversation.Message, error) {
 	}
 	m := wire.MessageFromProto(&stored)
 	sequence, _, _ := strings.Cut(id, "-")
-	m.Sequence, m.Turn, m.Time = db.Number(sequence), int(db.Number(turn)), db.Moment(at)
+	m.Sequence, m.Turn, m.Time = db.ParseNumber(sequence), int(db.ParseNumber(turn)), db.ParseTime(at)
 	return m, nil
 }
 
@@ -62,8 +62,8 @@ func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
 	return messages, nil
 }
 
-// Summary returns the message that stands for those that a compaction removed.
-func Summary(sequence int64, text string) conversation.Message {
+// SummaryMessage returns the message that stands for those that a compaction removed.
+func SummaryMessage(sequence int64, text string) conversation.Message {
 	return conversation.Message{Sequence: sequence, Role: conversation.RoleSummary, Text: text}
 }
 
@@ -94,7 +94,7 @@ func Scan(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst
 			text, _ := entry.Values["m"].(string)
 			m, err := Decode(entry.ID, text)
 			if err != nil {
-				return db.Unreadable(op, err)
+				return db.UnreadableError(op, err)
 			}
 			if !each(m) {
 				return nil

@@ -36,14 +36,14 @@ func (o *Outbox) decideState(ctx context.Context, op, user string, c Change) (db
 		return nil, err
 	}
 	keys := delta.ScopeKeys(c.Ref, user, scope, "reqs", "erased", "decided")
-	args := append([]any{delta.RequestID(c.StateUpdate), delta.IfRevision(c.StateUpdate), c.decisionID()}, delta.RequestArgs(c.StateUpdate)...)
+	args := append([]any{delta.RequestID(c.StateUpdate), delta.RequiredRevision(c.StateUpdate), c.decisionID()}, delta.RequestArgs(c.StateUpdate)...)
 	r, err := o.db.Run(ctx, op, c.Ref, applyCallScript, keys, args...)
 	return o.forgetDecided(ctx, op, user, c, scope, r, err)
 }
 
 // ApplyNow changes state that several sessions share, without a turn: nothing is enqueued.
 func (o *Outbox) ApplyNow(ctx context.Context, op, user string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
-	args := append([]any{delta.RequestID(u), delta.IfRevision(u), ""}, delta.RequestArgs(u)...)
+	args := append([]any{delta.RequestID(u), delta.RequiredRevision(u), ""}, delta.RequestArgs(u)...)
 	return o.db.Run(ctx, op, u.Ref, applyCallScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
 }
 
@@ -51,36 +51,36 @@ func (o *Outbox) ApplyNow(ctx context.Context, op, user string, u memory.StateUp
 func (o *Outbox) decideArtifact(ctx context.Context, op, user string, c Change) (r db.Reply, err error) {
 	at := db.OfUser(c.Ref.Tenant, user)
 	if c.isPut() {
-		r, err = o.shelve(ctx, op, at, c)
+		r, err = o.putArtifactVersion(ctx, op, at, c)
 	} else {
-		r, err = o.discard(ctx, op, at, c)
+		r, err = o.dropArtifactVersions(ctx, op, at, c)
 	}
 	return o.forgetDecided(ctx, op, user, c, memory.ScopeUser, r, err)
 }
 
-// shelve makes a content the next version of an artifact of the user.
-func (o *Outbox) shelve(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
+// putArtifactVersion makes a content the next version of an artifact of the user.
+func (o *Outbox) putArtifactVersion(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
 	if err != nil {
-		return nil, db.Unencodable(op, err)
+		return nil, db.UnencodableError(op, err)
 	}
 	a := c.artifact
-	keys := append([]string{at("arts"), at("decided"), at("staged"), at("erased")}, contents.Keys(at, a.Content)...)
+	keys := append([]string{at("arts"), at("decided"), at("staged"), at("erased")}, contents.ContentKeys(at, a.Content)...)
 	return o.db.Run(ctx, op, c.Ref, putArtifactScript, keys,
 		c.decisionID(), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
 }
 
-// discard removes versions of an artifact of the user.
-func (o *Outbox) discard(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
+// dropArtifactVersions removes versions of an artifact of the user.
+func (o *Outbox) dropArtifactVersions(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
 	stored, err := o.db.HGetAll(ctx, at("arts")).Result()
 	if err != nil {
 		return nil, o.db.Fault(op, err)
 	}
-	all, err := contents.Versions(stored)
+	all, err := contents.ReadVersions(stored)
 	if err != nil {
-		return nil, db.Unreadable(op, err)
+		return nil, db.UnreadableError(op, err)
 	}
-	removed, args := contents.Removal(at, all, c.artifact.Name, c.artifact.Version)
+	removed, args := contents.RemovalArgs(at, all, c.artifact.Name, c.artifact.Version)
 	keys := append([]string{at("arts"), at("decided"), at("erased")}, removed...)
 	return o.db.Run(ctx, op, c.Ref, dropArtifactScript, keys, append([]any{c.decisionID()}, args...)...)
 }

@@ -35,14 +35,14 @@ func DropArtifact(name string, version int) Change {
 	return Change{id: dropPrefix + rand.Text(), artifact: memory.Artifact{Name: name, Version: version}}
 }
 
-// stateCall returns the change of state that a call makes.
-func stateCall(u memory.StateUpdate) Change {
+// stateChange returns the change of state that a call makes.
+func stateChange(u memory.StateUpdate) Change {
 	return Change{id: callPrefix + rand.Text(), StateUpdate: u}
 }
 
-// OfCommit returns the change of shared state that a commit enqueues with its own script: its id and its
+// EncodeCommit returns the change of shared state that a commit enqueues with its own script: its id and its
 // encoded form, which is empty when the commit changes no shared state.
-func OfCommit(c memory.Commit, shared map[string]json.RawMessage) (id string, stored []byte, err error) {
+func EncodeCommit(c memory.Commit, shared map[string]json.RawMessage) (id string, stored []byte, err error) {
 	id = c.TurnID + "/" + strconv.Itoa(c.Result.Step)
 	if len(shared) == 0 {
 		return id, []byte{}, nil

@@ -82,7 +82,7 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 	for id, stored := range waiting.Val() {
 		c, err := decode(ref, id, stored)
 		if err != nil {
-			return db.Unreadable(op, err)
+			return db.UnreadableError(op, err)
 		}
 		all = append(all, c)
 	}
@@ -108,9 +108,9 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 	if err != nil {
-		return nil, db.Unencodable(op, err)
+		return nil, db.UnencodableError(op, err)
 	}
-	c := stateCall(u)
+	c := stateChange(u)
 	var r db.Reply
 	for range MaxAttempts {
 		r, err = o.enqueue(ctx, op, c, u.Epoch, stored, scope == memory.ScopeUser)
@@ -135,7 +135,7 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 	c.TurnID = h.TurnID
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
 	if err != nil {
-		return nil, db.Unencodable(op, err)
+		return nil, db.UnencodableError(op, err)
 	}
 	r, err := o.enqueue(ctx, op, c, h.Epoch, stored, true)
 	switch {
@@ -152,7 +152,7 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 // enqueue stores a change in its session, which checks who holds the turn.
 func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, stored []byte, needsUser bool) (db.Reply, error) {
 	keys := db.TurnKeys(c.Ref, c.TurnID, "out")
-	return o.db.Run(ctx, op, c.Ref, enqueueScript, keys, db.Fence(ctx, epoch), c.id, stored, needsUser)
+	return o.db.Run(ctx, op, c.Ref, enqueueScript, keys, db.FenceArg(ctx, epoch), c.id, stored, needsUser)
 }
 
 // forget removes a change that was decided on, first from the session, and then from what the scopes
@@ -200,7 +200,7 @@ func byOrder(a, b Change) int {
 		if c.isCall() {
 			return 0, 0
 		}
-		return c.Epoch, db.Number(c.RequestID[strings.LastIndexByte(c.RequestID, '/')+1:])
+		return c.Epoch, db.ParseNumber(c.RequestID[strings.LastIndexByte(c.RequestID, '/')+1:])
 	}
 	epochA, stepA := epochAndStep(a)
 	epochB, stepB := epochAndStep(b)

@@ -25,18 +25,18 @@ var compactScript = db.Register("compact", compactSource)
 func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	const op = "memory.CompactSession"
 	for range db.MaxAttempts {
-		meta, err := s.db.Meta(ctx, op, c.Ref)
+		meta, err := s.db.ReadMeta(ctx, op, c.Ref)
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
 		if meta["open"] != "" {
-			return conversation.Compaction{}, db.Busy(op, c.Ref, meta["open"], meta["open_trace"])
+			return conversation.Compaction{}, db.SessionBusyError(op, c.Ref, meta["open"], meta["open_trace"])
 		}
 		held, err := s.readAll(ctx, op, c.Ref, meta)
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
-		needed, err := s.neededByWaiting(ctx, op, c.Ref, meta["waiting"], held)
+		needed, err := s.countNeededByPending(ctx, op, c.Ref, meta["waiting"], held)
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
@@ -56,10 +56,10 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 			return done, s.journal.ForgetCompacted(ctx, op, c.Ref, done.Last)
 		case "changed":
 		default:
-			return conversation.Compaction{}, db.RejectedSession(op, c.Ref, r)
+			return conversation.Compaction{}, db.SessionError(op, c.Ref, r)
 		}
 	}
-	return conversation.Compaction{}, db.KeepsChanging(op, c.Ref)
+	return conversation.Compaction{}, db.TooManyChangesError(op, c.Ref)
 }
 
 // sizeUpTo returns the size of the messages up to a sequence, without the summary.
@@ -77,7 +77,7 @@ func sizeUpTo(held []conversation.Message, last int64) int64 {
 func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
 	var all []conversation.Message
 	if meta["summary"] != "" {
-		all = append(all, messages.Summary(db.Number(meta["summarized"]), meta["summary"]))
+		all = append(all, messages.SummaryMessage(db.ParseNumber(meta["summarized"]), meta["summary"]))
 	}
 	err := messages.Scan(ctx, s.db, op, ref, true, func(m conversation.Message) bool {
 		all = append(all, m)
@@ -86,9 +86,9 @@ func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta
 	return all, err
 }
 
-// neededByWaiting returns how many of the latest messages belong to the turn whose calls wait: from the
+// countNeededByPending returns how many of the latest messages belong to the turn whose calls wait: from the
 // one with which its window ends. It is 0 when no turn waits.
-func (s *Sessions) neededByWaiting(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
+func (s *Sessions) countNeededByPending(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
 	turnID, _, waits := strings.Cut(waiting, ":")
 	if !waits {
 		return 0, nil

@@ -30,17 +30,17 @@ func (s *Sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64
 	switch r.Status() {
 	case "ok":
 	case "no_session":
-		return nil, db.NoSession(op, ref)
+		return nil, db.NoSessionError(op, ref)
 	default:
-		return nil, db.Rejected(op, holder.Lease, r)
+		return nil, db.TurnError(op, holder.Lease, r)
 	}
 	var history []conversation.Message
-	if summarized := db.Number(r.Text(2)); summarized > 0 {
-		history = append(history, messages.Summary(summarized, r.Text(3)))
+	if summarized := db.ParseNumber(r.Text(2)); summarized > 0 {
+		history = append(history, messages.SummaryMessage(summarized, r.Text(3)))
 	}
 	entries, err := messages.DecodeAll(r.List(1))
 	if err != nil {
-		return nil, db.Unreadable(op, err)
+		return nil, db.UnreadableError(op, err)
 	}
 	history = append(history, entries...)
 	return history[:conversation.Fit(slices.Values(history), memory.MaxWindowBytes)], nil

@@ -44,7 +44,7 @@ func (s *Sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]
 // readEntries reads the sessions of some entries. It drops entries that have no session, and completes
 // deletions that were cut off.
 func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entries []index.Entry) ([]session.Session, error) {
-	metas, err := s.index.Metas(ctx, op, tenant, entries)
+	metas, err := s.index.ReadMetas(ctx, op, tenant, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,12 @@ func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entr
 	for i, e := range entries {
 		meta := metas[i]
 		switch {
-		case erasure.Gone(meta):
+		case erasure.IsGone(meta):
 			err = s.index.Remove(ctx, op, key, e)
-		case erasure.Unfinished(meta):
-			err = s.eraser.Finish(ctx, op, session.Ref{Tenant: tenant, Session: e.Session}, meta["user"])
+		case erasure.IsUnfinished(meta):
+			err = s.eraser.FinishDeletion(ctx, op, session.Ref{Tenant: tenant, Session: e.Session}, meta["user"])
 		case db.CheckSession(op, session.Ref{}, meta) == nil:
-			found = append(found, fromMeta(e.Session, meta))
+			found = append(found, sessionFromMeta(e.Session, meta))
 		}
 		if err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 				hits = append(hits, memory.Hit{Session: e.Session, Message: m, Score: score})
 			}
 			if len(hits) > 2*q.Limit {
-				hits = best(hits, q.Limit)
+				hits = bestHits(hits, q.Limit)
 			}
 			return true
 		})
@@ -46,7 +46,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 			break
 		}
 	}
-	hits = best(hits, q.Limit)
+	hits = bestHits(hits, q.Limit)
 	return hits[:conversation.Fit(func(yield func(conversation.Message) bool) {
 		for _, h := range hits {
 			if !yield(h.Message) {
@@ -56,9 +56,9 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	}, memory.MaxWindowBytes)], nil
 }
 
-// best returns the hits with the highest scores. Among equal scores, those that were found first come
+// bestHits returns the hits with the highest scores. Among equal scores, those that were found first come
 // first.
-func best(hits []memory.Hit, limit int) []memory.Hit {
+func bestHits(hits []memory.Hit, limit int) []memory.Hit {
 	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
 	return hits[:min(len(hits), limit)]
 }

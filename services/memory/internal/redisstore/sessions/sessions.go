@@ -47,16 +47,16 @@ func New(d *db.DB, x *index.Index, j *journal.Journal, e *erasure.Eraser) *Sessi
 // GetSession implements memory.Sessions.
 func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	const op = "memory.GetSession"
-	meta, err := s.db.Meta(ctx, op, ref)
+	meta, err := s.db.ReadMeta(ctx, op, ref)
 	if err != nil {
 		return session.Session{}, err
 	}
-	return s.withPending(ctx, op, ref, fromMeta(ref.Session, meta), meta["waiting"])
+	return s.addPendingCalls(ctx, op, ref, sessionFromMeta(ref.Session, meta), meta["waiting"])
 }
 
-// withPending adds the calls that wait, which are in the result of their step. A turn that expired does
+// addPendingCalls adds the calls that wait, which are in the result of their step. A turn that expired does
 // not wait any more.
-func (s *Sessions) withPending(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
+func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
 	turnID, step, waits := strings.Cut(waiting, ":")
 	if !waits {
 		return found, nil
@@ -71,31 +71,31 @@ func (s *Sessions) withPending(ctx context.Context, op string, ref session.Ref, 
 	}
 	var result troupev1.StepResult
 	if err := proto.Unmarshal(stored, &result); err != nil {
-		return found, db.Unreadable(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
+		return found, db.UnreadableError(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
 	}
 	found.Pending = wire.PendingFromProto(result.GetPending())
 	return found, nil
 }
 
-// fromMeta returns the session with this meta hash.
-func fromMeta(id string, meta map[string]string) session.Session {
+// sessionFromMeta returns the session with this meta hash.
+func sessionFromMeta(id string, meta map[string]string) session.Session {
 	waiting, _, _ := strings.Cut(meta["waiting"], ":")
 	found := session.Session{
 		ID:    id,
 		User:  meta["user"],
 		State: session.State(meta["state"]),
-		Turns: int(db.Number(meta["turns"])),
+		Turns: int(db.ParseNumber(meta["turns"])),
 		Size: session.Size{
-			Messages: db.Number(meta["count"]), Bytes: db.Number(meta["bytes"]), ArtifactBytes: db.Number(meta["art_bytes"]),
+			Messages: db.ParseNumber(meta["count"]), Bytes: db.ParseNumber(meta["bytes"]), ArtifactBytes: db.ParseNumber(meta["art_bytes"]),
 		},
-		Sequence:     db.Number(meta["seq"]),
-		Summarized:   db.Number(meta["summarized"]),
-		Created:      db.Moment(meta["created"]),
-		LastActivity: db.Moment(meta["active"]),
+		Sequence:     db.ParseNumber(meta["seq"]),
+		Summarized:   db.ParseNumber(meta["summarized"]),
+		Created:      db.ParseTime(meta["created"]),
+		LastActivity: db.ParseTime(meta["active"]),
 		OpenTurn:     meta["open"],
 		WaitingTurn:  waiting,
 		LastTrace:    meta["last_trace"],
-		Revision:     db.Number(meta["rev"]),
+		Revision:     db.ParseNumber(meta["rev"]),
 	}
 	for field, value := range meta {
 		if name, ok := strings.CutPrefix(field, labelPrefix); ok {
@@ -135,15 +135,15 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	case "ok":
 	case "revision_mismatch":
 		given := strconv.FormatInt(u.IfRevision, 10)
-		return session.Session{}, db.RevisionMismatch(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
+		return session.Session{}, db.RevisionMismatchError(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
 	case "labels_full":
 		return session.Session{}, failure.Newf(failure.ResourceQuota, op,
 			"metadata: session %s would have %s labels of %s bytes; a session may have %d of %d bytes: remove some",
 			u.Ref.Session, r.Text(1), r.Text(2), memory.MaxMetadata, memory.MaxMetadataBytes)
 	default:
-		return session.Session{}, db.RejectedSession(op, u.Ref, r)
+		return session.Session{}, db.SessionError(op, u.Ref, r)
 	}
-	found := fromMeta(u.Ref.Session, r.Fields(1))
+	found := sessionFromMeta(u.Ref.Session, r.Fields(1))
 	if !u.Create {
 		return found, nil
 	}

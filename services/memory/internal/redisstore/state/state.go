@@ -68,7 +68,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 	if err != nil {
 		return memory.Snapshot{}, false, s.db.Fault(op, err)
 	}
-	known := db.Reply(meta.Val()).Named(fields)
+	known := db.Reply(meta.Val()).FieldsByName(fields)
 	if err := db.CheckReader(ctx, op, ref, known); err != nil {
 		return memory.Snapshot{}, false, err
 	}
@@ -81,7 +81,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 	}
 	snapshot := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: known["untrusted"]}
 	for scope, stored := range scopes {
-		snapshot.Revisions[scope] = db.Number(stored["rev"])
+		snapshot.Revisions[scope] = db.ParseNumber(stored["rev"])
 		for field, text := range stored {
 			if name, ok := strings.CutPrefix(field, delta.ValuePrefix); ok {
 				snapshot.Values[name] = json.RawMessage(text)
@@ -118,19 +118,19 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	}
 	switch r.Status() {
 	case "ok":
-		return db.Number(r.Text(1)), nil
+		return db.ParseNumber(r.Text(1)), nil
 	case "revision_mismatch":
-		return 0, db.RevisionMismatch(op, "the state of the "+string(scope), delta.IfRevision(u), r.Text(1))
+		return 0, db.RevisionMismatchError(op, "the state of the "+string(scope), delta.RequiredRevision(u), r.Text(1))
 	case "no_session":
-		return 0, db.NoSession(op, u.Ref)
+		return 0, db.NoSessionError(op, u.Ref)
 	case "no_user":
-		return 0, delta.NoUser(op, u.Ref)
+		return 0, delta.NoUserError(op, u.Ref)
 	case "state_full":
-		return 0, delta.LimitExceeded(op, scope, r)
+		return 0, delta.LimitExceededError(op, scope, r)
 	case "pending", "decided":
-		return 0, db.Interfered(op)
+		return 0, db.ConcurrentChangeError(op)
 	default:
-		return 0, db.Rejected(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
+		return 0, db.TurnError(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
 	}
 }
 
@@ -138,9 +138,9 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 func (s *State) updateSession(ctx context.Context, op string, u memory.StateUpdate) (db.Reply, error) {
 	epoch := ""
 	if u.TurnID != "" {
-		epoch = db.Fence(ctx, u.Epoch)
+		epoch = db.FenceArg(ctx, u.Epoch)
 	}
-	args := append([]any{delta.RequestID(u), delta.IfRevision(u), epoch}, delta.RequestArgs(u)...)
+	args := append([]any{delta.RequestID(u), delta.RequiredRevision(u), epoch}, delta.RequestArgs(u)...)
 	return s.db.Run(ctx, op, u.Ref, stateScript, db.TurnKeys(u.Ref, u.TurnID, "state", "reqs"), args...)
 }
 

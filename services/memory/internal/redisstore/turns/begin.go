@@ -62,11 +62,11 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 	if err != nil {
 		return memory.Begun{}, err
 	}
-	attempt := beginAttempt{begin: b, read: read, leastEpoch: least, files: newFiles(b), predecessor: resumedTurn(b)}
+	attempt := beginAttempt{begin: b, read: read, leastEpoch: least, files: newFiles(b), predecessor: resumeKeys(b)}
 	for range maxBeginAttempts {
-		keys, args, err := attempt.call(t.cfg)
+		keys, args, err := attempt.keysAndArgs(t.cfg)
 		if err != nil {
-			return memory.Begun{}, db.Unencodable(op, err)
+			return memory.Begun{}, db.UnencodableError(op, err)
 		}
 		r, err := t.db.Run(ctx, op, b.Ref, beginScript, keys, args...)
 		if err != nil {
@@ -80,7 +80,7 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		case "versions":
 			attempt.files = attempt.files.withVersions(r)
 		case "journals":
-			attempt.predecessor = resumedJournals(b, r.Text(1))
+			attempt.predecessor = resumeJournalKeys(b, r.Text(1))
 		case "make_room":
 			if attempt.predecessor, err = t.predecessor(ctx, op, b, r.Text(1)); err != nil {
 				return memory.Begun{}, err
@@ -89,7 +89,7 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 			return t.finishBegin(ctx, op, attempt, r)
 		}
 	}
-	return memory.Begun{}, db.Busy(op, b.Ref, attempt.predecessor.name, "")
+	return memory.Begun{}, db.SessionBusyError(op, b.Ref, attempt.predecessor.name, "")
 }
 
 // predecessor is an earlier turn whose keys the script needs: one that makes room for the new turn, or
@@ -110,10 +110,10 @@ func (t *Turns) predecessor(ctx context.Context, op string, b memory.Begin, name
 		return p, nil
 	}
 	var err error
-	if p.failure, err = leaseExpired(op, name); err != nil {
-		return p, db.Unencodable(op, err)
+	if p.failure, err = encodeLeaseExpired(op, name); err != nil {
+		return p, db.UnencodableError(op, err)
 	}
-	if p.partial, err = t.journal.PartialOf(ctx, op, b.Ref, name); err != nil {
+	if p.partial, err = t.journal.ReadPartial(ctx, op, b.Ref, name); err != nil {
 		return p, err
 	}
 	p.keys = []string{"turn:" + name, db.JournalName(name, p.partial.Step)}
@@ -134,7 +134,7 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 	// A turn that was evicted may never have been acknowledged, and then its session is in no index.
 	evicted := attempt.predecessor.failure != nil
 	if begun.Status != memory.StatusClosed && (begun.Turn.Number == 1 || evicted) {
-		if err := t.index.Add(ctx, op, b.Ref, b.User, db.Moment(r.Text(3))); err != nil {
+		if err := t.index.Add(ctx, op, b.Ref, b.User, db.ParseTime(r.Text(3))); err != nil {
 			return memory.Begun{}, err
 		}
 	}
@@ -159,30 +159,30 @@ func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (me
 		begun.LeaseLeft = max(0, time.Duration(r.Integer(4))*time.Millisecond)
 	case "closed":
 	default:
-		return memory.Begun{}, t.notBegun(op, b, r)
+		return memory.Begun{}, t.beginError(op, b, r)
 	}
 	if err != nil {
-		return memory.Begun{}, db.Unreadable(op, err)
+		return memory.Begun{}, db.UnreadableError(op, err)
 	}
 	if begun.Turn, err = decodeTurn(b.TurnID, r.Fields(1)); err != nil {
-		return memory.Begun{}, db.Unreadable(op, err)
+		return memory.Begun{}, db.UnreadableError(op, err)
 	}
 	return begun, nil
 }
 
-// notBegun returns the error for a reply of the script that begins no turn.
-func (t *Turns) notBegun(op string, b memory.Begin, r db.Reply) error {
+// beginError returns the error for a reply of the script that begins no turn.
+func (t *Turns) beginError(op string, b memory.Begin, r db.Reply) error {
 	switch r.Status() {
 	case "no_session":
-		return db.NoSession(op, b.Ref)
+		return db.NoSessionError(op, b.Ref)
 	case "not_found":
-		return db.UnknownTurn(op, b.Ref, b.TurnID)
+		return db.UnknownTurnError(op, b.Ref, b.TurnID)
 	case "key_reused":
 		return failure.Newf(failure.KeyReused, op,
 			"turn %s of session %s was begun with another request; use a new request_id for a new request", b.TurnID, b.Ref.Session).
 			With("turn_id", b.TurnID)
 	case "session_busy":
-		return db.Busy(op, b.Ref, r.Text(1), r.Text(2))
+		return db.SessionBusyError(op, b.Ref, r.Text(1), r.Text(2))
 	case "session_closed":
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it, or begin a new session", b.Ref.Session).
 			With("session_id", b.Ref.Session)
@@ -197,11 +197,11 @@ func (t *Turns) notBegun(op string, b memory.Begin, r db.Reply) error {
 	case "session_known":
 		return storeerror.SessionExists(op, b.Ref)
 	case "session_full":
-		return t.limitExceeded(op, b.Ref, r)
+		return t.limitExceededError(op, b.Ref, r)
 	case "artifacts_full":
-		return contents.LimitExceeded(op, "session "+b.Ref.Session, b.Ref, r)
+		return contents.LimitExceededError(op, "session "+b.Ref.Session, b.Ref, r)
 	default:
-		return db.Unexpected(op, r)
+		return db.UnexpectedReplyError(op, r)
 	}
 }
 
@@ -212,14 +212,14 @@ func decodeWindow(r db.Reply, b memory.Begin, read int) ([]conversation.Message,
 	if err != nil {
 		return nil, err
 	}
-	if summarized := db.Number(r.Text(1)); summarized > 0 && len(window) < read {
-		window = append(window, messages.Summary(summarized, r.Text(2)))
+	if summarized := db.ParseNumber(r.Text(1)); summarized > 0 && len(window) < read {
+		window = append(window, messages.SummaryMessage(summarized, r.Text(2)))
 	}
 	return conversation.Window(messages.OldestFirst(window), b.Window, int64(b.WindowTokens)), nil
 }
 
-// leaseExpired encodes why a turn that made room for another one has no answer.
-func leaseExpired(op, turnID string) ([]byte, error) {
+// encodeLeaseExpired encodes why a turn that made room for another one has no answer.
+func encodeLeaseExpired(op, turnID string) ([]byte, error) {
 	return db.Encoding.Marshal(grpcfailure.ToProto(failure.New(failure.SystemTimeout, op,
 		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").
 		With("turn_id", turnID)))

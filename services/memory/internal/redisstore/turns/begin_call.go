@@ -30,8 +30,8 @@ type beginAttempt struct {
 	predecessor predecessor
 }
 
-// call returns the KEYS and ARGV of begin.lua.
-func (a beginAttempt) call(cfg Config) (keys []string, args []any, _ error) {
+// keysAndArgs returns the KEYS and ARGV of begin.lua.
+func (a beginAttempt) keysAndArgs(cfg Config) (keys []string, args []any, _ error) {
 	b, p := a.begin, a.predecessor
 	answers, err := db.Encoding.Marshal(&troupev1.Answers{Answers: wire.AnswersToProto(b.From.Answers)})
 	if err != nil {
@@ -69,8 +69,8 @@ func indexOf(args []any, at int) int {
 	return at
 }
 
-// resumedTurn returns the keys that a turn needs to resume a failed one, or to begin with a copy.
-func resumedTurn(b memory.Begin) predecessor {
+// resumeKeys returns the keys that a turn needs to resume a failed one, or to begin with a copy.
+func resumeKeys(b memory.Begin) predecessor {
 	switch {
 	case b.From.Resumes != "":
 		return predecessor{keys: []string{"turn:" + b.From.Resumes}}
@@ -81,13 +81,13 @@ func resumedTurn(b memory.Begin) predecessor {
 	}
 }
 
-// resumedJournals is resumedTurn with the journals of the steps that the script named, as a list with
+// resumeJournalKeys is resumeKeys with the journals of the steps that the script named, as a list with
 // commas.
-func resumedJournals(b memory.Begin, steps string) predecessor {
-	p := resumedTurn(b)
+func resumeJournalKeys(b memory.Begin, steps string) predecessor {
+	p := resumeKeys(b)
 	p.name = steps
 	for step := range strings.SplitSeq(steps, ",") {
-		n := int(db.Number(step))
+		n := int(db.ParseNumber(step))
 		p.keys = append(p.keys, db.JournalName(b.From.Resumes, n), db.JournalName(b.TurnID, n))
 	}
 	return p
@@ -117,12 +117,12 @@ func originArgs(b memory.Begin) ([]any, error) {
 	}
 	copied, size := []any{}, 0
 	for _, m := range slices.Concat(history, b.From.Copy.StepMessages) {
-		stored, err := messages.Body(m)
+		stored, err := messages.EncodeBody(m)
 		if err != nil {
 			return nil, err
 		}
 		copied, size = append(copied, max(0, m.Time.UnixMilli()), stored), size+conversation.Size(m)
 	}
 	args = append(args, "1", flag, text, size, len(history), len(b.From.Copy.StepMessages))
-	return append(append(args, copied...), delta.Pairs(b.From.Copy.State)...), nil
+	return append(append(args, copied...), delta.SortedPairs(b.From.Copy.State)...), nil
 }

@@ -50,7 +50,7 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	own, shared := splitByOwner(c.State)
 	call, err := t.commitCall(c, own, shared)
 	if err != nil {
-		return 0, db.Unencodable(op, err)
+		return 0, db.UnencodableError(op, err)
 	}
 	exceeded, err := t.exceededScope(ctx, op, c.Ref, shared)
 	if err != nil {
@@ -62,7 +62,7 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 		return 0, err
 	}
 	if r.Status() != "ok" {
-		return 0, t.notCommitted(op, c, r)
+		return 0, t.commitError(op, c, r)
 	}
 	if len(shared) > 0 { // also when it is repeated: the first call may have ended before this
 		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
@@ -74,15 +74,15 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 
 // commitCall holds the arguments of commit.lua.
 type commitCall struct {
-	fixed   []any // those that every commit has
-	changes []any // of the state of the session
-	journal []any // entries that the commit brings
-	bodies  []any // of the messages
+	fixedArgs []any // those that every commit has
+	changes   []any // of the state of the session
+	journal   []any // entries that the commit brings
+	bodies    []any // of the messages
 }
 
 // args returns the ARGV of commit.lua, where the variable parts are found by the index at which they end.
 func (call commitCall) args(exceeded []any) []any {
-	args := append(call.fixed, exceeded...)
+	args := append(call.fixedArgs, exceeded...)
 	endOfChanges := len(args) + 2 + len(call.changes)
 	args = append(args, endOfChanges, endOfChanges+len(call.journal))
 	return slices.Concat(args, call.changes, call.journal, call.bodies)
@@ -94,26 +94,26 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	if err != nil {
 		return commitCall{}, err
 	}
-	call, size := commitCall{bodies: make([]any, len(c.Messages)), changes: delta.Pairs(own)}, 0
+	call, size := commitCall{bodies: make([]any, len(c.Messages)), changes: delta.SortedPairs(own)}, 0
 	parts := [][]byte{[]byte(c.Outcome), result}
 	for i, m := range c.Messages {
-		body, err := messages.Body(m)
+		body, err := messages.EncodeBody(m)
 		if err != nil {
 			return commitCall{}, err
 		}
 		call.bodies[i], parts, size = body, append(parts, body), size+conversation.Size(m)
 	}
-	for _, p := range delta.Pairs(c.State) {
+	for _, p := range delta.SortedPairs(c.State) {
 		parts = append(parts, []byte(p.(string)))
 	}
-	id, enqueued, err := outbox.OfCommit(c, shared)
+	id, enqueued, err := outbox.EncodeCommit(c, shared)
 	if err != nil {
 		return commitCall{}, err
 	}
-	if call.journal, err = t.journal.Kept(c.Journal); err != nil {
+	if call.journal, err = t.journal.FieldsToKeep(c.Journal); err != nil {
 		return commitCall{}, err
 	}
-	call.fixed = []any{
+	call.fixedArgs = []any{
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.After()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
@@ -122,14 +122,14 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	return call, nil
 }
 
-// notCommitted returns the error for a reply of the script that commits nothing.
-func (t *Turns) notCommitted(op string, c memory.Commit, r db.Reply) error {
+// commitError returns the error for a reply of the script that commits nothing.
+func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
 	case "step_committed":
-		return db.StepCommitted(op, h, c.Result.Step)
+		return db.StepCommittedError(op, h, c.Result.Step)
 	case "continued":
-		return storeerror.WaitingStepFirst(op, h.TurnID, c.Result.Step, int(db.Number(r.Text(1))))
+		return storeerror.WaitingStepFirst(op, h.TurnID, c.Result.Step, int(db.ParseNumber(r.Text(1))))
 	case "not_last":
 		return storeerror.NotLastStep(op, h.TurnID, c.Result.Step)
 	case "base_mismatch":
@@ -137,13 +137,13 @@ func (t *Turns) notCommitted(op string, c memory.Commit, r db.Reply) error {
 			c.Ref.Session, r.Text(1), c.Base).
 			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.Text(1))
 	case "session_full":
-		return t.limitExceeded(op, c.Ref, r)
+		return t.limitExceededError(op, c.Ref, r)
 	case "state_full":
-		return delta.LimitExceeded(op, memory.Scope(r.Text(3)), r)
+		return delta.LimitExceededError(op, memory.Scope(r.Text(3)), r)
 	case "no_user":
-		return delta.NoUser(op, c.Ref)
+		return delta.NoUserError(op, c.Ref)
 	default:
-		return db.Rejected(op, h, r)
+		return db.TurnError(op, h, r)
 	}
 }
 
@@ -163,11 +163,11 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 			return nil, t.db.Fault(op, err)
 		}
 	}
-	for scope, changes := range delta.ByScope(shared) {
+	for scope, changes := range delta.SplitByScope(shared) {
 		if scope == memory.ScopeUser && user == "" {
 			continue // commit.lua rejects it
 		}
-		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.Pairs(changes)...)
+		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.SortedPairs(changes)...)
 		r, err := t.db.RunReadOnly(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
 		if err != nil {
 			return nil, err

@@ -20,9 +20,9 @@ func (t *Turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	const op = "memory.FailTurn"
 	why, err := db.Encoding.Marshal(memorywire.FailToProto(f).GetFailure())
 	if err != nil {
-		return session.Turn{}, db.Unencodable(op, err)
+		return session.Turn{}, db.UnencodableError(op, err)
 	}
-	partial, err := t.journal.PartialOf(ctx, op, f.Ref, f.TurnID)
+	partial, err := t.journal.ReadPartial(ctx, op, f.Ref, f.TurnID)
 	if err != nil {
 		return session.Turn{}, err
 	}
@@ -34,11 +34,11 @@ func (t *Turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 		return session.Turn{}, err
 	}
 	if r.Status() != "closed" {
-		return session.Turn{}, db.Rejected(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch}, r)
+		return session.Turn{}, db.TurnError(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch}, r)
 	}
 	turn, err := decodeTurn(f.TurnID, r.Fields(1))
 	if err != nil {
-		return session.Turn{}, db.Unreadable(op, err)
+		return session.Turn{}, db.UnreadableError(op, err)
 	}
 	return turn, nil
 }

@@ -36,11 +36,11 @@ func (f files) body() ([]byte, error) {
 	m.Attachments = slices.Clone(m.Attachments)
 	for i, a := range m.Attachments {
 		if a.Version == 0 {
-			m.Attachments[i].Version, m.Attachments[i].Size = int(db.Number(f.versions[next])), int64(len(a.Data))
+			m.Attachments[i].Version, m.Attachments[i].Size = int(db.ParseNumber(f.versions[next])), int64(len(a.Data))
 			next++
 		}
 	}
-	return messages.Body(m)
+	return messages.EncodeBody(m)
 }
 
 // keys returns the KEYS of attach.lua.
@@ -51,7 +51,7 @@ func (f files) keys() []string {
 	at := db.OfSession(f.begin.Ref)
 	all := []string{at("arts"), at("staged")}
 	for _, a := range f.begin.NewFiles() {
-		all = append(all, contents.Keys(at, memory.ContentOf(a.Data))...)
+		all = append(all, contents.ContentKeys(at, memory.ContentOf(a.Data))...)
 	}
 	return all
 }

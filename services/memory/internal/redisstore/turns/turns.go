@@ -58,15 +58,15 @@ func decodeTurn(id string, fields map[string]string) (session.Turn, error) {
 	t := session.Turn{
 		ID:       id,
 		Trace:    fields["trace"],
-		Number:   int(db.Number(fields["number"])),
+		Number:   int(db.ParseNumber(fields["number"])),
 		Outcome:  session.Outcome(fields["outcome"]),
-		Epoch:    db.Number(fields["epoch"]),
-		Attempt:  int(db.Number(fields["attempt"])),
-		Sequence: db.Number(fields["seq"]),
+		Epoch:    db.ParseNumber(fields["epoch"]),
+		Attempt:  int(db.ParseNumber(fields["attempt"])),
+		Sequence: db.ParseNumber(fields["seq"]),
 
 		Continues: fields["continues"], Origin: fields["origin"],
 	}
-	for n := range min(db.Number(fields["steps"]), maxSteps) {
+	for n := range min(db.ParseNumber(fields["steps"]), maxSteps) {
 		stored, ok := fields["result"+strconv.FormatInt(n+1, 10)]
 		if !ok {
 			continue
@@ -92,11 +92,11 @@ func decodeTurn(id string, fields map[string]string) (session.Turn, error) {
 	return t, nil
 }
 
-// limitExceeded returns the error for the reply {"session_full", messages, bytes}.
-func (t *Turns) limitExceeded(op string, ref session.Ref, r db.Reply) error {
+// limitExceededError returns the error for the reply {"session_full", messages, bytes}.
+func (t *Turns) limitExceededError(op string, ref session.Ref, r db.Reply) error {
 	return failure.Newf(failure.SessionFull, op,
 		"session %s holds %s messages of %d bytes in all; a session may hold %d messages and %d bytes: compact it or begin a new one",
-		ref.Session, r.Text(1), db.Number(r.Text(2)), t.cfg.MaxMessages, t.cfg.MaxBytes).
+		ref.Session, r.Text(1), db.ParseNumber(r.Text(2)), t.cfg.MaxMessages, t.cfg.MaxBytes).
 		With("messages", r.Text(1)).With("max_messages", strconv.FormatInt(t.cfg.MaxMessages, 10)).
 		With("bytes", r.Text(2)).With("max_bytes", strconv.FormatInt(t.cfg.MaxBytes, 10))
 }

@@ -89,15 +89,15 @@ func finish(t *testing.T, store memory.Store, h memory.Lease, base int64, said .
 	require.NoError(t, err)
 }
 
-func mode(err error) failure.Mode { return failure.ModeOf(grpcfailure.FromStatus("test", err)) }
+func failureMode(err error) failure.Mode { return failure.ModeOf(grpcfailure.FromStatus("test", err)) }
 
 // Req: LP-9, LP-11, LP-21, AD-21
-func TestSessions_TendsASession(t *testing.T) {
+func TestServer_ManagesASession(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "one fish")
 	_, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
-	require.Equal(t, failure.SessionBusy, mode(err))
+	require.Equal(t, failure.SessionBusy, failureMode(err))
 	finish(t, store, h, 1, "two fish", "red fish", "blue fish")
 
 	paused, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
@@ -130,10 +130,10 @@ func TestSessions_TendsASession(t *testing.T) {
 	_, err = c.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
 	_, err = c.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s1"})
-	require.Equal(t, failure.SessionDeleted, mode(err))
+	require.Equal(t, failure.SessionDeleted, failureMode(err))
 }
 
-func TestSessions_ListsAPageAtATime(t *testing.T) {
+func TestServer_ListsMessagesInPages(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	for i := range 25 {
@@ -153,7 +153,7 @@ func TestSessions_ListsAPageAtATime(t *testing.T) {
 }
 
 // Req: LP-22
-func TestSessions_StreamsAnArtifact(t *testing.T) {
+func TestServer_StreamsAnArtifact(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "hello")
@@ -183,12 +183,12 @@ func TestSessions_StreamsAnArtifact(t *testing.T) {
 	stream, err := c.GetArtifact(t.Context(), &troupev1.GetArtifactRequest{SessionId: "s1", Name: "nothing"})
 	require.NoError(t, err)
 	_, err = stream.Recv()
-	require.Equal(t, failure.NotFound, mode(err))
+	require.Equal(t, failure.NotFound, failureMode(err))
 }
 
 // The open turn is cancelled before its session is deleted. A session whose turn cannot be cancelled is not
 // deleted, unless there is nothing to cancel.
-func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
+func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	var answer error
 	var cancelled []session.Ref
@@ -200,7 +200,7 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	request := &troupev1.DeleteSessionRequest{SessionId: "s1"}
 	answer = failure.New(failure.SystemNetwork, "test", "the worker is away")
 	_, err := c.DeleteSession(t.Context(), request)
-	require.Equal(t, failure.SystemNetwork, mode(err))
+	require.Equal(t, failure.SystemNetwork, failureMode(err))
 	_, err = store.GetSession(t.Context(), ref("s1"))
 	require.NoError(t, err)
 	answer = nil
@@ -211,12 +211,12 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	require.NoError(t, err)
 	answer = failure.New(failure.NotFound, "test", "it never was")
 	_, err = c.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: "other"})
-	require.Equal(t, failure.NotFound, mode(err))
+	require.Equal(t, failure.NotFound, failureMode(err))
 	require.Equal(t, []session.Ref{ref("s1"), ref("s1"), ref("s1"), ref("other")}, cancelled)
 }
 
 // A user is erased with all sessions, and the receipt names the user and the caller.
-func TestSessions_EraseUser(t *testing.T) {
+func TestServer_ErasesAUser(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
 	for _, id := range []string{"s1", "s2"} {

@@ -38,12 +38,12 @@ func New(log *zap.Logger) *Breakers {
 	return &Breakers{log: log, byInstance: map[instances.Incarnation]*instanceBreaker{}}
 }
 
-// Done reports what a step showed about its instance, and the error if it failed. It is called once.
-type Done func(result breaker.Result, err error)
+// ReportFunc reports what a step showed about its instance, and the error if it failed. It is called once.
+type ReportFunc func(result breaker.Result, err error)
 
 // Begin asks for permission to give an instance a step. It returns nil while the breaker is open or
 // another step is its trial.
-func (b *Breakers) Begin(in registry.Instance) Done {
+func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	began := time.Now()

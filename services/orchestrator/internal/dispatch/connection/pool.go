@@ -29,7 +29,7 @@ type Pool struct {
 
 	mu    sync.Mutex
 	self  *identity.Source
-	conns map[endpoint]*pooled
+	conns map[endpoint]*pooledConn
 
 	unproven map[endpoint]string // why the process there is not a worker of the agent
 }
@@ -38,16 +38,16 @@ type Pool struct {
 // to lead to one agent is never used for another, even if both register the same address.
 type endpoint struct{ address, agent string }
 
-type pooled struct {
+type pooledConn struct {
 	*grpc.ClientConn
-	creds *identity.Credentials // nil in plain text
-	users int
-	gone  bool // the address is no longer registered, so the last user closes the connection
+	creds        *identity.Credentials // nil in plain text
+	users        int
+	unregistered bool // the address is no longer registered, so the last user closes the connection
 }
 
 // NewPool returns an empty pool. dial makes its plain text connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
-	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooled{}, unproven: map[endpoint]string{}}
+	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, unproven: map[endpoint]string{}}
 }
 
 // UseIdentity makes every new connection prove both sides: this process by the source, and the
@@ -60,8 +60,8 @@ func (p *Pool) UseIdentity(self *identity.Source) {
 }
 
 // connect is called with the lock held.
-func (p *Pool) connect(to endpoint) (_ *pooled, err error) {
-	c, target := &pooled{}, "passthrough:///"+to.address
+func (p *Pool) connect(to endpoint) (_ *pooledConn, err error) {
+	c, target := &pooledConn{}, "passthrough:///"+to.address
 	if p.self == nil {
 		c.ClientConn, err = p.dial(target, p.telemetry)
 		return c, err
@@ -117,7 +117,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 	}
 }
 
-func (p *Pool) unreachable(c *pooled, at endpoint, cause error) error {
+func (p *Pool) unreachable(c *pooledConn, at endpoint, cause error) error {
 	if c.creds != nil {
 		if why := c.creds.HandshakeError(); why != nil {
 			p.recordUnproven(at, why)
@@ -128,11 +128,11 @@ func (p *Pool) unreachable(c *pooled, at endpoint, cause error) error {
 	return failure.Newf(failure.SystemNetwork, "dispatch", "the worker at %s cannot be reached", at.address).Because(cause)
 }
 
-func (p *Pool) release(c *pooled) {
+func (p *Pool) release(c *pooledConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.users--
-	if c.gone && c.users == 0 {
+	if c.unregistered && c.users == 0 {
 		_ = c.Close()
 	}
 }
@@ -152,7 +152,7 @@ func (p *Pool) CloseExcept(addresses map[string]bool) {
 			continue
 		}
 		delete(p.conns, at)
-		c.gone = true
+		c.unregistered = true
 		if c.users == 0 {
 			_ = c.Close()
 		}

@@ -15,19 +15,19 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// stated is a worker that reports a fixed status.
-type stated struct {
+// statusWorker is a worker that reports a fixed status.
+type statusWorker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	status *troupev1.InstanceStatus
 	err    error
 }
 
-func (s *stated) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+func (s *statusWorker) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	return &troupev1.GetStateResponse{Status: s.status}, s.err
 }
 
-func TestPool_AsksAnInstanceForItsHealth(t *testing.T) {
-	worker := &stated{}
+func TestPool_CheckHealthIdentifiesTheInstance(t *testing.T) {
+	worker := &statusWorker{}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
 	troupev1.RegisterLifecycleServiceServer(server, worker)

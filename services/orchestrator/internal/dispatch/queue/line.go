@@ -7,7 +7,7 @@ import "slices"
 // OC-28), and then those that arrived first. While steps of a higher priority keep arriving, the
 // others wait. The timeout of their turn bounds that.
 type Order struct {
-	Begun    bool // not the first attempt of the first step of its turn
+	HasBegun bool // not the first attempt of the first step of its turn
 	Priority int  // of its turn
 	// Selective steps may not use every slot that others can use.
 	Selective bool
@@ -20,9 +20,9 @@ type Waiter struct {
 	woken chan struct{} // of 1: there may be a slot
 
 	// The lock of the queue guards the rest.
-	arrival uint64 // 1 for the first step of the line (0: it was never there)
-	looked  uint64 // version of the line when it looked last
-	blocked bool   // it wanted to look before an earlier step had looked
+	arrival  uint64 // 1 for the first step of the line (0: it was never there)
+	lastLook uint64 // version of the line when it looked last
+	blocked  bool   // it wanted to look before an earlier step had looked
 }
 
 // NewWaiter returns a waiter that is in no line.
@@ -39,9 +39,9 @@ func (w *Waiter) Wake() {
 	}
 }
 
-func (w *Waiter) before(other *Waiter) bool {
-	if w.order.Begun != other.order.Begun {
-		return w.order.Begun
+func (w *Waiter) comesBefore(other *Waiter) bool {
+	if w.order.HasBegun != other.order.HasBegun {
+		return w.order.HasBegun
 	}
 	if w.order.Priority != other.order.Priority {
 		return w.order.Priority > other.order.Priority
@@ -65,7 +65,7 @@ func (l *line) join(w *Waiter) {
 		l.arrivals++
 		w.arrival = l.arrivals
 	}
-	i := slices.IndexFunc(l.waiting, w.before)
+	i := slices.IndexFunc(l.waiting, w.comesBefore)
 	if i < 0 {
 		i = len(l.waiting)
 	}
@@ -89,7 +89,7 @@ func (l *line) addSlot() {
 // wakeFirst wakes the first eligible step that has not looked since the last change.
 func (l *line) wakeFirst(eligible func(*Waiter) bool) {
 	for _, w := range l.waiting {
-		if w.looked < l.version && eligible(w) {
+		if w.lastLook < l.version && eligible(w) {
 			w.Wake()
 			return
 		}
@@ -102,12 +102,12 @@ func (l *line) mayLook(w *Waiter) bool {
 		if other == w {
 			break
 		}
-		if other.looked < l.version && other.before(w) {
+		if other.lastLook < l.version && other.comesBefore(w) {
 			w.blocked = true
 			return false
 		}
 	}
-	w.looked, w.blocked = l.version, false
+	w.lastLook, w.blocked = l.version, false
 	return true
 }
 

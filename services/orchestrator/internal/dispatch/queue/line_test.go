@@ -12,21 +12,21 @@ import (
 
 // look makes one step look for a slot, as it does when it is woken.
 func (d *queueRig) look(w *Waiter) (registry.Instance, bool) {
-	list, _ := d.roster.List("a")
+	list, _ := d.cache.List("a")
 	in, _, ok := d.Take("a", list, selection.Input{}, w)
 	return in, ok
 }
 
-// order returns the names of the waiting steps, in order.
-func order(d *queueRig, names map[*Waiter]string) (all []string) {
+// waitingNames returns the names of the waiting steps, in order.
+func waitingNames(d *queueRig, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		all = append(all, names[w])
 	}
 	return all
 }
 
-// told returns the waiting steps with a pending wake-up.
-func told(d *queueRig, names map[*Waiter]string) (all []string) {
+// wokenWaiters returns the waiting steps with a pending wake-up.
+func wokenWaiters(d *queueRig, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		if len(w.woken) > 0 {
 			all = append(all, names[w])
@@ -37,10 +37,10 @@ func told(d *queueRig, names map[*Waiter]string) (all []string) {
 
 // Begun steps come first, and no step overtakes another: neither a new one, nor one that was not woken for the
 // slot. Each free slot wakes one step, not all.
-func TestLine_FinishesWhatWasBegun(t *testing.T) {
+func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	d, names := newQueueRig(1, 2), map[*Waiter]string{}
 	wait := func(name string, late bool) *Waiter {
-		w := NewWaiter(Order{Begun: late})
+		w := NewWaiter(Order{HasBegun: late})
 		names[w] = name
 		d.Join("a", w)
 		return w
@@ -53,15 +53,15 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	}
 	first, second := wait("first", false), wait("second", false)
 	third := wait("third", true)
-	require.Equal(t, []string{"third", "first", "second"}, order(d, names))
+	require.Equal(t, []string{"third", "first", "second"}, waitingNames(d, names))
 	for _, w := range []*Waiter{third, first, second} {
 		_, ok := d.look(w)
 		require.False(t, ok)
 	}
-	require.Empty(t, told(d, names))
+	require.Empty(t, wokenWaiters(d, names))
 
 	d.Release(taken[0], true)
-	require.Equal(t, []string{"third"}, told(d, names))
+	require.Equal(t, []string{"third"}, wokenWaiters(d, names))
 	_, ok := d.look(first)
 	require.False(t, ok, "it has not been told")
 	newcomer := wait("newcomer", false)
@@ -69,36 +69,36 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	require.False(t, ok, "others have waited")
 	_, ok = d.look(third)
 	require.True(t, ok)
-	require.Equal(t, []string{"first"}, told(d, names), "there may be one more")
+	require.Equal(t, []string{"first"}, wokenWaiters(d, names), "there may be one more")
 	_, ok = d.look(first)
 	require.False(t, ok)
-	require.Contains(t, told(d, names), "newcomer", "it was sent away before it had looked")
+	require.Contains(t, wokenWaiters(d, names), "newcomer", "it was sent away before it had looked")
 
 	d.Release(taken[1], true)
 	d.Leave("a", first)
-	require.Contains(t, told(d, names), "second", "a step that leaves passes its wake-up on")
+	require.Contains(t, wokenWaiters(d, names), "second", "a step that leaves passes its wake-up on")
 	_, ok = d.look(second)
 	require.True(t, ok)
-	require.Equal(t, []string{"newcomer"}, order(d, names))
+	require.Equal(t, []string{"newcomer"}, waitingNames(d, names))
 }
 
 // Among steps of the same kind, turns with a higher priority come first, and then the steps that came first.
 // Begun steps come before all of them. Nothing else depends on the priority.
 // Req: OC-28
-func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
+func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
 	d, names := newQueueRig(1, 1), map[*Waiter]string{}
 	for _, s := range []struct {
 		late     bool
 		priority int
 	}{{false, 5}, {false, 0}, {true, 5}, {false, 10}, {false, 5}, {true, 9}, {true, 9}, {false, 0}} {
-		w := NewWaiter(Order{Begun: s.late, Priority: s.priority})
+		w := NewWaiter(Order{HasBegun: s.late, Priority: s.priority})
 		names[w] = fmt.Sprint(len(names), " late ", s.late, ", ", s.priority)
 		d.Join("a", w)
 	}
 	require.Equal(t, []string{
 		"5 late true, 9", "6 late true, 9", "2 late true, 5",
 		"3 late false, 10", "0 late false, 5", "4 late false, 5", "1 late false, 0", "7 late false, 0",
-	}, order(d, names))
+	}, waitingNames(d, names))
 	for len(d.agents["a"].waiting) > 0 { // each gets the slot in this order, no matter which others look
 		first := d.agents["a"].waiting[0]
 		in, ok := d.look(first)
@@ -112,7 +112,7 @@ func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
 }
 
 // A step that needs a certain instance delays no step that has found a slot elsewhere.
-func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
+func TestLine_SelectiveStepDelaysNoOtherStep(t *testing.T) {
 	d := newQueueRig(2, 1)
 	var taken []registry.Instance
 	for range 2 {
@@ -120,8 +120,8 @@ func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
 		require.True(t, ok)
 		taken = append(taken, in)
 	}
-	named, other := NewWaiter(Order{Begun: true, Selective: true}), NewWaiter(Order{})
-	list, _ := d.roster.List("a")
+	named, other := NewWaiter(Order{HasBegun: true, Selective: true}), NewWaiter(Order{})
+	list, _ := d.cache.List("a")
 	wants := selection.Input{Policy: selection.Policy{Strategy: selection.Manual, Instance: taken[1].ID}}
 	for _, w := range []*Waiter{named, other} {
 		d.Join("a", w)

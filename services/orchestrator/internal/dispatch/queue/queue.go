@@ -48,8 +48,8 @@ func (q *Queue) agent(name string) *agent {
 	return a
 }
 
-// follow takes the candidates from a list. It does nothing while the list stays the same.
-func (a *agent) follow(list *instances.List) {
+// setList takes the candidates from a list. It does nothing while the list stays the same.
+func (a *agent) setList(list *instances.List) {
 	if a.list == list {
 		return
 	}
@@ -88,7 +88,7 @@ func (q *Queue) Take(agent string, list *instances.List, in selection.Input, w *
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agent(agent)
-	a.follow(list)
+	a.setList(list)
 	if !a.mayLook(w) {
 		return registry.Instance{}, selection.OthersFirst(), false
 	}
@@ -136,7 +136,7 @@ func (q *Queue) IsRunning(agent string, list *instances.List, may func(selection
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agent(agent)
-	a.follow(list)
+	a.setList(list)
 	return slices.ContainsFunc(a.candidates, func(c selection.Candidate) bool { return a.running[c.ID] > 0 && may(c) })
 }
 
@@ -145,7 +145,7 @@ func (q *Queue) Candidates(agent string, list *instances.List) []selection.Candi
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agent(agent)
-	a.follow(list)
+	a.setList(list)
 	return slices.Clone(a.candidates)
 }
 

@@ -17,7 +17,7 @@ import (
 // queueRig is a queue with the slots of n instances, and the list of these instances.
 type queueRig struct {
 	*Queue
-	roster *instances.Cache
+	cache *instances.Cache
 }
 
 func newQueueRig(n, capacity int) *queueRig {
@@ -26,19 +26,19 @@ func newQueueRig(n, capacity int) *queueRig {
 	for i := range known {
 		known[i] = instance(fmt.Sprintf("%04d", i), fmt.Sprint(i, ":1"), capacity)
 	}
-	d.roster.Apply(registry.Update{List: &known})
+	d.cache.Apply(registry.Update{List: &known})
 	return d
 }
 
 // takeSlot takes a slot for one step.
 func (d *queueRig) takeSlot(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
-	list, _ := d.roster.List("a")
+	list, _ := d.cache.List("a")
 	return d.Take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 }
 
 // However many steps ask at once, each instance gets the same number of them.
 // Req: OC-17
-func TestQueue_TakeTurnsEvenly(t *testing.T) {
+func TestQueue_SpreadsStepsEvenly(t *testing.T) {
 	const workers, each, n = 8, 100, 4
 	d := newQueueRig(n, workers*each)
 	var mu sync.Mutex
@@ -62,7 +62,7 @@ func TestQueue_TakeTurnsEvenly(t *testing.T) {
 }
 
 // Steps that arrive at the same moment do not all go to the idle instance.
-func TestQueue_CountWhatWasJustGiven(t *testing.T) {
+func TestQueue_CountsSimultaneousSteps(t *testing.T) {
 	d := newQueueRig(2, 4)
 	for range 4 {
 		first, _, _ := d.takeSlot(selection.LoadBalanced)
@@ -72,22 +72,22 @@ func TestQueue_CountWhatWasJustGiven(t *testing.T) {
 	_, decision, ok := d.takeSlot(selection.LoadBalanced)
 	require.False(t, ok)
 	require.Equal(t, "no instance can take it: 2 are full", decision.Reason)
-	require.True(t, decision.Later)
+	require.True(t, decision.MaybeLater)
 }
 
 // The counts of steps in flight survive when instances leave and come back.
-func TestQueue_OutliveAChangeOfTheRoster(t *testing.T) {
+func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
 	d := newQueueRig(1, 2)
 	in, _, ok := d.takeSlot("")
 	require.True(t, ok)
 	key := in.Key()
-	d.roster.Apply(registry.Update{Delete: &key})
+	d.cache.Apply(registry.Update{Delete: &key})
 	_, decision, ok := d.takeSlot("")
 	require.False(t, ok)
 	require.Equal(t, "no instance is known", decision.Reason)
 
 	in.Incarnation++
-	d.roster.Apply(registry.Update{Put: &in})
+	d.cache.Apply(registry.Update{Put: &in})
 	_, decision, ok = d.takeSlot("")
 	require.True(t, ok)
 	require.EqualValues(t, 1, decision.Input.Candidates[0].InFlight)
@@ -119,7 +119,7 @@ func BenchmarkQueue(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					list, _ := d.roster.List("a")
+					list, _ := d.cache.List("a")
 					in, _, ok := d.Take("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 					if !ok {
 						b.Fatal("no instance")

@@ -16,11 +16,11 @@ import (
 // turn that finds no slot waits. The simulation has its own clock.
 type simulation struct {
 	*queueRig
-	strategy selection.Strategy
-	speed    map[string]float64
-	running  []*job
-	waiting  []*job
-	took     []float64
+	strategy  selection.Strategy
+	speed     map[string]float64
+	running   []*job
+	waiting   []*job
+	durations []float64
 }
 
 type job struct {
@@ -53,8 +53,8 @@ func (s *simulation) rates() map[string]float64 {
 // run runs the turns, and returns their durations, sorted.
 func (s *simulation) run(turns []job) []float64 {
 	now := 0.0
-	for len(s.took) < len(turns) {
-		next, rates := len(s.took)+len(s.running)+len(s.waiting), s.rates()
+	for len(s.durations) < len(turns) {
+		next, rates := len(s.durations)+len(s.running)+len(s.waiting), s.rates()
 		until, first := math.Inf(1), (*job)(nil)
 		if next < len(turns) {
 			until = turns[next].arrived
@@ -75,14 +75,14 @@ func (s *simulation) run(turns []job) []float64 {
 			continue
 		}
 		s.Release(first.at, true)
-		s.took = append(s.took, now-first.arrived)
+		s.durations = append(s.durations, now-first.arrived)
 		s.running = slices.DeleteFunc(s.running, func(j *job) bool { return j == first })
 		for len(s.waiting) > 0 && s.begin(s.waiting[0]) {
 			s.waiting = s.waiting[1:]
 		}
 	}
-	slices.Sort(s.took)
-	return s.took
+	slices.Sort(s.durations)
+	return s.durations
 }
 
 // The same 10,000 turns run on the same eight instances, the fastest of which is three times as fast as the
@@ -105,7 +105,7 @@ func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 			took := map[selection.Strategy][]float64{}
 			for _, strategy := range []selection.Strategy{selection.RoundRobin, selection.LoadBalanced} {
 				s := &simulation{queueRig: newQueueRig(len(speeds), 16), strategy: strategy, speed: map[string]float64{}}
-				list, _ := s.roster.List("a")
+				list, _ := s.cache.List("a")
 				for i, in := range list.Instances {
 					s.speed[in.ID] = speeds[i]
 				}

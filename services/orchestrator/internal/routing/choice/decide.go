@@ -14,7 +14,7 @@ func Decide(in Input) Decision {
 	d := Decision{Type: in.Type, Strategy: in.Strategy, Input: in}
 	var free []Candidate
 	for _, c := range in.Candidates {
-		if why := in.why(c); why != selection.Available {
+		if why := in.availability(c); why != selection.Available {
 			d.Rejected = append(d.Rejected, Rejected{c.ID, why})
 			continue
 		}
@@ -42,23 +42,23 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// why says why a candidate cannot be chosen (Available when it can).
-func (in Input) why(c Candidate) selection.Availability {
+// availability says why a candidate cannot be chosen (Available when it can).
+func (in Input) availability(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
 		return c.Why
 	case in.Strategy == selection.Manual && !slices.Contains(in.Names, c.ID):
 		return selection.NotNamed
-	case in.Strategy == selection.Capability && len(in.Constraints) > 0 && in.meets(c) == 0:
+	case in.Strategy == selection.Capability && len(in.Needs) > 0 && in.countMet(c) == 0:
 		return selection.Unfit
 	default:
 		return selection.Available
 	}
 }
 
-// meets returns how many of the needed capabilities a candidate has.
-func (in Input) meets(c Candidate) (n int) {
-	for _, need := range in.Constraints {
+// countMet returns how many of the needed capabilities a candidate has.
+func (in Input) countMet(c Candidate) (n int) {
+	for _, need := range in.Needs {
 		if slices.Contains(c.Capabilities, need) {
 			n++
 		}
@@ -79,7 +79,7 @@ func (in Input) order(free []Candidate) {
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
 	case selection.Capability:
-		return cmp.Compare(in.meets(b), in.meets(a))
+		return cmp.Compare(in.countMet(b), in.countMet(a))
 	case selection.LoadBalanced:
 		return cmp.Compare(a.Load, b.Load)
 	case selection.Priority:
@@ -97,7 +97,7 @@ func (in Input) isStandIn(chosen Candidate) bool {
 	return in.Strategy != selection.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
 		if !c.Available {
 			c.Available = true
-			return in.why(c) == selection.Available && in.compare(c, chosen) < 0
+			return in.availability(c) == selection.Available && in.compare(c, chosen) < 0
 		}
 		return false
 	})
@@ -106,10 +106,10 @@ func (in Input) isStandIn(chosen Candidate) bool {
 // confidence returns how sure the choice is, 0 to 1 (OC-15, OC-17).
 func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	switch {
-	case in.Strategy == selection.Capability && len(in.Constraints) == 0:
+	case in.Strategy == selection.Capability && len(in.Needs) == 0:
 		return selection.Guessed
 	case in.Strategy == selection.Capability:
-		return float64(in.meets(free[0])) / float64(len(in.Constraints))
+		return float64(in.countMet(free[0])) / float64(len(in.Needs))
 	case standIn:
 		return selection.Guessed
 	case len(free) == 1:

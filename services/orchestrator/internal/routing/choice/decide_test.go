@@ -23,7 +23,7 @@ func TestDecide_ByCapability(t *testing.T) {
 		Candidate{ID: "a", Capabilities: []string{"tax"}}, Candidate{ID: "b", Capabilities: []string{"law", "tax"}},
 		Candidate{ID: "c", Capabilities: []string{"law", "more", "tax"}}, Candidate{ID: "d"},
 	)
-	in.Constraints = []string{"tax", "law"}
+	in.Needs = []string{"tax", "law"}
 	d := Decide(in)
 	require.Equal(t, selection.Capability, d.Strategy, "the default (OC-16)")
 	require.Equal(t, "b", d.Target, "of equals the first")
@@ -40,7 +40,7 @@ func TestDecide_ByCapability(t *testing.T) {
 	require.InDelta(t, 0.5, d.Confidence, 0, "one of the two that are required")
 	require.Equal(t, "a has 1 of the 2 that are needed: tax, law, and none with more is available; b is paused, c is not there, d has nothing of what the step needs", d.Reason)
 
-	in.Constraints = nil
+	in.Needs = nil
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.InDelta(t, 0.5, d.Confidence, 0)
@@ -50,7 +50,7 @@ func TestDecide_ByCapability(t *testing.T) {
 
 // Over N×k decisions each of N candidates is chosen k times, also while others are not available.
 // Req: OC-17
-func TestDecide_InTurn(t *testing.T) {
+func TestDecide_RoundRobin(t *testing.T) {
 	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Why: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
 	in.Strategy = selection.RoundRobin
 	had := map[string]int{}
@@ -112,7 +112,7 @@ func TestDecide_AmongTools(t *testing.T) {
 		{ID: "fetch", Capabilities: []string{"web"}, Available: true},
 		{ID: "search", Capabilities: []string{"docs", "web"}, Available: true},
 	}}
-	in.Constraints = []string{"docs", "web"}
+	in.Needs = []string{"docs", "web"}
 	d := Decide(in)
 	require.Equal(t, []string{"search", "fetch"}, d.Chosen())
 	require.Equal(t, "search has all that is needed: docs, web; 1 more have some of it; clock has nothing of what the step needs", d.Reason)
@@ -123,13 +123,13 @@ func TestDecide_AmongTools(t *testing.T) {
 	require.Equal(t, []Rejected{{"fetch", selection.NotNamed}, {"nothing", selection.Absent}}, d.Rejected)
 	require.Equal(t, "the workflow names search, clock; nothing is not there", d.Reason)
 
-	in.Strategy, in.Constraints = selection.Capability, []string{"mail"}
+	in.Strategy, in.Needs = selection.Capability, []string{"mail"}
 	require.Empty(t, Decide(in).Chosen())
 	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
 }
 
 // An agent combines its instances.
-func TestTogether_IsWhatItsInstancesAre(t *testing.T) {
+func TestCombine_CombinesTheInstancesOfAnAgent(t *testing.T) {
 	instance := func(id string, busy int32, why selection.Availability, can ...string) Candidate {
 		return FromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)
 	}

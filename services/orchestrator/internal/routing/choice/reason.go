@@ -53,14 +53,14 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 
 // needsReason says how many of the needed capabilities a candidate has.
 func (in Input) needsReason(c Candidate) string {
-	needs := strings.Join(in.Constraints, ", ")
-	switch n := in.meets(c); len(in.Constraints) {
+	needs := strings.Join(in.Needs, ", ")
+	switch n := in.countMet(c); len(in.Needs) {
 	case 0:
 		return c.ID + " is the first that is available, and nothing is needed"
 	case n:
 		return fmt.Sprintf("%s has all that is needed: %s", c.ID, needs)
 	default:
-		return fmt.Sprintf("%s has %d of the %d that are needed: %s", c.ID, n, len(in.Constraints), needs)
+		return fmt.Sprintf("%s has %d of the %d that are needed: %s", c.ID, n, len(in.Needs), needs)
 	}
 }
 

@@ -32,7 +32,7 @@ spec:
 // A new message that answers no call goes to the agent that spoke last, if the workflow allows that, and
 // otherwise to the root. Another test covers messages that answer a call.
 // Req: AD-26
-func TestDecide_ANewMessageStaysWithTheLastAgentOrGoesToTheRoot(t *testing.T) {
+func TestDecide_NewMessageGoesToTheLastAgentOrTheRoot(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"desk.yaml": {Data: []byte(desk)}}, "")
 	require.NoError(t, err)
 	flow, ok := set.Find("desk")

@@ -35,14 +35,14 @@ func (t Task) IsBranch() bool { return t.Decision.Step.Fork != "" }
 // and the recorded choices. So an orchestrator that takes the turn over gets the same steps, with the
 // same numbers, for the same reasons. One goroutine uses it.
 type Cursor struct {
-	flow     *workflow.Workflow
-	history  []conversation.Message
-	selector Selector
-	choices  int // how many were made
-	round    []Task
-	number   int              // of the last step
-	visits   map[string]int   // how often the turn entered a step, by step
-	joins    map[string]*join // open forks and planners, by step
+	flow        *workflow.Workflow
+	history     []conversation.Message
+	selector    Selector
+	choiceCount int // how many were made
+	round       []Task
+	lastStep    int              // of the last step
+	visits      map[string]int   // how often the turn entered a step, by step
+	joins       map[string]*join // open forks and planners, by step
 }
 
 // join is a fork with branches that have not reached its join, or a planner with open tasks.
@@ -136,8 +136,8 @@ func (c *Cursor) enter(d routing.Decision, fork string, prior []int) error {
 	c.visits[d.Step.Name]++
 	switch {
 	case d.Step.Chooses():
-		c.choices++
-		chosen, err := c.selector(c.choices, c.number+1, d.Step)
+		c.choiceCount++
+		chosen, err := c.selector(c.choiceCount, c.lastStep+1, d.Step)
 		if err != nil {
 			return err
 		}
@@ -145,8 +145,8 @@ func (c *Cursor) enter(d routing.Decision, fork string, prior []int) error {
 	case d.Step.Agent == "":
 		return c.startBranches(d.Step, prior)
 	}
-	c.number++
-	c.round = append(c.round, Task{Number: c.number, Decision: d, Prior: prior})
+	c.lastStep++
+	c.round = append(c.round, Task{Number: c.lastStep, Decision: d, Prior: prior})
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (c *Cursor) endBranch(fork string, prior []int) error {
 
 // checkLimit fails when the turn has more steps than the workflow allows.
 func (c *Cursor) checkLimit() error {
-	if c.number <= c.flow.MaxSteps {
+	if c.lastStep <= c.flow.MaxSteps {
 		return nil
 	}
 	return failure.Newf(failure.PolicyBudget, routing.Op,

@@ -17,7 +17,7 @@ import (
 )
 
 // A cursor asks for each choice under its number, in the same order each time.
-func TestCourse_NumbersItsChoices(t *testing.T) {
+func TestCursor_NumbersItsChoices(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
 kind: Workflow
 metadata: {name: w}
@@ -67,8 +67,8 @@ func numbers(round []Task) (all []string) {
 	return all
 }
 
-// fine returns successful results for a round.
-func fine(round []Task) []execution.Result {
+// successfulResults returns successful results for a round.
+func successfulResults(round []Task) []execution.Result {
 	return make([]execution.Result, len(round))
 }
 
@@ -86,7 +86,7 @@ func forked() *workflow.Workflow {
 	}}
 }
 
-func TestCourse_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
+func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 	c, err := New(forked(), asked, nil)
 	require.NoError(t, err)
 	for _, want := range [][]string{
@@ -97,21 +97,21 @@ func TestCourse_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 		nil,
 	} {
 		require.Equal(t, want, numbers(c.Round()))
-		require.NoError(t, c.Advance(fine(c.Round())))
+		require.NoError(t, c.Advance(successfulResults(c.Round())))
 	}
 }
 
 // No step may end a turn while others run, and the result of a failed step is not passed on.
-func TestCourse_ABranchDoesNotEndTheTurn(t *testing.T) {
+func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
 	c, err := New(forked(), asked, nil)
 	require.NoError(t, err)
-	require.NoError(t, c.Advance(fine(c.Round())))
-	results := fine(c.Round())
+	require.NoError(t, c.Advance(successfulResults(c.Round())))
+	results := successfulResults(c.Round())
 	results[1].InputRequired = true
 	require.Equal(t, failure.AgentContract, failure.ModeOf(c.Advance(results)))
 }
 
-func TestCourse_TakesOtherwiseBeyondALimit(t *testing.T) {
+func TestCursor_EntersOtherwiseBeyondALimit(t *testing.T) {
 	low := 0.2
 	flow := &workflow.Workflow{Name: "w", Entry: "try", MaxSteps: 20, Steps: map[string]workflow.Step{
 		"try":   {Name: "try", Agent: "x", Next: "end", Then: []workflow.Edge{{When: workflow.Condition{ConfidenceBelow: 0.5}, Next: "try"}}, Limit: 2, Otherwise: "human"},
@@ -129,21 +129,21 @@ func TestCourse_TakesOtherwiseBeyondALimit(t *testing.T) {
 	require.Equal(t, "the turn came to try 2 times, which is its limit", c.Round()[0].Decision.Reason)
 }
 
-func TestCourse_HasNoMoreStepsThanTheWorkflowAllows(t *testing.T) {
+func TestCursor_LimitsStepsAsTheWorkflowSays(t *testing.T) {
 	flow := forked()
 	flow.MaxSteps = 4
 	c, err := New(flow, asked, nil)
 	require.NoError(t, err)
-	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(fine(c.Round()))))
+	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(successfulResults(c.Round()))))
 }
 
-// grown is a random workflow.
-type grown struct {
+// randomWorkflow is a random workflow.
+type randomWorkflow struct {
 	*rand.Rand
 	flow *workflow.Workflow
 }
 
-func (g *grown) add(s workflow.Step) string {
+func (g *randomWorkflow) add(s workflow.Step) string {
 	s.Name = fmt.Sprintf("s%d", len(g.flow.Steps))
 	if s.Agent == "" && len(s.Parallel) == 0 {
 		s.Agent = "agent-" + s.Name
@@ -152,15 +152,15 @@ func (g *grown) add(s workflow.Step) string {
 	return s.Name
 }
 
-// before grows steps that lead to the given one, and returns the first.
-func (g *grown) before(next, fork string, depth int) string {
+// addBefore grows steps that lead to the given one, and returns the first.
+func (g *randomWorkflow) addBefore(next, fork string, depth int) string {
 	for range 1 + g.IntN(2) {
 		switch kind := g.IntN(7); {
 		case kind < 2 && depth > 0:
 			name := g.add(workflow.Step{Parallel: []string{"?"}, Fork: fork})
 			step := workflow.Step{Name: name, Join: next, Fork: fork}
 			for range 2 + g.IntN(2) {
-				step.Parallel = append(step.Parallel, g.before(next, name, depth-1))
+				step.Parallel = append(step.Parallel, g.addBefore(next, name, depth-1))
 			}
 			if g.IntN(2) == 0 {
 				step.Agent = "agent-" + name
@@ -188,7 +188,7 @@ func (g *grown) before(next, fork string, depth int) string {
 }
 
 // result returns a random result that a step can survive.
-func (g *grown) result(task Task) execution.Result {
+func (g *randomWorkflow) result(task Task) execution.Result {
 	step := task.Decision.Step
 	r := execution.Result{Step: task.Number, Agent: step.Agent, Text: fmt.Sprint("said in ", task.Number)}
 	if step.OnError.Survivable() && g.IntN(3) == 0 {
@@ -205,8 +205,8 @@ func (g *grown) result(task Task) execution.Result {
 	return r
 }
 
-// some returns the results of some rounds, and a part of the results of the next round.
-func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.Result) {
+// someResults returns the results of some rounds, and a part of the results of the next round.
+func (g *randomWorkflow) someResults(ways [][]Task, all []execution.Result) (known []execution.Result) {
 	whole := g.IntN(len(ways))
 	for i, round := range ways[:whole+1] {
 		for _, task := range round {
@@ -220,11 +220,11 @@ func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.R
 
 // Whatever is known of a round at a takeover: the same steps come with the same numbers and reasons, and with
 // the same results before them.
-func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
+func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	rounds, wide, tasks := 0, 0, 0
 	for seed := range uint64(500) {
-		g := &grown{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
-		g.flow.Entry = g.before(g.add(workflow.Step{End: true}), "", 2)
+		g := &randomWorkflow{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
+		g.flow.Entry = g.addBefore(g.add(workflow.Step{End: true}), "", 2)
 		c, err := New(g.flow, asked, nil)
 		require.NoError(t, err)
 		var known []execution.Result
@@ -242,7 +242,7 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 			require.Equal(t, len(known), results[len(results)-1].Step, "no number is left out")
 		}
 		require.True(t, ways[len(ways)-1][0].Decision.Step.End, "seed %d", seed)
-		replay(t, g, ways, known, g.some(ways, known), seed)
+		replay(t, g, ways, known, g.someResults(ways, known), seed)
 
 		// Failures are not stored: only later steps show that a step failed.
 		var stored []execution.Result
@@ -260,7 +260,7 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 
 // replay runs the turn again with a part of the results in any order. Steps without a result run again, with
 // the same result.
-func replay(t *testing.T, g *grown, ways [][]Task, all, known []execution.Result, seed uint64) {
+func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []execution.Result, seed uint64) {
 	t.Helper()
 	known = append([]execution.Result{}, known...)
 	g.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
@@ -285,7 +285,7 @@ func replay(t *testing.T, g *grown, ways [][]Task, all, known []execution.Result
 }
 
 // Req: OC-16
-func TestDecide_AStepsAgentChoosesByLearning(t *testing.T) {
+func TestDecide_LearningStrategyLetsTheAgentChoose(t *testing.T) {
 	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: asked})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, chosen.Strategy, "where a step's agent chooses")

@@ -71,14 +71,14 @@ func TestDecide_FollowsTheGraph(t *testing.T) {
 }
 
 // Req: RA-7
-func TestDecide_RefusesAnAgentThatTheWorkflowDoesNotAllow(t *testing.T) {
+func TestDecide_RejectsAnAgentThatTheWorkflowDoesNotAllow(t *testing.T) {
 	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"}, History: asked})
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.ErrorContains(t, err, "the workflow allows clarification, research")
 }
 
 // Req: RA-8
-func TestDecide_AReplyToAClarificationGoesToResearchUnasked(t *testing.T) {
+func TestDecide_ReplyToAClarificationGoesDirectlyToResearch(t *testing.T) {
 	history := []conversation.Message{
 		conversation.User("Tell me about it"), conversation.Assistant("clarification", "About what?"), conversation.User("the journal"),
 	}
@@ -90,7 +90,7 @@ func TestDecide_AReplyToAClarificationGoesToResearchUnasked(t *testing.T) {
 }
 
 // Req: RA-10
-func TestDecide_NobodyIsAskedBackTwice(t *testing.T) {
+func TestDecide_AsksForClarificationOnlyOnce(t *testing.T) {
 	history := []conversation.Message{conversation.Assistant("clarification", "About what?"), conversation.User("it"), conversation.User("that")}
 	d, err := Decide(Input{Workflow: assistant(t), History: history})
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestDecide_NobodyIsAskedBackTwice(t *testing.T) {
 }
 
 // Req: RA-9, RA-11
-func TestDecide_NoChoiceAndNoModelMeanResearch(t *testing.T) {
+func TestDecide_DefaultsToResearchWithoutAChoiceOrAModel(t *testing.T) {
 	for name, result := range map[string]execution.Result{
 		"named nothing": {Agent: "coordinator"},
 		"failed":        {Agent: "coordinator", Failure: failure.New(failure.ResourceAPI, "model", "down")},
@@ -113,14 +113,14 @@ func TestDecide_NoChoiceAndNoModelMeanResearch(t *testing.T) {
 	}
 }
 
-func TestDecide_AFailedStepEndsTheTurn(t *testing.T) {
+func TestDecide_FailedStepEndsTheTurn(t *testing.T) {
 	failed := failure.New(failure.AgentLogic, "agent", "broken")
 	_, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Failure: failed}, History: asked})
 	require.ErrorIs(t, err, failed)
 }
 
 // A default is for a step that could not choose. It is not a way around a rejection or a stop.
-func TestDecide_ARefusalAndAStopEndTheTurn(t *testing.T) {
+func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
 	refused := failure.New(failure.PolicySecurity, "agent", "not this")
 	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: asked})
 	require.ErrorIs(t, err, refused)

@@ -58,8 +58,8 @@ func (c *Cursor) startTask(j *join, prior []int) {
 	}
 	step := j.queued[0]
 	j.queued = j.queued[1:]
-	c.number++
-	c.round = append(c.round, Task{Number: c.number, Prior: prior, Decision: routing.Decision{
+	c.lastStep++
+	c.round = append(c.round, Task{Number: c.lastStep, Prior: prior, Decision: routing.Decision{
 		Step: step, Reason: fmt.Sprintf("%s is a task of %s", step.Name, step.Fork),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learnedConfidence,
 		Alternatives: without(c.flow.Steps[step.Fork].Plan.Agents, step.Agent),

@@ -21,8 +21,8 @@ func planning(p workflow.Plan) *workflow.Workflow {
 
 var both = []string{"search", "calc"}
 
-// makes returns the result of a planner.
-func makes(agents ...string) []execution.Result {
+// plannerResult returns the result of a planner.
+func plannerResult(agents ...string) []execution.Result {
 	var r execution.Result
 	for i, agent := range agents {
 		r.Tasks = append(r.Tasks, execution.PlannedTask{Agent: agent, Text: fmt.Sprint(" do ", i)})
@@ -30,7 +30,7 @@ func makes(agents ...string) []execution.Result {
 	return []execution.Result{r}
 }
 
-func TestCourse_RunsTasksAsThePlannerSays(t *testing.T) {
+func TestCursor_RunsTheTasksOfAPlanner(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan  workflow.Plan
 		tasks []string
@@ -48,24 +48,24 @@ func TestCourse_RunsTasksAsThePlannerSays(t *testing.T) {
 			course, err := New(planning(c.plan), asked, nil)
 			require.NoError(t, err)
 			require.False(t, course.Round()[0].IsHidden())
-			require.NoError(t, course.Advance(makes(c.tasks...)))
+			require.NoError(t, course.Advance(plannerResult(c.tasks...)))
 			for i, want := range c.want {
 				require.Equal(t, want, numbers(course.Round()))
 				require.Equal(t, i < len(c.want)-1, course.Round()[0].IsHidden(), "they say nothing to the session")
-				require.NoError(t, course.Advance(fine(course.Round())))
+				require.NoError(t, course.Advance(successfulResults(course.Round())))
 			}
 			require.Empty(t, course.Round())
 		})
 	}
 }
 
-func TestCourse_RefusesTasksThatAreNotAllowed(t *testing.T) {
+func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 	for want, c := range map[string]struct {
 		plan  workflow.Plan
 		tasks []execution.Result
 	}{
-		`agent planner gives task 2 to "boss"; the workflow allows search, calc`: {workflow.Plan{Agents: both, Max: 8}, makes("calc", "boss")},
-		"agent planner makes 3 tasks in step plan; plan.max allows 2":            {workflow.Plan{Agents: both, Max: 2}, makes("calc", "calc", "calc")},
+		`agent planner gives task 2 to "boss"; the workflow allows search, calc`: {workflow.Plan{Agents: both, Max: 8}, plannerResult("calc", "boss")},
+		"agent planner makes 3 tasks in step plan; plan.max allows 2":            {workflow.Plan{Agents: both, Max: 2}, plannerResult("calc", "calc", "calc")},
 		"use 1 to 4096, and not only white space":                                {workflow.Plan{Agents: both, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}}},
 		"agent planner gives calc a task of 4097 bytes":                          {workflow.Plan{Agents: both, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}}},
 	} {
@@ -79,15 +79,15 @@ func TestCourse_RefusesTasksThatAreNotAllowed(t *testing.T) {
 	}
 	course, err := New(forked(), asked, nil)
 	require.NoError(t, err)
-	require.ErrorContains(t, course.Advance(makes("a")), "makes 1 tasks in step split, which has no plan")
+	require.ErrorContains(t, course.Advance(plannerResult("a")), "makes 1 tasks in step split, which has no plan")
 }
 
-func TestCourse_ATaskThatFailsEndsTheTurnUnlessThePlanGoesOn(t *testing.T) {
+func TestCursor_FailedTaskEndsTheTurnUnlessThePlanContinues(t *testing.T) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
 	for _, goesOn := range []bool{false, true} {
 		course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Continue: goesOn}), asked, nil)
 		require.NoError(t, err)
-		require.NoError(t, course.Advance(makes("calc", "search")))
+		require.NoError(t, course.Advance(plannerResult("calc", "search")))
 		err = course.Advance([]execution.Result{{Failure: down}})
 		if !goesOn {
 			require.ErrorIs(t, err, down)
@@ -95,28 +95,28 @@ func TestCourse_ATaskThatFailsEndsTheTurnUnlessThePlanGoesOn(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, []string{"3 plan[2] do 1 [1]"}, numbers(course.Round()))
-		require.NoError(t, course.Advance(fine(course.Round())))
+		require.NoError(t, course.Advance(successfulResults(course.Round())))
 		require.Equal(t, []string{"4 sum [1 3]"}, numbers(course.Round()), "no step gets the result of a failed task")
 	}
 }
 
 // A task counts as a step, and no task may end the turn.
-func TestCourse_TasksAreBoundedAsStepsAre(t *testing.T) {
+func TestCursor_TasksCountAsSteps(t *testing.T) {
 	course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Parallel: true}), asked, nil)
 	require.NoError(t, err)
-	require.Equal(t, failure.PolicyBudget, failure.ModeOf(course.Advance(makes("calc", "calc", "calc", "calc", "calc", "calc"))))
+	require.Equal(t, failure.PolicyBudget, failure.ModeOf(course.Advance(plannerResult("calc", "calc", "calc", "calc", "calc", "calc"))))
 
 	course, err = New(planning(workflow.Plan{Agents: both, Max: 8}), asked, nil)
 	require.NoError(t, err)
-	require.NoError(t, course.Advance(makes("calc")))
+	require.NoError(t, course.Advance(plannerResult("calc")))
 	require.ErrorContains(t, course.Advance([]execution.Result{{InputRequired: true}}), "agent calc would end the turn in a branch of plan")
 }
 
 // A planner that asks the user ends the turn with its question, even if it has planned tasks.
-func TestCourse_APlannerMayAsk(t *testing.T) {
+func TestCursor_PlannerMayAskTheUser(t *testing.T) {
 	course, err := New(planning(workflow.Plan{Agents: both, Max: 8}), asked, nil)
 	require.NoError(t, err)
-	results := makes("calc")
+	results := plannerResult("calc")
 	results[0].InputRequired = true
 	require.NoError(t, course.Advance(results))
 	require.Empty(t, course.Round())
@@ -125,11 +125,11 @@ func TestCourse_APlannerMayAsk(t *testing.T) {
 // The plan of a turn is a function of its workflow, its goal and the results of its steps: the same goal and
 // tools lead to the same plan.
 // Req: OC-29
-func TestCourse_TheSameGoalLeadsToTheSamePlan(t *testing.T) {
+func TestCursor_SameGoalLeadsToTheSamePlan(t *testing.T) {
 	way := func() (all [][]Task) {
 		course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Parallel: true}), asked, nil)
 		require.NoError(t, err)
-		for results := makes("calc", "search"); len(course.Round()) > 0; results = fine(course.Round()) {
+		for results := plannerResult("calc", "search"); len(course.Round()) > 0; results = successfulResults(course.Round()) {
 			all = append(all, course.Round())
 			require.NoError(t, course.Advance(results))
 		}

@@ -18,11 +18,11 @@ import (
 type State struct {
 	onChange func() // called after each change, without the lock
 
-	mu          sync.Mutex
-	source      source
-	desires     map[registry.Key]registry.Desire
-	quarantined map[string]registry.Desire // by agent: the part of desires that quarantines it
-	begun       map[string]chan struct{}   // by agent, closed while it is quarantined
+	mu              sync.Mutex
+	source          source
+	desires         map[registry.Key]registry.Desire
+	quarantined     map[string]registry.Desire // by agent: the part of desires that quarantines it
+	quarantineBegun map[string]chan struct{}   // by agent, closed while it is quarantined
 }
 
 // source says where the desired state comes from.
@@ -39,7 +39,7 @@ const (
 func New(onChange func()) *State {
 	return &State{
 		onChange: onChange, desires: map[registry.Key]registry.Desire{},
-		quarantined: map[string]registry.Desire{}, begun: map[string]chan struct{}{},
+		quarantined: map[string]registry.Desire{}, quarantineBegun: map[string]chan struct{}{},
 	}
 }
 
@@ -64,17 +64,17 @@ func (s *State) updateQuarantines() {
 	}
 	for agent := range before {
 		if _, still := s.quarantined[agent]; !still {
-			delete(s.begun, agent)
+			delete(s.quarantineBegun, agent)
 		}
 	}
 }
 
 // beginChannel is called with the lock held.
 func (s *State) beginChannel(agent string) chan struct{} {
-	if s.begun[agent] == nil {
-		s.begun[agent] = make(chan struct{})
+	if s.quarantineBegun[agent] == nil {
+		s.quarantineBegun[agent] = make(chan struct{})
 	}
-	return s.begun[agent]
+	return s.quarantineBegun[agent]
 }
 
 // Watch keeps the desired state up to date from the registry until ctx ends.

@@ -9,20 +9,20 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// recorded delivers the same desires once.
-type recorded struct {
+// fixedDesires delivers the same desires once.
+type fixedDesires struct {
 	registry.Desires
 	all map[registry.Key]registry.Desire
 }
 
-func (r recorded) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
+func (r fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
 	apply(r.all)
 	return nil
 }
 
 // While the desired state is awaited, no instance may take steps. A snapshot ends that, and the registry
 // replaces what the snapshot said.
-func TestState_IsAwaitedThenRecoveredThenWatched(t *testing.T) {
+func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
 	changes := 0
 	s := New(func() { changes++ })
 	key := registry.Key{Agent: "a", ID: "1"}
@@ -43,7 +43,7 @@ func TestState_IsAwaitedThenRecoveredThenWatched(t *testing.T) {
 	require.Equal(t, 1, changes)
 
 	pause := registry.Desire{Key: key, Want: registry.Pause}
-	require.NoError(t, s.Watch(t.Context(), recorded{all: map[registry.Key]registry.Desire{key: pause}}))
+	require.NoError(t, s.Watch(t.Context(), fixedDesires{all: map[registry.Key]registry.Desire{key: pause}}))
 	want, restriction := s.Lookup(key)
 	require.Equal(t, registry.Pause, want)
 	require.Equal(t, Unrestricted, restriction)

@@ -29,22 +29,22 @@ type Cache struct {
 	capacity atomic.Int64 // capacity of the instances that may take steps
 
 	mu        sync.Mutex
-	source    contents
-	away      time.Time // since when the registry is away (zero while it is there)
+	source    cacheSource
+	awaySince time.Time // since when the registry is away (zero while it is there)
 	instances map[registry.Key]registry.Instance
-	missing   missing
+	missing   missingInstances
 	lists     map[string]*List           // by agent: those that were built since the last change
 	changed   chan struct{}              // closed and replaced at each change
 	unclaimed map[registry.Key]time.Time // desires without an instance, since when
 }
 
-// contents says where the instances of the cache come from.
-type contents int
+// cacheSource says where the instances of the cache come from.
+type cacheSource int
 
 const (
-	unfilled    contents = iota
-	snapshotted          // from a snapshot; the registry has not delivered any yet
-	listed               // from the registry
+	unfilled    cacheSource = iota
+	snapshotted             // from a snapshot; the registry has not delivered any yet
+	listed                  // from the registry
 )
 
 // New returns an empty cache. onChange is called at each change, in order, with whether the
@@ -52,7 +52,7 @@ const (
 func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool)) *Cache {
 	r := &Cache{
 		log: log, onChange: onChange, verifier: verifier{wake: make(chan struct{}, 1)},
-		instances: map[registry.Key]registry.Instance{}, missing: missing{absent: map[registry.Key]*absence{}},
+		instances: map[registry.Key]registry.Instance{}, missing: missingInstances{absences: map[registry.Key]*absence{}},
 		lists: map[string]*List{}, changed: make(chan struct{}), unclaimed: map[registry.Key]time.Time{},
 	}
 	r.desired = desired.New(func() {
@@ -81,12 +81,12 @@ func (r *Cache) Apply(u registry.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if u.Away != nil {
-		r.away = time.Now()
+		r.awaySince = time.Now()
 		defer r.announce()
 		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Away), zap.Int("instances", len(r.instances)))
 		return
 	}
-	r.away = time.Time{}
+	r.awaySince = time.Time{}
 	switch {
 	case u.List != nil:
 		r.source = listed
@@ -148,7 +148,7 @@ func (r *Cache) announce() {
 // are still shown.
 func (r *Cache) all() []registry.Instance {
 	all := slices.Collect(maps.Values(r.instances))
-	for _, a := range r.missing.absent {
+	for _, a := range r.missing.absences {
 		if r.missing.isShown(a) {
 			all = append(all, a.instance)
 		}
@@ -188,7 +188,7 @@ func (r *Cache) IsFilled() bool {
 func (r *Cache) IsMissing(key registry.Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a, ok := r.missing.absent[key]
+	a, ok := r.missing.absences[key]
 	return ok && r.missing.isShown(a)
 }
 
@@ -203,10 +203,10 @@ func (r *Cache) IsFrozen() bool {
 func (r *Cache) Staleness() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.away.IsZero() {
+	if r.awaySince.IsZero() {
 		return 0
 	}
-	return time.Since(r.away)
+	return time.Since(r.awaySince)
 }
 
 // Capacity returns how many steps the instances that may take steps can run at once. It takes no

@@ -15,7 +15,7 @@ func instance(id string, state lifecycle.State) registry.Instance {
 	return registry.Instance{ID: id, Agent: "a", Address: id + ":1", State: state, Capacity: 1}
 }
 
-func filled() (*Cache, *map[string]bool) {
+func filledCache() (*Cache, *map[string]bool) {
 	known := map[string]bool{}
 	r := New(zap.NewNop(), func(_ bool, addresses map[string]bool) { known = addresses })
 	r.Apply(registry.Update{List: &[]registry.Instance{
@@ -25,7 +25,7 @@ func filled() (*Cache, *map[string]bool) {
 }
 
 func TestCache_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
-	r, _ := filled()
+	r, _ := filledCache()
 	r.Apply(registry.Update{Away: errors.New("no etcd")})
 	candidates := instances(r, "a")
 	require.Len(t, candidates, 3)
@@ -36,7 +36,7 @@ func TestCache_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
 }
 
 func TestCache_AnnouncesChanges(t *testing.T) {
-	r, known := filled()
+	r, known := filledCache()
 	none, changed := r.List("b")
 	require.Empty(t, none.Instances)
 	put := registry.Instance{ID: "5", Agent: "b", Address: "5:1", State: lifecycle.Ready}

@@ -61,13 +61,13 @@ func newList(r *Cache, agent string) *List {
 			add(in, class, why)
 		}
 	}
-	for key, a := range r.missing.absent {
+	for key, a := range r.missing.absences {
 		if _, back := r.instances[key]; key.Agent == agent && !back && r.missing.isShown(a) {
 			class, why := r.fitness(a.instance)
 			if why == selection.Available && (!r.missing.frozen || class != selection.Ready) {
 				why = selection.Missing
 			}
-			add(a.instance, selection.Doubtful, why)
+			add(a.instance, selection.MissingReady, why)
 		}
 	}
 	for class, instances := range classes {
@@ -114,5 +114,5 @@ func (r *Cache) Ready(agent string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.list(agent).Sizes
-	return of[selection.Ready] + of[selection.Doubtful]
+	return of[selection.Ready] + of[selection.MissingReady]
 }

@@ -23,7 +23,7 @@ func classes(l *List) map[string]selection.Class {
 	return all
 }
 
-func TestList_SaysWhoMayTakeStepsAndWhoNot(t *testing.T) {
+func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	r := New(zap.NewNop(), func(bool, map[string]bool) {})
 	known := []registry.Instance{instance("9", lifecycle.Ready), instance("1", lifecycle.Ready)}
 	for i, state := range []lifecycle.State{
@@ -59,7 +59,7 @@ func TestList_SaysWhoMayTakeStepsAndWhoNot(t *testing.T) {
 
 // A decision among many instances does not begin with sorting them.
 func TestList_IsBuiltOncePerChange(t *testing.T) {
-	r, _ := filled()
+	r, _ := filledCache()
 	first, changed := r.List("a")
 	again, _ := r.List("a")
 	require.Same(t, first, again)
@@ -75,8 +75,8 @@ func TestList_IsBuiltOncePerChange(t *testing.T) {
 
 // A vanished instance that answers gets no steps. When many vanish at once they keep getting steps, after
 // registered ones.
-func TestList_DoubtsThoseThatVanish(t *testing.T) {
-	within(t, 8, func(m *mesh) {
+func TestList_RanksMissingInstancesLast(t *testing.T) {
+	inBubble(t, 8, func(m *mesh) {
 		m.vanish("0")
 		l, _ := m.List("a")
 		require.Len(t, l.Candidates, 7)
@@ -86,13 +86,13 @@ func TestList_DoubtsThoseThatVanish(t *testing.T) {
 		l, _ = m.List("a")
 		require.Equal(t, selection.Sizes{6, 2, 0}, l.Sizes)
 		require.Equal(t, "1", l.Candidates[7].ID)
-		require.Equal(t, selection.Doubtful, classes(l)["0"])
+		require.Equal(t, selection.MissingReady, classes(l)["0"])
 		require.Equal(t, 8, m.Ready("a"))
-		m.pass(3 * time.Second)
+		m.sleep(3 * time.Second)
 	})
 }
 
-func BenchmarkRoster_List(b *testing.B) {
+func BenchmarkCache_List(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := New(zap.NewNop(), func(bool, map[string]bool) {})

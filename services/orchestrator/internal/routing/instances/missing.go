@@ -22,22 +22,22 @@ type absence struct {
 	health   Health
 }
 
-// missing decides what becomes of instances whose registration vanished. One that answers gets no
+// missingInstances decides what becomes of instances whose registration vanished. One that answers gets no
 // steps for registrationTTL and is then removed. One that does not answer is removed at once. When
 // many vanish at once, all of them keep their work until their workers have answered: removals are
 // frozen. It has no clock and no lock of its own.
-type missing struct {
-	absent map[registry.Key]*absence
-	frozen bool
+type missingInstances struct {
+	absences map[registry.Key]*absence
+	frozen   bool
 }
 
-func (m *missing) add(in registry.Instance, now time.Time) {
-	m.absent[in.Key()] = &absence{instance: in, since: now}
+func (m *missingInstances) add(in registry.Instance, now time.Time) {
+	m.absences[in.Key()] = &absence{instance: in, since: now}
 }
 
 // isSettled reports whether all missing workers were asked, and removals are not frozen.
-func (m *missing) isSettled() bool {
-	for _, a := range m.absent {
+func (m *missingInstances) isSettled() bool {
+	for _, a := range m.absences {
 		if a.health == Unasked {
 			return false
 		}
@@ -46,19 +46,19 @@ func (m *missing) isSettled() bool {
 }
 
 // review drops the absences that are decided, and freezes or thaws removals.
-func (m *missing) review(registered map[registry.Key]registry.Instance, now time.Time) {
+func (m *missingInstances) review(registered map[registry.Key]registry.Instance, now time.Time) {
 	taken := map[string]bool{}
 	for _, in := range registered {
 		taken[in.Address] = true
 	}
 	vanished, waiting := 0, false
-	for key, a := range m.absent {
+	for key, a := range m.absences {
 		old := now.Sub(a.since) >= registrationTTL
 		switch _, back := registered[key]; {
 		case back, taken[a.instance.Address], a.health == NotServing:
-			delete(m.absent, key)
+			delete(m.absences, key)
 		case old && a.health == Unreachable, old && !m.frozen && a.health != Unasked:
-			delete(m.absent, key)
+			delete(m.absences, key)
 		case a.health == Unasked:
 			waiting = true
 		case !old:
@@ -66,12 +66,12 @@ func (m *missing) review(registered map[registry.Key]registry.Instance, now time
 		}
 	}
 	if m.frozen {
-		m.frozen = len(m.absent) > 0
+		m.frozen = len(m.absences) > 0
 		return
 	}
-	m.frozen = !waiting && vanished >= massMinimum && 100*vanished > massPercent*(len(registered)+len(m.absent))
+	m.frozen = !waiting && vanished >= massMinimum && 100*vanished > massPercent*(len(registered)+len(m.absences))
 }
 
 // isShown reports whether the instance still counts as known. One that does not answer is only
 // remembered so that it counts towards a mass removal.
-func (m *missing) isShown(a *absence) bool { return m.frozen || a.health != Unreachable }
+func (m *missingInstances) isShown(a *absence) bool { return m.frozen || a.health != Unreachable }

@@ -21,22 +21,22 @@ import (
 // mesh is a cache of instances whose registrations and workers come and go.
 type mesh struct {
 	*Cache
-	t        *testing.T
-	registry *inmem.Registry
-	logs     *observer.ObservedLogs
-	mine     map[string]registry.Registration
+	t             *testing.T
+	registry      *inmem.Registry
+	logs          *observer.ObservedLogs
+	registrations map[string]registry.Registration
 
 	mu     sync.Mutex
 	health map[string]Health // by address
 }
 
-// within runs a test on n instances of one agent, in a synctest bubble.
-func within(t *testing.T, n int, test func(*mesh)) {
+// inBubble runs a test on n instances of one agent, in a synctest bubble.
+func inBubble(t *testing.T, n int, test func(*mesh)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
 		m := &mesh{
 			Cache: New(zap.New(core), func(bool, map[string]bool) {}), t: t, logs: logs,
-			registry: inmem.New(), mine: map[string]registry.Registration{}, health: map[string]Health{},
+			registry: inmem.New(), registrations: map[string]registry.Registration{}, health: map[string]Health{},
 		}
 		m.VerifyWith(func(_ context.Context, in registry.Instance) Health {
 			m.mu.Lock()
@@ -61,11 +61,11 @@ func (m *mesh) join(id string) {
 	m.t.Helper()
 	registration, err := m.registry.Register(m.t.Context(), instance(id, lifecycle.Ready))
 	require.NoError(m.t, err)
-	m.mine[id] = registration
-	m.becomes(id, Serving)
+	m.registrations[id] = registration
+	m.setHealth(id, Serving)
 }
 
-func (m *mesh) becomes(id string, h Health) {
+func (m *mesh) setHealth(id string, h Health) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.health[id+":1"] = h
@@ -75,14 +75,14 @@ func (m *mesh) becomes(id string, h Health) {
 func (m *mesh) vanish(ids ...string) {
 	m.t.Helper()
 	for _, id := range ids {
-		require.NoError(m.t, m.mine[id].Close(m.t.Context()))
+		require.NoError(m.t, m.registrations[id].Close(m.t.Context()))
 	}
 	synctest.Wait()
 	time.Sleep(10 * time.Millisecond) // of the bubble
 	synctest.Wait()
 }
 
-func (m *mesh) pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
+func (m *mesh) sleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
 func (m *mesh) routes() map[string]bool {
 	ids := map[string]bool{}
@@ -93,49 +93,49 @@ func (m *mesh) routes() map[string]bool {
 	return ids
 }
 
-func TestRemoval_OneThatAnswersIsASuspectForATTL(t *testing.T) {
-	within(t, 3, func(m *mesh) {
+func TestMissing_InstanceThatAnswersIsKeptForATTL(t *testing.T) {
+	inBubble(t, 3, func(m *mesh) {
 		m.vanish("0")
 		require.Equal(t, map[string]bool{"1": true, "2": true}, m.routes(), "no new steps")
 		require.Len(t, m.Instances(), 3)
 		require.True(t, m.IsMissing(registry.Key{Agent: "a", ID: "0"}))
 		require.False(t, m.IsMissing(registry.Key{Agent: "a", ID: "1"}))
-		m.pass(registrationTTL - time.Second)
+		m.sleep(registrationTTL - time.Second)
 		require.Len(t, m.Instances(), 3)
-		m.pass(3 * time.Second)
+		m.sleep(3 * time.Second)
 		require.Len(t, m.Instances(), 2)
 	})
 }
 
-func TestRemoval_OneThatRegistersAgainWasNeverAway(t *testing.T) {
-	within(t, 3, func(m *mesh) {
+func TestMissing_InstanceThatRegistersAgainIsNotMissing(t *testing.T) {
+	inBubble(t, 3, func(m *mesh) {
 		m.vanish("0")
-		m.pass(5 * time.Second)
+		m.sleep(5 * time.Second)
 		m.join("0")
 		synctest.Wait()
 		require.Len(t, m.routes(), 3)
 		require.False(t, m.IsMissing(registry.Key{Agent: "a", ID: "0"}))
-		m.pass(2 * registrationTTL)
+		m.sleep(2 * registrationTTL)
 		require.Len(t, m.Instances(), 3)
 	})
 }
 
-func TestRemoval_OneThatDoesNotServeIsRemovedAtOnce(t *testing.T) {
+func TestMissing_InstanceThatDoesNotServeIsRemovedAtOnce(t *testing.T) {
 	for _, health := range []Health{NotServing, Unreachable} {
-		within(t, 10, func(m *mesh) {
-			m.becomes("0", health)
+		inBubble(t, 10, func(m *mesh) {
+			m.setHealth("0", health)
 			m.vanish("0")
 			require.Len(t, m.Instances(), 9)
 			require.False(t, m.IsMissing(registry.Key{Agent: "a", ID: "0"}))
-			m.pass(2 * registrationTTL)
+			m.sleep(2 * registrationTTL)
 			require.Len(t, m.Instances(), 9)
 		})
 	}
 }
 
 // Another process at the address of a vanished instance has replaced it.
-func TestRemoval_ASuccessorEndsTheDoubt(t *testing.T) {
-	within(t, 3, func(m *mesh) {
+func TestMissing_SuccessorReplacesAMissingInstance(t *testing.T) {
+	inBubble(t, 3, func(m *mesh) {
 		m.vanish("0")
 		successor := instance("new", lifecycle.Ready)
 		successor.Address = "0:1"
@@ -147,8 +147,8 @@ func TestRemoval_ASuccessorEndsTheDoubt(t *testing.T) {
 	})
 }
 
-func TestRemoval_ADrainIsNoReasonForDoubt(t *testing.T) {
-	within(t, 3, func(m *mesh) {
+func TestMissing_DrainedInstanceIsRemovedAtOnce(t *testing.T) {
+	inBubble(t, 3, func(m *mesh) {
 		require.NoError(t, m.registry.Want(t.Context(), registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Drain}))
 		synctest.Wait()
 		require.Len(t, m.routes(), 2)
@@ -158,67 +158,67 @@ func TestRemoval_ADrainIsNoReasonForDoubt(t *testing.T) {
 }
 
 // Guarantees F11: the registry is not believed when more than 15 % vanish at once, and at least two.
-func TestRemoval_FreezesWhenManyVanishAtOnce(t *testing.T) {
-	within(t, 13, func(m *mesh) {
-		m.becomes("1", Unreachable)
+func TestMissing_FreezesRemovalsWhenManyVanish(t *testing.T) {
+	inBubble(t, 13, func(m *mesh) {
+		m.setHealth("1", Unreachable)
 		m.vanish("0") // 8 %
 		require.False(t, m.IsFrozen())
-		m.pass(5 * time.Second)
+		m.sleep(5 * time.Second)
 		m.vanish("1") // 15.4 % of 13
 		require.True(t, m.IsFrozen())
 		require.Len(t, m.routes(), 13, "as last known")
 		require.Equal(t, 13, m.Ready("a"))
 		require.Equal(t, 1, m.logs.FilterMessageSnippet("many registrations vanished at once").Len())
 
-		m.pass(registrationTTL + 2*time.Second)
+		m.sleep(registrationTTL + 2*time.Second)
 		require.True(t, m.IsFrozen(), "one of them answers still")
 		require.Len(t, m.routes(), 12, "the other is gone")
 		m.join("0")
-		m.pass(2 * time.Second)
+		m.sleep(2 * time.Second)
 		require.False(t, m.IsFrozen())
 		require.Len(t, m.routes(), 12)
 	})
 }
 
 // Each absence lasts its own registrationTTL: later ones do not keep dead instances known.
-func TestRemoval_AFreezeDoesNotHoldTheDead(t *testing.T) {
-	within(t, 10, func(m *mesh) {
-		m.becomes("1", Unreachable)
+func TestMissing_FreezeDoesNotKeepDeadInstances(t *testing.T) {
+	inBubble(t, 10, func(m *mesh) {
+		m.setHealth("1", Unreachable)
 		m.vanish("0", "1", "2")
 		require.True(t, m.IsFrozen())
 		for n, id := range []string{"3", "4"} {
-			m.pass(7 * time.Second)
+			m.sleep(7 * time.Second)
 			m.vanish(id)
 			require.True(t, m.IsFrozen(), "%d", n)
 		}
 		require.True(t, m.routes()["1"])
-		m.pass(3 * time.Second)
+		m.sleep(3 * time.Second)
 		require.True(t, m.IsFrozen())
 		require.False(t, m.routes()["1"], "it was gone for more than a registrationTTL")
 		require.Len(t, m.routes(), 9)
 	})
 }
 
-func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
-	within(t, 14, func(m *mesh) { // 2 of 14 are 14.3 %
+func TestMissing_DoesNotFreezeForAFew(t *testing.T) {
+	inBubble(t, 14, func(m *mesh) { // 2 of 14 are 14.3 %
 		m.vanish("0", "1")
 		require.False(t, m.IsFrozen())
 	})
-	within(t, 2, func(m *mesh) { // one is half of them, but still only one
+	inBubble(t, 2, func(m *mesh) { // one is half of them, but still only one
 		m.vanish("0")
 		require.False(t, m.IsFrozen())
 	})
-	within(t, 4, func(m *mesh) { // one, and another much later
-		m.becomes("0", Unreachable)
-		m.becomes("1", Unreachable)
+	inBubble(t, 4, func(m *mesh) { // one, and another much later
+		m.setHealth("0", Unreachable)
+		m.setHealth("1", Unreachable)
 		m.vanish("0")
-		m.pass(registrationTTL + 2*time.Second)
+		m.sleep(registrationTTL + 2*time.Second)
 		m.vanish("1")
 		require.False(t, m.IsFrozen())
 	})
-	within(t, 4, func(m *mesh) { // all stop gracefully, and report it
+	inBubble(t, 4, func(m *mesh) { // all stop gracefully, and report it
 		for _, id := range []string{"0", "1", "2", "3"} {
-			m.becomes(id, NotServing)
+			m.setHealth(id, NotServing)
 		}
 		m.vanish("0", "1", "2", "3")
 		require.False(t, m.IsFrozen())
@@ -227,23 +227,23 @@ func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
 }
 
 // A list after an outage that lacks instances counts like deletions.
-func TestRemoval_DoubtsAListThatLacksMany(t *testing.T) {
-	within(t, 4, func(m *mesh) {
+func TestMissing_FreezesWhenAListLacksMany(t *testing.T) {
+	inBubble(t, 4, func(m *mesh) {
 		m.Apply(registry.Update{List: &[]registry.Instance{instance("0", lifecycle.Ready)}})
-		m.pass(10 * time.Millisecond)
+		m.sleep(10 * time.Millisecond)
 		require.True(t, m.IsFrozen())
 		require.Len(t, m.routes(), 4)
 		for _, id := range []string{"1", "2", "3"} {
-			m.becomes(id, Unreachable)
+			m.setHealth(id, Unreachable)
 		}
-		m.pass(registrationTTL + 2*time.Second)
+		m.sleep(registrationTTL + 2*time.Second)
 		require.False(t, m.IsFrozen())
 		require.Len(t, m.routes(), 1)
 	})
 }
 
 func TestCache_WithholdsInstancesThatMustNotRun(t *testing.T) {
-	r, _ := filled()
+	r, _ := filledCache()
 	key := registry.Key{Agent: "a", ID: "1"}
 	_, changed := r.List("a")
 	for _, want := range []registry.Want{registry.Pause, registry.Drain, "SOMETHING_NEW"} {
@@ -260,7 +260,7 @@ func TestCache_WithholdsInstancesThatMustNotRun(t *testing.T) {
 
 func TestCache_FindsUnclaimedDesires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := filled()
+		r, _ := filledCache()
 		paused := registry.Desire{Key: registry.Key{Agent: "a", ID: "9"}, Want: registry.Pause}
 		drained := registry.Desire{Key: registry.Key{Agent: "a", ID: "8"}, Want: registry.Drain}
 		r.Desired().Put(paused, drained, registry.Desire{Key: registry.Key{Agent: "a", ID: "1"}, Want: registry.Pause})
@@ -279,29 +279,29 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 }
 
 // A worker that registers again is still the paused one.
-func TestCache_APauseOutlivesAShortLossOfTheRegistration(t *testing.T) {
+func TestCache_KeepsAPauseWhenARegistrationIsBrieflyLost(t *testing.T) {
 	for _, health := range []Health{Serving, NotServing, Unreachable} {
-		within(t, 3, func(m *mesh) {
+		inBubble(t, 3, func(m *mesh) {
 			pause := registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Pause}
 			require.NoError(t, m.registry.Want(t.Context(), pause))
-			m.becomes("0", health)
+			m.setHealth("0", health)
 			m.vanish("0")
 			for range int(registrationTTL/time.Second) - 2 {
 				unclaimed, _ := m.Unclaimed()
 				require.Empty(t, unclaimed)
-				m.pass(time.Second)
+				m.sleep(time.Second)
 			}
 			m.join("0")
-			m.pass(2 * registrationTTL)
+			m.sleep(2 * registrationTTL)
 			unclaimed, _ := m.Unclaimed()
 			require.Empty(t, unclaimed)
 			require.Equal(t, map[string]bool{"1": true, "2": true}, m.routes())
 
-			m.becomes("0", health)
+			m.setHealth("0", health)
 			m.vanish("0")
-			m.pass(2*registrationTTL + 2*time.Second)
+			m.sleep(2*registrationTTL + 2*time.Second)
 			_, _ = m.Unclaimed()
-			m.pass(registrationTTL)
+			m.sleep(registrationTTL)
 			unclaimed, _ = m.Unclaimed()
 			require.Equal(t, []registry.Desire{pause}, unclaimed, "it is gone")
 		})

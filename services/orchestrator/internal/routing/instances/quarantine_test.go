@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func shutOutOf(agent string) registry.Desire {
+func quarantineDesire(agent string) registry.Desire {
 	return registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
 }
 
@@ -33,11 +33,11 @@ func isClosed(c <-chan struct{}) bool {
 // Guarantees S18: no instance of a quarantined agent may take a step, whichever registers,
 // and whatever is wanted of its instances.
 func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
-	r, _ := filled()
+	r, _ := filledCache()
 	shut := r.Desired().QuarantineBegun("a")
 	worker := identity.Principal{Role: identity.Worker, Name: "a"}
 	require.NoError(t, r.Desired().RejectQuarantined(worker, ""))
-	r.Desired().Put(shutOutOf("a"))
+	r.Desired().Put(quarantineDesire("a"))
 	require.True(t, isClosed(shut))
 	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "also for who asks later")
 	require.False(t, isClosed(r.Desired().QuarantineBegun("b")))
@@ -63,15 +63,15 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	require.False(t, isClosed(r.Desired().QuarantineBegun("a")))
 	require.NoError(t, r.Desired().RejectQuarantined(worker, ""))
 	r.Desired().EndQuarantine("a")
-	r.Desired().Put(shutOutOf("a"))
+	r.Desired().Put(quarantineDesire("a"))
 	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "again")
 }
 
-// wanting delivers desires once.
-type wanting struct{ registry.Desires }
+// fixedDesires delivers desires once.
+type fixedDesires struct{ registry.Desires }
 
-func (wanting) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
-	d := shutOutOf("b")
+func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
+	d := quarantineDesire("b")
 	apply(map[registry.Key]registry.Desire{d.Key: d})
 	return nil
 }
@@ -84,23 +84,23 @@ func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	other.Agent = "b"
 	r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready), other}})
 	require.Empty(t, instances(r, "a"))
-	require.NoError(t, r.Desired().Watch(t.Context(), wanting{}))
+	require.NoError(t, r.Desired().Watch(t.Context(), fixedDesires{}))
 	require.Len(t, instances(r, "a"), 1)
 	require.Empty(t, instances(r, "b"))
 }
 
 // The same holds for an orchestrator that starts without etcd, from its snapshot.
-func TestSnapshot_HoldsWhoIsShutOut(t *testing.T) {
+func TestSnapshot_ContainsQuarantinedAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
-	keeping(t, path, living("", ""), func(_ *testing.T, r *Cache) {
+	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {
 		r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready)}})
-		r.Desired().Put(shutOutOf("a"))
-		pass(2 * time.Second)
+		r.Desired().Put(quarantineDesire("a"))
+		sleepFor(2 * time.Second)
 	})
-	keeping(t, path, living("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+	keepSnapshot(t, path, livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 		r.Desired().Await()
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
-		pass(time.Second)
+		sleepFor(time.Second)
 		require.True(t, r.IsFilled())
 		require.Empty(t, instances(r, "a"))
 		d, out := r.Desired().Quarantine("a")

@@ -78,7 +78,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 			if !wait(ctx, snapshotPause, nil) {
 				return nil
 			}
-		case now.away && now.source != listed:
+		case now.registryAway && now.source != listed:
 			pause = recoverPause
 			if stored, quarantines, err := s.read(); err != nil {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
@@ -104,32 +104,32 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// view is what a snapshot contains of the cache, and whether it should be written or read.
-type view struct {
-	source      contents
-	away        bool                // the registry is away
-	settled     bool                // no missing instance is in doubt, and the desired state is known
-	instances   []registry.Instance // also missing ones that are still shown; by agent and id
-	quarantines []registry.Desire
-	changed     <-chan struct{}
+// cacheView is what a snapshot contains of the cache, and whether it should be written or read.
+type cacheView struct {
+	source       cacheSource
+	registryAway bool                // the registry is away
+	isSettled    bool                // no missing instance is in doubt, and the desired state is known
+	instances    []registry.Instance // also missing ones that are still shown; by agent and id
+	quarantines  []registry.Desire
+	changed      <-chan struct{}
 }
 
-func (r *Cache) view() view {
+func (r *Cache) view() cacheView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := r.all()
 	slices.SortFunc(all, compareKeys)
-	return view{
-		source: r.source, away: !r.away.IsZero(), settled: r.missing.isSettled() && r.desired.IsKnown(),
+	return cacheView{
+		source: r.source, registryAway: !r.awaySince.IsZero(), isSettled: r.missing.isSettled() && r.desired.IsKnown(),
 		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
 	}
 }
 
 // isReliable reports whether the cache is worth writing.
-func (v view) isReliable() bool { return v.source != unfilled && !v.away && v.settled }
+func (v cacheView) isReliable() bool { return v.source != unfilled && !v.registryAway && v.isSettled }
 
 // isReady reports whether the instance is already known to be ready.
-func (v view) isReady(in registry.Instance) bool {
+func (v cacheView) isReady(in registry.Instance) bool {
 	return slices.ContainsFunc(v.instances, func(known registry.Instance) bool {
 		return known.Key() == in.Key() && known.State == lifecycle.Ready
 	})

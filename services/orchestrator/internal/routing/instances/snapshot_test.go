@@ -19,9 +19,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 )
 
-// keeping runs a cache that keeps a snapshot, in a synctest bubble. Instances that confirm themselves are
+// keepSnapshot runs a cache that keeps a snapshot, in a synctest bubble. Instances that confirm themselves are
 // alive.
-func keeping(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
+func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(zap.NewNop(), func(bool, map[string]bool) {})
@@ -41,33 +41,33 @@ func keeping(t *testing.T, path string, alive *sync.Map, test func(t *testing.T,
 	})
 }
 
-// living is an instance that confirms itself.
-func living(id string, s lifecycle.State) *sync.Map {
+// livingInstance is an instance that confirms itself.
+func livingInstance(id string, s lifecycle.State) *sync.Map {
 	var m sync.Map
 	m.Store(id, s)
 	return &m
 }
 
-func pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
+func sleepFor(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-func taken(t *testing.T) string {
+func writtenSnapshot(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "instances.json")
-	keeping(t, path, living("", ""), func(_ *testing.T, r *Cache) {
+	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {
 		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("a", "2")}})
-		pass(2 * time.Second)
+		sleepFor(2 * time.Second)
 	})
 	return path
 }
 
 func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
-	keeping(t, path, living("", ""), func(t *testing.T, r *Cache) {
-		pass(time.Minute)
+	keepSnapshot(t, path, livingInstance("", ""), func(t *testing.T, r *Cache) {
+		sleepFor(time.Minute)
 		require.NoFileExists(t, path, "nothing is known")
 		want := []registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("b", "1")}
 		r.Apply(registry.Update{List: &want})
-		pass(2 * time.Second)
+		sleepFor(2 * time.Second)
 		got, _, err := SnapshotFile{Path: path}.read()
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(want, got))
@@ -77,11 +77,11 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 
 		key := want[0].Key()
 		r.Apply(registry.Update{Delete: &key})
-		pass(2 * time.Second)
+		sleepFor(2 * time.Second)
 		got, _, err = SnapshotFile{Path: path}.read()
 		require.NoError(t, err)
 		require.Len(t, got, 1)
-		pass(25 * time.Hour)
+		sleepFor(25 * time.Hour)
 		_, _, err = SnapshotFile{Path: path}.read()
 		require.NoError(t, err, "it does not age while the registry is there")
 	})
@@ -91,11 +91,11 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 }
 
 // Guarantees F10.
-func TestSnapshot_IsUsedForThoseWhoConfirmThemselves(t *testing.T) {
-	keeping(t, taken(t), living("2", lifecycle.Ready), func(t *testing.T, r *Cache) {
+func TestSnapshot_RestoresInstancesThatConfirmThemselves(t *testing.T) {
+	keepSnapshot(t, writtenSnapshot(t), livingInstance("2", lifecycle.Ready), func(t *testing.T, r *Cache) {
 		require.False(t, r.IsFilled())
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
-		pass(time.Second)
+		sleepFor(time.Second)
 		require.True(t, r.IsFilled())
 		candidates := instances(r, "a")
 		require.Len(t, candidates, 1)
@@ -107,70 +107,70 @@ func TestSnapshot_IsUsedForThoseWhoConfirmThemselves(t *testing.T) {
 	})
 }
 
-func TestSnapshot_IsNotUsed(t *testing.T) {
+func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
 	away := registry.Update{Away: errors.New("no etcd")}
 	t.Run("when no instance confirms it", func(t *testing.T) {
-		alive := living("", "")
-		keeping(t, taken(t), alive, func(t *testing.T, r *Cache) {
+		alive := livingInstance("", "")
+		keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
 			r.Apply(away)
-			pass(time.Second)
+			sleepFor(time.Second)
 			require.False(t, r.IsFilled())
 			alive.Store("1", lifecycle.Paused)
-			pass(recoverPause)
+			sleepFor(recoverPause)
 			require.True(t, r.IsFilled(), "they are asked again")
 			require.Zero(t, r.Ready("a"))
 		})
 	})
 	t.Run("when the registry was there", func(t *testing.T) {
-		keeping(t, taken(t), living("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		keepSnapshot(t, writtenSnapshot(t), livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 			r.Apply(registry.Update{List: &[]registry.Instance{}})
-			pass(2 * time.Second)
+			sleepFor(2 * time.Second)
 			r.Apply(away)
-			pass(time.Minute)
+			sleepFor(time.Minute)
 			require.Empty(t, r.Instances())
 		})
 	})
 	t.Run("when it is too old", func(t *testing.T) {
-		keeping(t, taken(t), living("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
-			pass(25 * time.Hour)
+		keepSnapshot(t, writtenSnapshot(t), livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+			sleepFor(25 * time.Hour)
 			r.Apply(away)
-			pass(time.Second)
+			sleepFor(time.Second)
 			require.False(t, r.IsFilled())
 		})
 	})
 	t.Run("when it cannot be read", func(t *testing.T) {
-		path := taken(t)
+		path := writtenSnapshot(t)
 		require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
-		keeping(t, path, living("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		keepSnapshot(t, path, livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 			r.Apply(away)
-			pass(time.Minute)
+			sleepFor(time.Minute)
 			require.False(t, r.IsFilled())
 		})
 	})
 }
 
 // Workers that were slow or still starting are asked again while the registry is away.
-func TestSnapshot_AsksAgainUntilTheRegistryIsThere(t *testing.T) {
-	alive := living("1", lifecycle.Ready)
+func TestSnapshot_RetriesUntilTheRegistryIsBack(t *testing.T) {
+	alive := livingInstance("1", lifecycle.Ready)
 	alive.Store("2", lifecycle.Initializing)
-	keeping(t, taken(t), alive, func(t *testing.T, r *Cache) {
+	keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
-		pass(time.Second)
+		sleepFor(time.Second)
 		require.Equal(t, 1, r.Ready("a"))
 		alive.Store("2", lifecycle.Ready)
-		pass(recoverPause)
+		sleepFor(recoverPause)
 		require.Equal(t, 2, r.Ready("a"))
 	})
-	alive = living("1", lifecycle.Ready)
-	keeping(t, taken(t), alive, func(t *testing.T, r *Cache) {
+	alive = livingInstance("1", lifecycle.Ready)
+	keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
-		pass(time.Second)
+		sleepFor(time.Second)
 		alive.Store("2", lifecycle.Ready)
-		pass(recoverPause)
+		sleepFor(recoverPause)
 		require.Equal(t, 2, r.Ready("a"))
 		r.Apply(registry.Update{List: &[]registry.Instance{}})
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
-		pass(time.Minute)
+		sleepFor(time.Minute)
 		require.Zero(t, r.Ready("a"), "the registry has the last word")
 	})
 }
@@ -178,12 +178,12 @@ func TestSnapshot_AsksAgainUntilTheRegistryIsThere(t *testing.T) {
 // A registry that is not believed is not written to the file.
 func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
-	within(t, 4, func(m *mesh) {
+	inBubble(t, 4, func(m *mesh) {
 		ctx, cancel := context.WithCancel(m.t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- SnapshotFile{Path: path}.Keep(ctx, m.Cache) }()
 		written := func() int {
-			m.pass(3 * time.Second)
+			m.sleep(3 * time.Second)
 			all, _, err := SnapshotFile{Path: path}.read()
 			require.NoError(t, err)
 			return len(all)
@@ -191,18 +191,18 @@ func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
 		require.Equal(t, 4, written())
 		m.vanish("0")
 		require.Equal(t, 4, written(), "it answers")
-		m.becomes("1", Unreachable)
+		m.setHealth("1", Unreachable)
 		m.vanish("1", "2")
 		require.True(t, m.IsFrozen())
 		require.Equal(t, 4, written())
-		m.pass(registrationTTL)
+		m.sleep(registrationTTL)
 		require.True(t, m.IsFrozen())
 		require.Len(t, m.Instances(), 3)
 		require.Equal(t, 4, written(), "until it is known better")
 		for _, id := range []string{"0", "2"} {
-			m.becomes(id, Unreachable)
+			m.setHealth(id, Unreachable)
 		}
-		m.pass(2 * registrationTTL)
+		m.sleep(2 * registrationTTL)
 		require.False(t, m.IsFrozen())
 		require.Equal(t, 1, written())
 		cancel()

@@ -14,7 +14,7 @@ func (r *Cache) Unclaimed() ([]registry.Desire, <-chan struct{}) {
 	defer r.mu.Unlock()
 	before := r.unclaimed
 	r.unclaimed = map[registry.Key]time.Time{}
-	if r.source == unfilled || !r.away.IsZero() {
+	if r.source == unfilled || !r.awaySince.IsZero() {
 		return nil, r.changed
 	}
 	now := time.Now()
@@ -24,7 +24,7 @@ func (r *Cache) Unclaimed() ([]registry.Desire, <-chan struct{}) {
 			continue // it also applies to instances that register later
 		}
 		_, registered := r.instances[key]
-		_, missing := r.missing.absent[key]
+		_, missing := r.missing.absences[key]
 		if registered || missing {
 			continue
 		}

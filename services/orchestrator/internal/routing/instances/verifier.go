@@ -62,8 +62,8 @@ func (v *verifier) run(ctx context.Context, r *Cache) {
 // verify asks all missing instances at once, and reviews them by the answers.
 func (v *verifier) verify(ctx context.Context, r *Cache) {
 	r.mu.Lock()
-	asked := make([]*absence, 0, len(r.missing.absent))
-	for _, a := range r.missing.absent {
+	asked := make([]*absence, 0, len(r.missing.absences))
+	for _, a := range r.missing.absences {
 		asked = append(asked, a)
 	}
 	r.mu.Unlock()
@@ -94,7 +94,7 @@ func (v *verifier) verify(ctx context.Context, r *Cache) {
 	switch {
 	case r.missing.frozen && !before:
 		r.log.Warn("many registrations vanished at once; removals are frozen until the workers have answered",
-			zap.Int("vanished", len(r.missing.absent)), zap.Int("registered", len(r.instances)))
+			zap.Int("vanished", len(r.missing.absences)), zap.Int("registered", len(r.instances)))
 	case before && !r.missing.frozen:
 		r.log.Info("removals are no longer frozen", zap.Int("registered", len(r.instances)))
 	}

@@ -94,7 +94,7 @@ func (c Class) String() string {
 	switch c {
 	case Ready:
 		return "ready"
-	case Doubtful:
+	case MissingReady:
 		return "doubtful"
 	case Unstarted:
 		return "unstarted"

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func able(of ...[]string) Input {
-	all := ready(len(of))
+func capableInstance(of ...[]string) Input {
+	all := readyCandidates(len(of))
 	for i := range all {
 		all[i].Capabilities = of[i]
 	}
@@ -19,8 +19,8 @@ func able(of ...[]string) Input {
 
 // The candidate with more of the needed capabilities comes first; among equals always the same one.
 // Req: OC-17
-func TestCapability_TakesTheOneWithMostOfWhatIsNeeded(t *testing.T) {
-	in := able(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
+func TestCapability_PrefersTheMostNeededCapabilities(t *testing.T) {
+	in := capableInstance(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
 	require.Equal(t, map[string]int{"b-3": 100}, targets(in, 100), "ties are stable")
 	d := Decide(in)
 	require.Equal(t, "b-3 has all that the step needs: gpu, maps; 1 has nothing of what the step needs", d.Reason)
@@ -43,20 +43,20 @@ func TestCapability_TakesTheOneWithMostOfWhatIsNeeded(t *testing.T) {
 	require.Equal(t, "b-0 is the first that can take it, and the step needs nothing; 2 are full", d.Reason)
 }
 
-func TestCapability_NobodyFits(t *testing.T) {
-	d := Decide(able(nil, []string{"audio"}))
+func TestCapability_NoInstanceFits(t *testing.T) {
+	d := Decide(capableInstance(nil, []string{"audio"}))
 	require.Empty(t, d.Target)
-	require.False(t, d.Later, "to wait for those is in vain")
+	require.False(t, d.MaybeLater, "to wait for those is in vain")
 	require.Equal(t, "no instance can take it: 2 have nothing of what the step needs", d.Reason)
 }
 
 // The decision does not depend on whether sets of capabilities are numbered.
-func TestCapability_ManySetsAreToldApart(t *testing.T) {
+func TestCapability_DistinguishesManySets(t *testing.T) {
 	var sets [][]string
 	for i := range 3 * maxKinds {
 		sets = append(sets, []string{fmt.Sprint("solo-", i)}, []string{fmt.Sprint("solo-", i), "gpu"})
 	}
-	in := able(append(sets, []string{"gpu", "maps"}, []string{"maps", "gpu"})...)
+	in := capableInstance(append(sets, []string{"gpu", "maps"}, []string{"maps", "gpu"})...)
 	require.Zero(t, in.Candidates[len(sets)].skill)
 	d := Decide(in)
 	require.Equal(t, fmt.Sprint("b-", len(sets)), d.Target)

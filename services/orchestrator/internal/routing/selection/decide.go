@@ -8,13 +8,13 @@ import (
 // Decide decides which candidate gets the step. Its time grows with the number of candidates, by a few
 // nanoseconds each. Its memory does not.
 //
-// When the target does not take the step, add it to Out and decide again with the same counter. The
+// When the target does not take the step, add it to Excluded and decide again with the same counter. The
 // next target is the Fallback, unless loads have changed.
 func Decide(in Input) Decision {
 	s := surveyCandidates(&in)
 	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejectedCandidates(), Input: s.record()}
 	if s.free.n == 0 {
-		d.Reason, d.Later = s.noneReason(), s.tally[Full]+s.tally[Unresponsive]+s.tally[BreakerOpen]+s.tally[Refused] > 0
+		d.Reason, d.MaybeLater = s.noneReason(), s.tally[Full]+s.tally[Unresponsive]+s.tally[BreakerOpen]+s.tally[Refused] > 0
 		return d
 	}
 	choices := s.choices()
@@ -34,7 +34,7 @@ func Decide(in Input) Decision {
 
 // OthersFirst returns the decision for a step while earlier steps of the queue look for a slot.
 func OthersFirst() Decision {
-	return Decision{Reason: "other steps wait for a place, and come first", Later: true}
+	return Decision{Reason: "other steps wait for a place, and come first", MaybeLater: true}
 }
 
 // ranked is a candidate with its rank.
@@ -83,7 +83,7 @@ func surveyCandidates(in *Input) *survey {
 	s := &survey{in: in, ranking: newRanking(in)}
 	for i := range in.Candidates {
 		c := &in.Candidates[i]
-		why, kept, limit := s.why(c), &s.free, maxChoices
+		why, kept, limit := s.availability(c), &s.free, maxChoices
 		if why != Available {
 			kept, limit = &s.out, maxRejected
 		}
@@ -103,14 +103,14 @@ func surveyCandidates(in *Input) *survey {
 
 func (s *survey) candidate(g ranked) *Candidate { return &s.in.Candidates[g.index] }
 
-func (s *survey) why(c *Candidate) Availability {
+func (s *survey) availability(c *Candidate) Availability {
 	if s.ranking.restricts {
 		if why := s.ranking.restriction(c); why != Available {
 			return why
 		}
 	}
-	if len(s.in.Out) > 0 {
-		if out, ok := s.in.Out[c.ID]; ok && out.Incarnation == c.Incarnation {
+	if len(s.in.Excluded) > 0 {
+		if out, ok := s.in.Excluded[c.ID]; ok && out.Incarnation == c.Incarnation {
 			return out.Why
 		}
 	}
@@ -126,7 +126,7 @@ func (s *survey) why(c *Candidate) Availability {
 func (s *survey) choices() []ranked {
 	all := s.free.all()
 	for i := range len(all) - 1 {
-		if s.ranking.compares(all[i].rank, all[i+1].rank) && busier(s.candidate(all[i]), s.candidate(all[i+1])) {
+		if s.ranking.comparesLoads(all[i].rank, all[i+1].rank) && isBusier(s.candidate(all[i]), s.candidate(all[i+1])) {
 			all[i], all[i+1] = all[i+1], all[i]
 		}
 	}
@@ -163,7 +163,7 @@ func (s *survey) score(choice *ranked) float64 {
 	if len(s.ranking.needs) == 0 {
 		return Guessed
 	}
-	return float64(s.ranking.meets(s.candidate(*choice))) / float64(len(s.ranking.needs))
+	return float64(s.ranking.countMet(s.candidate(*choice))) / float64(len(s.ranking.needs))
 }
 
 // rejectedCandidates returns the rejected candidates that the strategy prefers most, then the withheld instances.
@@ -171,7 +171,7 @@ func (s *survey) rejectedCandidates() (all []Rejected) {
 	for _, g := range s.out.all() {
 		c := s.candidate(g)
 		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Why: g.why}
-		if known := s.in.Out[c.ID]; known.Why == g.why {
+		if known := s.in.Excluded[c.ID]; known.Why == g.why {
 			out.Detail = known.Detail
 		}
 		all = append(all, out)
@@ -219,18 +219,18 @@ func (s *survey) record() Input {
 	kept = slices.Compact(kept)
 
 	left := s.tally
-	in.Candidates, in.Out, in.Omitted = nil, nil, nil
+	in.Candidates, in.Excluded, in.Omitted = nil, nil, nil
 	if len(kept) > 0 {
 		in.Candidates = make([]Candidate, 0, len(kept))
 	}
 	for _, i := range kept {
 		c := s.in.Candidates[i]
-		left[s.why(&s.in.Candidates[i])]--
-		if out, ok := s.in.Out[c.ID]; ok {
-			if in.Out == nil {
-				in.Out = map[string]Rejected{}
+		left[s.availability(&s.in.Candidates[i])]--
+		if out, ok := s.in.Excluded[c.ID]; ok {
+			if in.Excluded == nil {
+				in.Excluded = map[string]Rejected{}
 			}
-			in.Out[c.ID] = out
+			in.Excluded[c.ID] = out
 		}
 		c.hash, c.kind, c.skill = 0, 0, 0
 		in.Candidates = append(in.Candidates, c)

@@ -15,7 +15,7 @@ import (
 const page = "../../../../../docs/routing.md"
 
 // The decision on the page is the decision for the input on the page.
-func TestPage_ShowsADecisionAsItIs(t *testing.T) {
+func TestPage_DecisionIsReal(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	quoted := regexp.MustCompile("(?s)\n```json\n(.*?)```\n").FindSubmatch(text)
@@ -28,7 +28,7 @@ func TestPage_ShowsADecisionAsItIs(t *testing.T) {
 }
 
 // Every reason why an instance is left out is on the page.
-func TestPage_NamesEveryReason(t *testing.T) {
+func TestPage_ListsEveryReason(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	table, _, _ := strings.Cut(string(text), "An instance has the last word")

@@ -31,7 +31,7 @@ func (r rank) before(other rank) bool {
 // order of the rest.
 type ranking struct {
 	strategy  Strategy
-	manual    named
+	manual    namedInstance
 	seed      uint64
 	restricts bool     // the policy keeps some candidates from the step
 	next      [3]int32 // position of the candidate whose turn it is, by class
@@ -41,16 +41,16 @@ type ranking struct {
 	versions []version // that the policy names
 	shares   shares    // of a weighted policy
 
-	found   [maxKinds]int // by the kind of a candidate: 1 + index of its version (0 until it is looked up)
-	met     [maxKinds]int // by the skill of a candidate: 1 + how many needs it meets (0 until it is counted)
-	counted *Candidate    // the candidate without a skill number that met[0] is about
+	versionByKind    [maxKinds]int // by the kind of a candidate: 1 + index of its version (0 until it is looked up)
+	metBySkill       [maxKinds]int // by the skill of a candidate: 1 + how many needs it meets (0 until it is counted)
+	countedCandidate *Candidate    // the candidate without a skill number that met[0] is about
 }
 
-// named is the candidate that a manual policy names.
-type named struct {
-	id   string
-	hash uint64
-	only bool // no other candidate may get the step
+// namedInstance is the candidate that a manual policy names.
+type namedInstance struct {
+	id          string
+	hash        uint64
+	isExclusive bool // no other candidate may get the step
 }
 
 // shares says which version of the agent gets a step of a weighted policy.
@@ -69,7 +69,7 @@ type version struct {
 func newRanking(in *Input) *ranking {
 	o := &ranking{strategy: in.Policy.rankingStrategy(), sizes: in.Sizes, shares: shares{drawn: -1}}
 	if in.Policy.strategy() == Manual {
-		o.manual = named{in.Policy.Instance, hash(in.Policy.Instance), in.Policy.Fallback == ""}
+		o.manual = namedInstance{in.Policy.Instance, hash(in.Policy.Instance), in.Policy.Fallback == ""}
 	}
 	for class, n := range in.Sizes {
 		if n > 0 {
@@ -91,7 +91,7 @@ func newRanking(in *Input) *ranking {
 		o.needs = in.Policy.Needs
 	default: // takes turns
 	}
-	o.restricts = o.manual.only || len(o.shares.groups) > 0 || len(o.needs) > 0
+	o.restricts = o.manual.isExclusive || len(o.shares.groups) > 0 || len(o.needs) > 0
 	return o
 }
 
@@ -117,10 +117,10 @@ func (o *ranking) versionOf(c *Candidate) int {
 	if c.kind == 0 {
 		return o.versionIndex(c.Version)
 	}
-	if o.found[c.kind] == 0 {
-		o.found[c.kind] = 1 + o.versionIndex(c.Version)
+	if o.versionByKind[c.kind] == 0 {
+		o.versionByKind[c.kind] = 1 + o.versionIndex(c.Version)
 	}
-	return o.found[c.kind] - 1
+	return o.versionByKind[c.kind] - 1
 }
 
 // isNamed reports whether the policy names the candidate.
@@ -209,11 +209,11 @@ func stride(n int) int {
 // restriction says why the policy keeps a candidate from the step, whatever its load (Available when it does not).
 func (o *ranking) restriction(c *Candidate) Availability {
 	switch {
-	case o.manual.only && !o.isNamed(c):
+	case o.manual.isExclusive && !o.isNamed(c):
 		return NotNamed
 	case len(o.shares.groups) > 0 && o.shares.groups[o.versionOf(c)] == groupBarred:
 		return NoShare
-	case len(o.needs) > 0 && o.meets(c) == 0:
+	case len(o.needs) > 0 && o.countMet(c) == 0:
 		return Unfit
 	default:
 		return Available
@@ -241,7 +241,7 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	case Priority:
 		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
 	case Capability: // among equals always the first, without turns (OC-17)
-		r.key, r.position = uint64(len(o.needs)-o.meets(c))<<32, c.Position
+		r.key, r.position = uint64(len(o.needs)-o.countMet(c))<<32, c.Position
 	default: // whose turn it is
 	}
 	if o.manual.id != "" {
@@ -253,21 +253,21 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	return r
 }
 
-// meets returns how many of the needed capabilities a candidate has. It compares texts only once for
+// countMet returns how many of the needed capabilities a candidate has. It compares texts only once for
 // each numbered set of capabilities.
-func (o *ranking) meets(c *Candidate) int {
-	if o.met[c.skill] == 0 || c.skill == 0 && c != o.counted {
-		o.count(c)
+func (o *ranking) countMet(c *Candidate) int {
+	if o.metBySkill[c.skill] == 0 || c.skill == 0 && c != o.countedCandidate {
+		o.countMetText(c)
 	}
-	return o.met[c.skill] - 1
+	return o.metBySkill[c.skill] - 1
 }
 
-// count computes the result of meets.
-func (o *ranking) count(c *Candidate) {
-	o.counted, o.met[c.skill] = c, 1
+// countMetText computes the result of meets.
+func (o *ranking) countMetText(c *Candidate) {
+	o.countedCandidate, o.metBySkill[c.skill] = c, 1
 	for _, need := range o.needs {
 		if slices.Contains(c.Capabilities, need) {
-			o.met[c.skill]++
+			o.metBySkill[c.skill]++
 		}
 	}
 }
@@ -293,13 +293,13 @@ func (o *ranking) prefers(a, b rank) bool {
 	}
 }
 
-// compares reports whether the less busy of two neighbors comes first.
-func (o *ranking) compares(a, b rank) bool {
+// comparesLoads reports whether the less busy of two neighbors comes first.
+func (o *ranking) comparesLoads(a, b rank) bool {
 	return (o.strategy == LoadBalanced || o.strategy == Weighted) && a.class == b.class
 }
 
-// busier reports whether a uses a greater share of its capacity than b.
-func busier(a, b *Candidate) bool {
+// isBusier reports whether a uses a greater share of its capacity than b.
+func isBusier(a, b *Candidate) bool {
 	return int64(a.InFlight)*int64(b.Capacity) > int64(b.InFlight)*int64(a.Capacity)
 }
 

@@ -10,7 +10,7 @@ func (s *survey) reason(choices []ranked) string {
 	c := s.candidate(choices[0])
 	why := s.targetReason(choices)
 	switch c.Class {
-	case Doubtful:
+	case MissingReady:
 		why += ", though its registration is missing"
 	case Unstarted:
 		why += ", after it was started"
@@ -64,10 +64,10 @@ func (s *survey) turnReason(choices []ranked) string {
 func (s *survey) loadReason(choices []ranked) string {
 	c := s.candidate(choices[0])
 	slots := fmt.Sprintf("%s has %d of %d slots in use", c.ID, c.InFlight, c.Capacity)
-	if len(choices) == 1 || !s.ranking.compares(choices[0].rank, choices[1].rank) {
+	if len(choices) == 1 || !s.ranking.comparesLoads(choices[0].rank, choices[1].rank) {
 		return slots
 	}
-	if other := s.candidate(choices[1]); busier(other, c) {
+	if other := s.candidate(choices[1]); isBusier(other, c) {
 		return slots + ", the fewest of two asked"
 	}
 	return slots + ", as few as the other of two asked"
@@ -120,7 +120,7 @@ func (s *survey) standInReason(c *Candidate) string {
 // needsReason says how many of the needed capabilities an instance has.
 func (s *survey) needsReason(c *Candidate) string {
 	needs := strings.Join(s.ranking.needs, ", ")
-	switch n := s.ranking.meets(c); len(s.ranking.needs) {
+	switch n := s.ranking.countMet(c); len(s.ranking.needs) {
 	case 0:
 		return c.ID + " is the first that can take it, and the step needs nothing"
 	case n:
@@ -146,7 +146,7 @@ func (s *survey) describeShare() string {
 // noneReason explains why there is no target.
 func (s *survey) noneReason() string {
 	switch {
-	case s.ranking.manual.only:
+	case s.ranking.manual.isExclusive:
 		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed())
 	case s.tally.countRejected() == 0:
 		return "no instance is known"

@@ -35,10 +35,10 @@ func (r dice) input() Input {
 	in.Candidates, in.Sizes = candidates, Arrange(candidates)
 	for _, c := range candidates {
 		if r.upTo(3) == 0 {
-			if in.Out == nil {
-				in.Out = map[string]Rejected{}
+			if in.Excluded == nil {
+				in.Excluded = map[string]Rejected{}
 			}
-			in.Out[c.ID] = Rejected{ID: c.ID, Incarnation: int64(r.upTo(2)), Why: Lost + Availability(r.upTo(3)), Detail: r.one("", "no")}
+			in.Excluded[c.ID] = Rejected{ID: c.ID, Incarnation: int64(r.upTo(2)), Why: Lost + Availability(r.upTo(3)), Detail: r.one("", "no")}
 		}
 	}
 	for i := range r.upTo(12) {
@@ -84,7 +84,7 @@ const inputs = 10_000
 
 // A recorded decision is the same when it is made again, from the whole input and from the part that it carries
 // (contract OC-18, C-15).
-func TestDecide_ARecordedInputGivesTheSameDecision(t *testing.T) {
+func TestDecide_RecordedInputLeadsToTheSameDecision(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 1))}
 	for range inputs {
 		in := r.input()
@@ -100,7 +100,7 @@ func TestDecide_ARecordedInputGivesTheSameDecision(t *testing.T) {
 
 // Properties of every decision.
 // Req: OC-12, OC-15
-func TestDecide_SaysWhoAndWhyAndWhoElse(t *testing.T) {
+func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 2))}
 	nobody := 0
 	for range inputs {
@@ -131,7 +131,7 @@ func TestDecide_SaysWhoAndWhyAndWhoElse(t *testing.T) {
 			i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == id })
 			c := in.Candidates[i]
 			require.Less(t, c.InFlight, c.Capacity)
-			out, ok := in.Out[id]
+			out, ok := in.Excluded[id]
 			require.False(t, ok && out.Incarnation == c.Incarnation)
 		}
 	}
@@ -139,19 +139,19 @@ func TestDecide_SaysWhoAndWhyAndWhoElse(t *testing.T) {
 }
 
 // After a refusal the fallback is next, until none is left, and each is asked once.
-func TestDecide_GoesOnWithTheFallback(t *testing.T) {
+func TestDecide_SelectsTheFallbackAfterARejection(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 3))}
 	for range inputs / 10 {
 		in := r.input()
-		if in.Out == nil {
-			in.Out = map[string]Rejected{}
+		if in.Excluded == nil {
+			in.Excluded = map[string]Rejected{}
 		}
 		asked := map[string]bool{}
 		for d := Decide(in); d.Target != ""; {
 			require.False(t, asked[d.Target])
 			asked[d.Target] = true
 			i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == d.Target })
-			in.Out[d.Target] = Rejected{ID: d.Target, Incarnation: in.Candidates[i].Incarnation, Why: Refused}
+			in.Excluded[d.Target] = Rejected{ID: d.Target, Incarnation: in.Candidates[i].Incarnation, Why: Refused}
 			next := Decide(in)
 			require.Equal(t, d.Fallback, next.Target)
 			d = next

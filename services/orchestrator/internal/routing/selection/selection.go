@@ -13,9 +13,9 @@ type Request struct {
 	Goal     string            `json:"goal,omitempty"` // what the user wants
 	Task     string            `json:"task,omitempty"` // the step
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Constraints are the needed capabilities, of the step and of the call.
-	Constraints []string `json:"constraints,omitempty"`
-	Parent      string   `json:"parent,omitempty"` // trace of the turn that asked for this one
+	// Needs are the needed capabilities, of the step and of the call.
+	Needs  []string `json:"constraints,omitempty"`
+	Parent string   `json:"parent,omitempty"` // trace of the turn that asked for this one
 }
 
 // Input is all that a decision depends on.
@@ -29,8 +29,8 @@ type Input struct {
 
 	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
 	Sizes      Sizes       `json:"of"`
-	// Out are candidates that must not get this step, by id. Full ones are not among them.
-	Out map[string]Rejected `json:"out,omitempty"`
+	// Excluded are candidates that must not get this step, by id. Full ones are not among them.
+	Excluded map[string]Rejected `json:"out,omitempty"`
 	// Withheld are instances that are no candidates. They only appear in the reason.
 	Withheld []Rejected `json:"withheld,omitempty"`
 	// Omitted counts the candidates that a record leaves out, by why they did not get the step.
@@ -61,9 +61,9 @@ type Class uint8
 
 // The classes.
 const (
-	Ready     Class = iota
-	Doubtful        // ready, but its registration is missing
-	Unstarted       // has to be started first
+	Ready        Class = iota
+	MissingReady       // ready, but its registration is missing
+	Unstarted          // has to be started first
 )
 
 // Sizes counts the candidates of each class.
@@ -134,9 +134,9 @@ type Decision struct {
 	Fallback     string     `json:"fallback,omitempty"`
 	Alternatives []string   `json:"alternatives,omitempty"` // in the order in which they are asked when the target refuses; 3 at most
 	Rejected     []Rejected `json:"rejected,omitempty"`     // most preferred first; 8 at most
-	// Later reports, without a target, that an instance may take the step soon. Now it is full, refused
+	// MaybeLater reports, without a target, that an instance may take the step soon. Now it is full, refused
 	// the step, did not answer, or its breaker is open.
-	Later bool `json:"later,omitempty"`
+	MaybeLater bool `json:"later,omitempty"`
 	// Input leads to the same decision. Of many candidates it holds only those that mattered, at most
 	// 28.
 	Input Input `json:"input"`

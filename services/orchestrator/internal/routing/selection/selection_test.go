@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ready returns n candidates with 4 slots each: b-0 to b-9.
-func ready(n int) []Candidate {
+// readyCandidates returns n candidates with 4 slots each: b-0 to b-9.
+func readyCandidates(n int) []Candidate {
 	all := make([]Candidate, n)
 	for i := range all {
 		all[i] = Candidate{ID: "b-" + strconv.Itoa(i), Version: "v1", Capacity: 4}
@@ -33,17 +33,17 @@ func targets(in Input, n int) map[string]int {
 }
 
 func TestRoundRobin_SpreadsEvenly(t *testing.T) {
-	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, targets(input(RoundRobin, ready(3)), 300))
-	d := Decide(input("", ready(3)))
+	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, targets(input(RoundRobin, readyCandidates(3)), 300))
+	d := Decide(input("", readyCandidates(3)))
 	require.Equal(t, RoundRobin, d.Strategy, "the default")
 	require.Equal(t, "b-0 is next in turn of 3", d.Reason)
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
 }
 
 // Candidates that are only asked last do not disturb the round robin of the others.
-func TestRoundRobin_TurnsAreOfOneClass(t *testing.T) {
-	all := ready(5)
-	all[3].Class, all[4].Class = Doubtful, Unstarted
+func TestRoundRobin_LaterClassesDoNotDisturbIt(t *testing.T) {
+	all := readyCandidates(5)
+	all[3].Class, all[4].Class = MissingReady, Unstarted
 	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, targets(input(RoundRobin, all), 30))
 	for i := range 3 {
 		all[i].InFlight = 4
@@ -55,7 +55,7 @@ func TestRoundRobin_TurnsAreOfOneClass(t *testing.T) {
 }
 
 func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
-	all := ready(2)
+	all := readyCandidates(2)
 	all[0].InFlight, all[1].InFlight = 2, 1
 	d := Decide(input(LoadBalanced, all))
 	require.Equal(t, "b-1", d.Target)
@@ -71,8 +71,8 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 }
 
 // The less busy of two random candidates gets the step, so the busiest of all never gets one.
-func TestLoadBalanced_DrawsEverybodyAndAvoidsTheBusiest(t *testing.T) {
-	all := ready(8)
+func TestLoadBalanced_UsesAllButTheBusiest(t *testing.T) {
+	all := readyCandidates(8)
 	all[7].InFlight = 3
 	count := targets(input(LoadBalanced, all), 7000)
 	require.Len(t, count, 7)
@@ -82,8 +82,8 @@ func TestLoadBalanced_DrawsEverybodyAndAvoidsTheBusiest(t *testing.T) {
 }
 
 // When an instance leaves, only its own sessions move.
-func TestSticky_MovesOnlyTheSessionsOfTheOneThatIsLost(t *testing.T) {
-	all := ready(8)
+func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
+	all := readyCandidates(8)
 	fewer := slices.Delete(slices.Clone(all), 3, 4)
 	homes := map[string]int{}
 	for i := range 8000 {
@@ -100,14 +100,14 @@ func TestSticky_MovesOnlyTheSessionsOfTheOneThatIsLost(t *testing.T) {
 	}
 }
 
-func TestSticky_SaysForWhomOneStandsIn(t *testing.T) {
-	all := ready(3)
+func TestSticky_NamesTheReplacedInstance(t *testing.T) {
+	all := readyCandidates(3)
 	in := input(Sticky, all)
 	d := Decide(in)
 	require.Equal(t, "the session stays with "+d.Target, d.Reason)
 	require.Equal(t, Selection, d.Type)
 	home, next := d.Target, d.Fallback
-	in.Out = map[string]Rejected{home: {ID: home, Why: Lost}}
+	in.Excluded = map[string]Rejected{home: {ID: home, Why: Lost}}
 	d = Decide(in)
 	require.Equal(t, next, d.Target)
 	require.Equal(t, StandIn, d.Type)
@@ -116,7 +116,7 @@ func TestSticky_SaysForWhomOneStandsIn(t *testing.T) {
 }
 
 func versions(names ...string) []Candidate {
-	all := ready(len(names))
+	all := readyCandidates(len(names))
 	for i := range all {
 		all[i].Version = names[i]
 	}
@@ -151,7 +151,7 @@ func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	require.Equal(t, map[string]int{"v3": 100}, count(map[string]int{"v1": 50, "v2": 50}, 100, "v3"), "better than no instance")
 }
 
-func TestWeighted_AnotherVersionStandsIn(t *testing.T) {
+func TestWeighted_AnotherVersionReplacesAMissingOne(t *testing.T) {
 	all := versions("v1", "v2")
 	in := input(Weighted, all)
 	in.Policy.Weights = map[string]int{"v2": 10}
@@ -165,7 +165,7 @@ func TestWeighted_AnotherVersionStandsIn(t *testing.T) {
 	require.Equal(t, "b-0 stands in: this step belongs to version v2 (10 of 100), and none of its instances can take it; 1 is full", d.Reason)
 }
 
-func TestPriority_GoesDownOnlyWhenItMust(t *testing.T) {
+func TestPriority_UsesLowerPrioritiesOnlyWhenNeeded(t *testing.T) {
 	all := versions("v1", "v2", "v2", "v3")
 	in := input(Priority, all)
 	in.Policy.Priorities = map[string]int{"v2": 10, "v3": -1}
@@ -181,8 +181,8 @@ func TestPriority_GoesDownOnlyWhenItMust(t *testing.T) {
 	require.Equal(t, "b-0 has priority 0, and none with a higher priority can take the step; 2 are full", d.Reason)
 }
 
-func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
-	all := ready(3)
+func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
+	all := readyCandidates(3)
 	in := input(Manual, all)
 	in.Policy.Instance = "b-2"
 	d := Decide(in)
@@ -194,7 +194,7 @@ func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
 	all[2].InFlight = 4
 	d = Decide(in)
 	require.Empty(t, d.Target)
-	require.True(t, d.Later)
+	require.True(t, d.MaybeLater)
 	require.Equal(t, "the workflow names b-2, which is full", d.Reason)
 
 	in.Policy.Fallback = RoundRobin
@@ -207,7 +207,7 @@ func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
 	in.Withheld = []Rejected{{ID: "b-1", Why: Draining}, {ID: "b-2", Why: Paused}}
 	d = Decide(in)
 	require.Empty(t, d.Target)
-	require.False(t, d.Later)
+	require.False(t, d.MaybeLater)
 	require.Equal(t, "no instance can take it: 1 is paused, 1 drains", d.Reason)
 	in.Policy.Fallback = ""
 	require.Equal(t, "the workflow names b-2, which is paused", Decide(in).Reason)
@@ -216,11 +216,11 @@ func TestManual_FallsBackAsDeclaredOrNotAtAll(t *testing.T) {
 }
 
 // A candidate that cannot get the step is left out before the choice, and named with the reason.
-func TestDecide_FiltersFirstAndSaysWhom(t *testing.T) {
-	all := ready(4)
+func TestDecide_ExcludesCandidatesWithAReason(t *testing.T) {
+	all := readyCandidates(4)
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
 	in := input(RoundRobin, all)
-	in.Out = map[string]Rejected{
+	in.Excluded = map[string]Rejected{
 		"b-1": {ID: "b-1", Incarnation: 7, Why: Refused, Detail: "it drains"},
 		"b-2": {ID: "b-2", Incarnation: 7, Why: Lost}, // it has restarted since
 	}
@@ -235,6 +235,6 @@ func TestDecide_FiltersFirstAndSaysWhom(t *testing.T) {
 }
 
 // Each session has the same instance at every orchestrator, of this version and of the next.
-func TestHash_StaysWhatItIs(t *testing.T) {
+func TestHash_IsStable(t *testing.T) {
 	require.Equal(t, uint64(0x6bdcf2a1c9048eba), hash("session-1"))
 }

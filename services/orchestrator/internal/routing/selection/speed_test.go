@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd returns n instances, every second busy and every tenth full.
-func crowd(strategy Strategy, n int) Input {
+// busyInstances returns n instances, every second busy and every tenth full.
+func busyInstances(strategy Strategy, n int) Input {
 	all := make([]Candidate, n)
 	for i := range all {
 		all[i] = Candidate{ID: fmt.Sprintf("research-7d9f8b6c5-%05d", i), Version: []string{"v1", "v2"}[i%2], Incarnation: int64(i), Capacity: 4}
@@ -40,17 +40,17 @@ func crowd(strategy Strategy, n int) Input {
 }
 
 // A decision among a thousand instances allocates no more often than one among a hundred.
-func TestDecide_AllocatesNoMoreForMany(t *testing.T) {
+func TestDecide_AllocationsDoNotGrowWithCandidates(t *testing.T) {
 	for _, strategy := range Strategies() {
-		few, many := crowd(strategy, 100), crowd(strategy, 1000)
+		few, many := busyInstances(strategy, 100), busyInstances(strategy, 1000)
 		decide := func(in Input) float64 { return testing.AllocsPerRun(100, func() { in.Counter++; Decide(in) }) }
 		require.LessOrEqual(t, decide(many), decide(few)+2, strategy) // they are the counts of the omitted candidates
 	}
 }
 
-// soloists returns n instances, each with a different capability.
-func soloists(n int) Input {
-	in := crowd(Capability, n)
+// distinctInstances returns n instances, each with a different capability.
+func distinctInstances(n int) Input {
+	in := busyInstances(Capability, n)
 	for i := range in.Candidates {
 		in.Candidates[i].Capabilities = []string{fmt.Sprintf("solo-%05d", i), "gpu"}
 	}
@@ -62,7 +62,7 @@ func BenchmarkDecide(b *testing.B) {
 	for _, strategy := range Strategies() {
 		for _, n := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", strategy, n), func(b *testing.B) {
-				in := crowd(strategy, n)
+				in := busyInstances(strategy, n)
 				b.ReportAllocs()
 				for b.Loop() {
 					in.Counter++
@@ -74,8 +74,8 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 // All capabilities differ, so each set must be compared.
-func BenchmarkDecide_AmongSoloists(b *testing.B) {
-	in := soloists(1000)
+func BenchmarkDecide_AmongDistinctCapabilities(b *testing.B) {
+	in := distinctInstances(1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		in.Counter++
@@ -84,7 +84,7 @@ func BenchmarkDecide_AmongSoloists(b *testing.B) {
 }
 
 func BenchmarkArrange(b *testing.B) {
-	for name, in := range map[string]Input{"alike": crowd(Capability, 1000), "soloists": soloists(1000)} {
+	for name, in := range map[string]Input{"alike": busyInstances(Capability, 1000), "soloists": distinctInstances(1000)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				Arrange(in.Candidates)

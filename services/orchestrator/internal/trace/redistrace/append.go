@@ -55,9 +55,9 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 	case "FENCED":
 		return failure.New(failure.Fenced, op, "another orchestrator drives the trace now").With("owner_epoch", reply[1])
 	case "NOT_FOUND":
-		return notFound(op, ref)
+		return notFoundError(op, ref)
 	case "ERASED":
-		return traceErased(op, ref)
+		return traceErasedError(op, ref)
 	default:
 		return fmt.Errorf("%s: the store answers %q to events from %d", op, reply, events[0].GetSequence())
 	}
@@ -117,6 +117,6 @@ func (w *writer) addPointers(ctx context.Context, p redis.Pipeliner, pointers ma
 	for _, key := range slices.Sorted(maps.Keys(pointers)) {
 		p.ZAdd(ctx, key, pointers[key]...)
 		p.ZRemRangeByRank(ctx, key, 0, -maxDecisions-1)
-		p.PExpire(ctx, key, w.conn.longest())
+		p.PExpire(ctx, key, w.conn.longestRetention())
 	}
 }

@@ -23,7 +23,7 @@ func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQ
 	var all []*troupev1.Decision
 	for number := range troupev1.DecisionType_name {
 		kind := troupev1.DecisionType(number)
-		if kind == troupev1.DecisionType_DECISION_TYPE_UNSPECIFIED || !q.Wants(&troupev1.Decision{Type: kind}) {
+		if kind == troupev1.DecisionType_DECISION_TYPE_UNSPECIFIED || !q.Matches(&troupev1.Decision{Type: kind}) {
 			continue
 		}
 		found, err := r.decisionsOfType(ctx, tenant, trace.DecisionQuery{Type: kind, Limit: q.Limit})
@@ -49,7 +49,7 @@ func sequenceOf(d *troupev1.Decision) int {
 func (r *reader) decisionsOfTrace(ctx context.Context, ref trace.Ref, q trace.DecisionQuery) (all []*troupev1.Decision, _ error) {
 	err := r.eachPage(ctx, ref, func(page []*troupev1.Event) {
 		for _, e := range page {
-			if d := tracelog.DecisionOf(e); q.Wants(d) {
+			if d := tracelog.DecisionOf(e); q.Matches(d) {
 				all = append(all, d)
 			}
 		}
@@ -86,7 +86,7 @@ func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.Dec
 				if err != nil {
 					return nil, err
 				}
-				if d := tracelog.DecisionOf(e); q.Wants(d) {
+				if d := tracelog.DecisionOf(e); q.Matches(d) {
 					all = append(all, d)
 				}
 			}

@@ -24,8 +24,8 @@ const (
 	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
 )
 
-// told returns an event about a decision on an agent or an instance.
-func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
+// decisionEvent returns an event about a decision on an agent or an instance.
+func decisionEvent(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	e := &troupev1.Event{
 		Sequence: sequence, TraceId: ref(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
 		Stage: troupev1.Stage_STAGE_ROUTE,
@@ -40,8 +40,8 @@ func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	return e
 }
 
-// at opens a store at a URL.
-func at(t *testing.T, url string) *redistrace.Store {
+// openAt opens a store at a URL.
+func openAt(t *testing.T, url string) *redistrace.Store {
 	t.Helper()
 	s, err := redistrace.New(redisconn.Config{URL: url}, time.Hour)
 	require.NoError(t, err)
@@ -70,15 +70,15 @@ func TestStore_FindsDecisions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := addr(t)
-			s, another := at(t, url), at(t, url)
+			s, another := openAt(t, url), openAt(t, url)
 			for n := 1; n <= 2; n++ {
-				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, told(n, 2, agents)}})
+				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, decisionEvent(n, 2, agents)}})
 				require.NoError(t, err)
-				rest := []*troupev1.Event{told(n, 3, instances), {Sequence: 4}, told(n, 5, agents)}
+				rest := []*troupev1.Event{decisionEvent(n, 3, instances), {Sequence: 4}, decisionEvent(n, 5, agents)}
 				for range 2 { // a caller without an acknowledgement sends it again
 					require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, rest, nil))
 				}
-				err = s.Append(t.Context(), ref(n), epoch-1, 0, []*troupev1.Event{told(n, 6, agents), told(n, 3, agents)}, nil)
+				err = s.Append(t.Context(), ref(n), epoch-1, 0, []*troupev1.Event{decisionEvent(n, 6, agents), decisionEvent(n, 3, agents)}, nil)
 				require.True(t, failure.Is(err, failure.Fenced), "%v", err)
 			}
 			require.Equal(t, []string{"2-5", "2-3", "2-2", "1-5", "1-3", "1-2"}, ids(t, s, trace.DecisionQuery{Limit: 9}), "what a fenced owner says did not happen")
@@ -96,7 +96,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 			d := all[0]
 			require.Equal(t, ref(2).Trace+"-5", d.GetRecordId())
 			require.Equal(t, ref(2).Trace, d.GetTraceId())
-			require.Equal(t, told(2, 5, agents).GetTime().AsTime(), d.GetTime().AsTime())
+			require.Equal(t, decisionEvent(2, 5, agents).GetTime().AsTime(), d.GetTime().AsTime())
 			require.Equal(t, agents, d.GetType())
 			require.Equal(t, troupev1.Stage_STAGE_ROUTE, d.GetStage())
 			require.Equal(t, "research", d.GetTarget())
@@ -111,10 +111,10 @@ func TestStore_FindsDecisions(t *testing.T) {
 // Redis is killed as soon as it has acknowledged the events.
 //
 // Req: OC-32
-func TestStore_DecisionsAreAsDurableAsTheirEvents(t *testing.T) {
+func TestStore_DecisionsSurviveAKillWithTheirEvents(t *testing.T) {
 	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := store(t, server.Addr)
-	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{told(1, 1, agents), told(1, 2, instances)}})
+	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents), decisionEvent(1, 2, instances)}})
 	require.NoError(t, err)
 	server.Kill()
 	server.Start()
@@ -126,7 +126,7 @@ func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
 	for n := 1; n <= 300; n++ {
-		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{told(n, 1, agents)}})
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{decisionEvent(n, 1, agents)}})
 		require.NoError(t, err)
 		if n > 1 {
 			require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{{Sequence: 2}},
@@ -143,18 +143,18 @@ func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 // Finding decisions costs no extra round trip: the pointers are written with the events.
 func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	redis := miniredis.RunT(t)
-	address, sent := counting(t, redis.Addr())
+	address, sent := countingProxy(t, redis.Addr())
 	s := store(t, address)
-	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{told(1, 1, agents)}})
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents)}})
 	require.NoError(t, err)
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{told(1, 2, agents)}, nil)) // the script is known from here on
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agents)}, nil)) // the script is known from here on
 	before := sent.Load()
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{told(1, 3, agents), told(1, 4, instances)}, nil))
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 3, agents), decisionEvent(1, 4, instances)}, nil))
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 
-// counting returns an address that forwards to another one and counts the writes to it.
-func counting(t *testing.T, to string) (string, *atomic.Int64) {
+// countingProxy returns an address that forwards to another one and counts the writes to it.
+func countingProxy(t *testing.T, to string) (string, *atomic.Int64) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	}
 	args, err := appendEvents([]any{
 		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
-		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.Credentials,
+		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.HasCredentials,
 		c.Terms.Labels, c.Terms.Parent,
 	}, c.Events)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	}
 	switch reply[0] {
 	case "ERASED":
-		return 0, 0, traceErased(op, c.Ref())
+		return 0, 0, traceErasedError(op, c.Ref())
 	case "ENDED":
 		return 0, 0, failure.New(failure.TurnNotOpen, op, "the trace has ended")
 	case "FENCED":
@@ -101,16 +101,16 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 	send := func(enter, enterChild, claim, beat eval) ([]string, bool, error) {
 		var entered, child, claimed, leased *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
-			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longest().Milliseconds())
+			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longestRetention().Milliseconds())
 			if c.Terms.Parent != "" {
 				parent := trace.Ref{Tenant: c.Tenant, Trace: c.Terms.Parent}
-				child = enterChild(ctx, p, []string{recordKey(parent), childrenKey(parent)}, c.Record.GetSessionId(), w.conn.longest().Milliseconds())
+				child = enterChild(ctx, p, []string{recordKey(parent), childrenKey(parent)}, c.Record.GetSessionId(), w.conn.longestRetention().Milliseconds())
 			}
 			claimed = claim(ctx, p, traceKeys(c.Ref()), args...)
 			if c.Terms != (trace.Terms{}) {
 				leased = beat(ctx, p, openKeys, lease...)
 			}
-			w.list(ctx, p, c)
+			w.addToLists(ctx, p, c)
 			w.addPointers(ctx, p, pointers)
 			return nil
 		})
@@ -134,8 +134,8 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 	return reply, erased, err
 }
 
-// list enters a trace in the lists of its tenant, its run and its user.
-func (w *writer) list(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
+// addToLists enters a trace in the lists of its tenant, its run and its user.
+func (w *writer) addToLists(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
 	id, started := c.Record.GetTraceId(), c.Record.GetStarted().AsTime()
 	p.ZAddNX(ctx, indexKey(c.Tenant), redis.Z{Score: float64(started.UnixMilli()), Member: id})
 	p.ZRemRangeByRank(ctx, indexKey(c.Tenant), 0, -maxIndex-1)
@@ -149,7 +149,7 @@ func (w *writer) list(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
 func (w *writer) addExpiring(ctx context.Context, p redis.Pipeliner, key, id string, at time.Time) {
 	p.ZAddNX(ctx, key, redis.Z{Score: float64(at.UnixMilli()), Member: id})
 	p.ZRemRangeByRank(ctx, key, 0, -maxIndex-1)
-	p.PExpire(ctx, key, w.conn.longest())
+	p.PExpire(ctx, key, w.conn.longestRetention())
 }
 
 // addUserSession enters the session of a trace in the list of its user. The list leads to traces of
@@ -160,8 +160,8 @@ func (w *writer) addUserSession(ctx context.Context, p redis.Pipeliner, c trace.
 	}
 	now, key := time.Now(), userSessionsKey(c.Tenant, c.Terms.User)
 	p.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: c.Record.GetSessionId()})
-	p.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-w.conn.longest()).UnixMilli(), 10))
-	p.PExpire(ctx, key, w.conn.longest())
+	p.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-w.conn.longestRetention()).UnixMilli(), 10))
+	p.PExpire(ctx, key, w.conn.longestRetention())
 }
 
 // appendEvents adds the sequence and the encoding of each event to the arguments of a script.

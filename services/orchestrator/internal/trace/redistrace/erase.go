@@ -45,7 +45,7 @@ func (e *eraser) EraseTraces(ctx context.Context, ref session.Ref) error {
 	for {
 		ids, err := e.conn.ZRevRange(ctx, list, 0, maxBatch-1).Result()
 		if err != nil || len(ids) == 0 {
-			return e.conn.fault(op, err)
+			return e.conn.failure(op, err)
 		}
 		if err := e.removeStops(ctx, op, ref.Tenant, ids); err != nil {
 			return err
@@ -69,13 +69,13 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	if err != nil {
 		return err
 	}
-	decisions, err := e.unlist(ctx, op, subject, ref, had)
+	decisions, err := e.removeFromLists(ctx, op, subject, ref, had)
 	if err != nil {
 		return err
 	}
 	counts, err := removeScript.Run(ctx, e.conn, append(traceKeys(ref), childrenKey(ref)), decisions, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
-		return e.conn.fault(op, err)
+		return e.conn.failure(op, err)
 	}
 	list, mark := sessionKeys(subject)
 	traces := 1
@@ -84,23 +84,23 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	}
 	err = addRemovedScript.Run(ctx, e.conn, []string{mark, list},
 		ref.Trace, trace.KindTraces, traces, trace.KindEvents, counts[0], trace.KindDecisions, counts[1]).Err()
-	return e.conn.fault(op, err)
+	return e.conn.failure(op, err)
 }
 
-// fenced is what a trace had when it was fenced.
-type fenced struct {
+// fencedTrace is what a trace had when it was fenced.
+type fencedTrace struct {
 	root     string // the trace with which its run began (empty when unknown)
 	user     string
 	children []string // child sessions
 }
 
 // fence takes a trace from its owner.
-func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fenced, error) {
+func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
 	reply, err := fenceScript.Run(ctx, e.conn, []string{recordKey(ref), childrenKey(ref)}, markRetention.Milliseconds()).Slice()
 	if err != nil {
-		return fenced{}, e.conn.Fault(op, err)
+		return fencedTrace{}, e.conn.Fault(op, err)
 	}
-	var had fenced
+	var had fencedTrace
 	body, _ := reply[0].(string)
 	record := &troupev1.Trace{}
 	if err := proto.Unmarshal([]byte(body), record); err == nil {
@@ -115,9 +115,9 @@ func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fenced, e
 	return had, nil
 }
 
-// unlist removes a trace from all lists but the list of its session, and the session from the list of its
+// removeFromLists removes a trace from all lists but the list of its session, and the session from the list of its
 // user. It returns to how many decisions of the trace the audit pointed.
-func (e *eraser) unlist(ctx context.Context, op string, subject trace.Subject, ref trace.Ref, had fenced) (decisions int, _ error) {
+func (e *eraser) removeFromLists(ctx context.Context, op string, subject trace.Subject, ref trace.Ref, had fencedTrace) (decisions int, _ error) {
 	pointers := map[string][]any{}
 	err := e.reader.eachPage(ctx, ref, func(page []*troupev1.Event) {
 		for key, entries := range decisionPointers(ref, page) {
@@ -145,14 +145,14 @@ func (e *eraser) unlist(ctx context.Context, op string, subject trace.Subject, r
 		}
 		return nil
 	})
-	return decisions, e.conn.fault(op, err)
+	return decisions, e.conn.failure(op, err)
 }
 
 // removeStops removes the stop requests for traces, with their reasons.
 func (e *eraser) removeStops(ctx context.Context, op, tenant string, ids []string) error {
 	stops, err := e.conn.XRange(ctx, stopsKey, "-", "+").Result()
 	if err != nil {
-		return e.conn.fault(op, err)
+		return e.conn.failure(op, err)
 	}
 	erased := map[string]bool{}
 	for _, id := range ids {
@@ -167,7 +167,7 @@ func (e *eraser) removeStops(ctx context.Context, op, tenant string, ids []strin
 	if len(remove) == 0 {
 		return nil
 	}
-	return e.conn.fault(op, e.conn.XDel(ctx, stopsKey, remove...).Err())
+	return e.conn.failure(op, e.conn.XDel(ctx, stopsKey, remove...).Err())
 }
 
 // ChildSessions implements trace.Erasures. The id of a child session begins with a digest of its parent, so that

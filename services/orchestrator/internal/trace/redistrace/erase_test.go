@@ -25,20 +25,20 @@ const marker = "MARKED"
 
 var erased = trace.Subject{Tenant: "default", Session: "s"}
 
-// marked stores a trace of the session with the words in every list and field, and returns its owner epoch.
-func marked(t *testing.T, s *redistrace.Store, n int, id string) int64 {
+// storeMarkedTrace stores a trace of the session with the words in every list and field, and returns its owner epoch.
+func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	t.Helper()
 	r := record(n)
 	r.SessionId, r.Text, r.RootTraceId = id, marker, ref(n-1).Trace
 	terms := trace.Terms{User: marker, Fingerprint: marker, Labels: `{"profile":"` + marker + `"}`}
-	decision := told(n, 1, agents)
+	decision := decisionEvent(n, 1, agents)
 	decision.GetRoutingDecision().Reason = marker
 	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Terms: terms, Events: []*troupev1.Event{decision}})
 	require.NoError(t, err)
 	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(n), Reason: marker}))
 	result := proto.CloneOf(poison)
 	result.Text = marker
-	require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{told(n, 2, instances)}, result))
+	require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{decisionEvent(n, 2, instances)}, result))
 	return epoch
 }
 
@@ -63,8 +63,8 @@ func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	return all
 }
 
-// leftOf are the keys that contain any of the words.
-func leftOf(all map[string]string, words ...string) (found []string) {
+// keysWith are the keys that contain any of the words.
+func keysWith(all map[string]string, words ...string) (found []string) {
 	for key, value := range all {
 		for _, word := range words {
 			if strings.Contains(key+value, word) {
@@ -96,12 +96,12 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 			server := addr(t)
 			s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			marked(t, s, 1, "other")
+			storeMarkedTrace(t, s, 1, "other")
 			before := dump(t, client)
 			for n := 11; n < 14; n++ {
-				marked(t, s, n, "s")
+				storeMarkedTrace(t, s, n, "s")
 			}
-			require.NotEmpty(t, leftOf(dump(t, client), ref(11).Trace))
+			require.NotEmpty(t, keysWith(dump(t, client), ref(11).Trace))
 
 			first, err := eraseAll(t.Context(), s)
 			require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 				require.Equal(t, value, after[key], key)
 				delete(after, key)
 			}
-			require.Empty(t, leftOf(after, marker))
+			require.Empty(t, keysWith(after, marker))
 			require.Len(t, after, 4, "a mark for each trace, and one for the session: %v", after)
 			for key := range after {
 				require.Positive(t, client.PTTL(t.Context(), key).Val(), key)
@@ -157,7 +157,7 @@ func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 		require.True(t, failure.Is(write(), failure.SessionDeleted), name)
 	}
 	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(1), Reason: marker}))
-	require.Empty(t, leftOf(dump(t, client), marker))
+	require.Empty(t, keysWith(dump(t, client), marker))
 	for _, read := range []func() error{
 		func() error { _, err := s.Get(t.Context(), ref(1)); return err },
 		func() error { _, err := s.Load(t.Context(), ref(2)); return err },
@@ -166,14 +166,14 @@ func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 	}
 }
 
-// cutting fails every round trip after the given number.
-type cutting struct{ left int }
+// cutAfter fails every round trip after the given number.
+type cutAfter struct{ left int }
 
 var errCut = errors.New("the connection was cut")
 
-func (c *cutting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *cutting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c.left--; c.left < 0 {
 			cmd.SetErr(errCut)
@@ -183,7 +183,7 @@ func (c *cutting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (c *cutting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if c.left--; c.left < 0 {
 			return errCut
@@ -197,16 +197,16 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 	server := redistest.Start(t)
 	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	marked(t, s, 1, "other") // and all scripts are there
+	storeMarkedTrace(t, s, 1, "other") // and all scripts are there
 	_, err := eraseAll(t.Context(), s)
 	require.NoError(t, err)
 	trips := 0
 	for done := false; !done; trips++ {
 		require.NoError(t, client.FlushDB(t.Context()).Err())
-		marked(t, s, 11, "s")
-		broken := at(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
+		storeMarkedTrace(t, s, 11, "s")
+		broken := openAt(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
 		require.NoError(t, broken.Ping(t.Context()))
-		redistrace.Hook(broken, &cutting{left: trips})
+		redistrace.Hook(broken, &cutAfter{left: trips})
 		_, err := eraseAll(t.Context(), broken)
 		done = err == nil
 		if !done && trips > 0 {
@@ -222,7 +222,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 		e, err := eraseAll(t.Context(), s)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{trace.KindTraces: 1, trace.KindEvents: 2, trace.KindDecisions: 2}, e.Removed, "cut after %d trips", trips)
-		require.Empty(t, leftOf(dump(t, client), marker))
+		require.Empty(t, keysWith(dump(t, client), marker))
 		left := dump(t, client)
 		delete(left, "o:{running}:stops") // which is empty
 		require.Len(t, left, 2)
@@ -231,9 +231,9 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 }
 
 func TestStore_ErasesInACluster(t *testing.T) {
-	s := at(t, redistest.Cluster(t))
+	s := openAt(t, redistest.Cluster(t))
 	for n := 11; n < 31; n++ {
-		marked(t, s, n, "s")
+		storeMarkedTrace(t, s, n, "s")
 	}
 	e, err := eraseAll(t.Context(), s)
 	require.NoError(t, err)

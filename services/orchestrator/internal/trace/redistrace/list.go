@@ -64,15 +64,15 @@ func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*t
 		if err != nil {
 			return nil, err
 		}
-		trim(record.GetResult())
+		trimResult(record.GetResult())
 		all = append(all, record)
 	}
 	return all, nil
 }
 
-// trim removes from a result what may be long, and what GetTrace returns. So a list of the longest possible
+// trimResult removes from a result what may be long, and what GetTrace returns. So a list of the longest possible
 // results is still a message that every client accepts.
-func trim(r *troupev1.TurnResult) {
+func trimResult(r *troupev1.TurnResult) {
 	if r == nil {
 		return
 	}

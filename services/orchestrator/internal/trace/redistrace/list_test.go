@@ -23,8 +23,8 @@ var poison = &troupev1.TurnResult{
 	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
 }
 
-// put stores a trace of a run, and ends it if there is a result.
-func put(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnResult) {
+// storeTrace stores a trace of a run, and ends it if there is a result.
+func storeTrace(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnResult) {
 	t.Helper()
 	r := record(n)
 	r.RootTraceId = ref(root).Trace
@@ -51,11 +51,11 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
 	done := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}
-	put(t, s, 1, 1, done)
-	put(t, s, 2, 1, nil)
-	put(t, s, 3, 3, poison)
-	put(t, s, 4, 1, poison)
-	put(t, s, 5, 1, done)
+	storeTrace(t, s, 1, 1, done)
+	storeTrace(t, s, 2, 1, nil)
+	storeTrace(t, s, 3, 3, poison)
+	storeTrace(t, s, 4, 1, poison)
+	storeTrace(t, s, 5, 1, done)
 	for name, c := range map[string]struct {
 		q    trace.Query
 		want []int64
@@ -98,7 +98,7 @@ func TestStore_ListsTheLongestResults(t *testing.T) {
 	}
 	const some, most = 4, 200 // that a client may ask for
 	for n := range some {
-		put(t, s, n+1, n+1, result)
+		storeTrace(t, s, n+1, n+1, result)
 	}
 	all, err := s.List(t.Context(), "default", trace.Query{Limit: some})
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from str
 	if err == nil && subject.User != "" {
 		err = e.conn.ZRem(ctx, userSessionsKey(subject.Tenant, subject.User), from).Err()
 	}
-	return e.conn.fault("trace.AddRemoved", err)
+	return e.conn.failure("trace.AddRemoved", err)
 }
 
 // EndErasure implements trace.Erasures.
@@ -97,7 +97,7 @@ func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.
 		return memory.Erasure{}, e.conn.Fault(op, err)
 	}
 	err = e.conn.ZRem(ctx, erasingKey, erasingMember(subject)).Err()
-	return decodeMark(subject, reply), e.conn.fault(op, err)
+	return decodeMark(subject, reply), e.conn.failure(op, err)
 }
 
 // UnfinishedErasures implements trace.Erasures.
@@ -117,5 +117,5 @@ func (e *eraser) SessionsOfUser(ctx context.Context, tenant, user string, until 
 	ids, err := e.conn.ZRevRangeByScore(ctx, userSessionsKey(tenant, user), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: int64(limit),
 	}).Result()
-	return ids, e.conn.fault("trace.SessionsOfUser", err)
+	return ids, e.conn.failure("trace.SessionsOfUser", err)
 }

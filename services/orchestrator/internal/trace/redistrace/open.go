@@ -93,7 +93,7 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *tr
 // ReleaseLease implements trace.OpenTraces.
 func (o *openTraces) ReleaseLease(ctx context.Context, ref trace.Ref) error {
 	err := o.conn.ZAdd(ctx, openKey, redis.Z{Score: 0, Member: openMember(ref)}).Err()
-	return o.conn.fault("trace.ReleaseLease", err)
+	return o.conn.failure("trace.ReleaseLease", err)
 }
 
 // Stop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to the
@@ -102,10 +102,10 @@ func (o *openTraces) Stop(ctx context.Context, stop trace.Stop) error {
 	const op = "trace.Stop"
 	exists, err := stopScript.Run(ctx, o.conn, []string{recordKey(stop.Ref)}, stop.Reason).Bool()
 	if err != nil || !exists {
-		return o.conn.fault(op, err)
+		return o.conn.failure(op, err)
 	}
 	err = o.conn.XAdd(ctx, &redis.XAddArgs{
 		Stream: stopsKey, MaxLen: maxStops, Approx: true, Values: []any{"trace", openMember(stop.Ref), "reason", stop.Reason},
 	}).Err()
-	return o.conn.fault(op, err)
+	return o.conn.failure(op, err)
 }

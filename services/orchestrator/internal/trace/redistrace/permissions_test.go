@@ -13,7 +13,7 @@ import (
 )
 
 // The embedded Redis of troupe dev has no users.
-func TestPing_WithoutUsers(t *testing.T) {
+func TestPing_SucceedsOnARedisWithoutUsers(t *testing.T) {
 	s, err := New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	defer s.Close()

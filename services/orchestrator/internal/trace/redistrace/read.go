@@ -35,50 +35,50 @@ func (r *reader) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error
 		return nil, r.conn.Fault(op, err)
 	}
 	if len(fields) == 0 || fields["erased"] != "" {
-		return nil, notFound(op, ref)
+		return nil, notFoundError(op, ref)
 	}
 	return decodeRecord(fields)
 }
 
 // Load implements trace.Store.
-func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.Running, error) {
+func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, error) {
 	const op = "trace.Load"
 	reply, err := loadScript.Run(ctx, r.conn, []string{recordKey(ref)}).StringSlice()
 	if err != nil {
-		return trace.Running{}, r.conn.Fault(op, err)
+		return trace.RunningTrace{}, r.conn.Fault(op, err)
 	}
 	if len(reply) < 2 {
-		return trace.Running{}, notFound(op, ref)
+		return trace.RunningTrace{}, notFoundError(op, ref)
 	}
 	fields := map[string]string{}
 	for field := range slices.Chunk(reply[1:], 2) {
 		fields[field[0]] = field[1]
 	}
 	if fields["erased"] != "" {
-		return trace.Running{}, notFound(op, ref)
+		return trace.RunningTrace{}, notFoundError(op, ref)
 	}
 	record, err := decodeRecord(fields)
 	if err != nil {
-		return trace.Running{}, err
+		return trace.RunningTrace{}, err
 	}
 	elapsed, err1 := strconv.ParseInt(reply[0], 10, 64)
-	timeout, err2 := number(fields["timeout"])
-	epoch, err3 := number(fields["turn_epoch"])
+	timeout, err2 := numberField(fields["timeout"])
+	epoch, err3 := numberField(fields["turn_epoch"])
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return trace.Running{}, fmt.Errorf("%s: %s: %w", op, ref.Trace, err)
+		return trace.RunningTrace{}, fmt.Errorf("%s: %s: %w", op, ref.Trace, err)
 	}
 	reason, stopped := fields["stop"]
-	return trace.Running{
-		Record: record, Stopped: stopped, Reason: reason, Left: time.Duration(timeout-elapsed) * time.Millisecond,
+	return trace.RunningTrace{
+		Record: record, StopRequested: stopped, StopReason: reason, TimeLeft: time.Duration(timeout-elapsed) * time.Millisecond,
 		Terms: trace.Terms{
 			User: fields["user"], Fingerprint: fields["fingerprint"], TurnEpoch: epoch, Timeout: time.Duration(timeout) * time.Millisecond,
-			Credentials: fields["credentials"] == "1", Labels: fields["labels"], Parent: fields["parent"],
+			HasCredentials: fields["credentials"] == "1", Labels: fields["labels"], Parent: fields["parent"],
 		},
 	}, nil
 }
 
-// number reads a field (0 when it is missing).
-func number(field string) (int64, error) {
+// numberField reads a field (0 when it is missing).
+func numberField(field string) (int64, error) {
 	return strconv.ParseInt(cmp.Or(field, "0"), 10, 64)
 }
 

@@ -94,22 +94,22 @@ type conn struct {
 	retention time.Duration
 }
 
-// longest is the longest time for which any data of a trace are kept, from its last claim on.
-func (c *conn) longest() time.Duration { return max(runningTTL, pendingTTL) + c.retention }
+// longestRetention is the longest time for which any data of a trace are kept, from its last claim on.
+func (c *conn) longestRetention() time.Duration { return max(runningTTL, pendingTTL) + c.retention }
 
-// fault returns the failure for an error of Redis, or nil.
-func (c *conn) fault(op string, err error) error {
+// failure returns the failure for an error of Redis, or nil.
+func (c *conn) failure(op string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return c.Fault(op, err)
 }
 
-func notFound(op string, ref trace.Ref) error {
+func notFoundError(op string, ref trace.Ref) error {
 	return failure.Newf(failure.NotFound, op, "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
 }
 
-func traceErased(op string, ref trace.Ref) error {
+func traceErasedError(op string, ref trace.Ref) error {
 	return failure.Newf(failure.SessionDeleted, op, "the session of trace %s was erased, and the trace with it; begin a new session", ref.Trace).
 		With("trace_id", ref.Trace)
 }

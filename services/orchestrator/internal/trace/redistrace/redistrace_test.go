@@ -123,7 +123,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.Equal(t, `{"profile":"fast"}`, running.Terms.Labels)
 	})
 	t.Run("each orphan is claimed by one owner", func(t *testing.T) {
-		terms := trace.Terms{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, Credentials: true, Labels: `{"profile":"fast"}`}
+		terms := trace.Terms{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, HasCredentials: true, Labels: `{"profile":"fast"}`}
 		for n := range 3 {
 			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(10 + n), Terms: terms, Events: events(1, 1)})
 			require.NoError(t, err)
@@ -151,9 +151,9 @@ func suite(t *testing.T, s *redistrace.Store) {
 		running, err := s.Load(t.Context(), ref(11))
 		require.NoError(t, err)
 		require.Equal(t, terms, running.Terms)
-		require.InDelta(t, time.Minute, running.Left, float64(10*time.Second))
-		require.True(t, running.Stopped)
-		require.Equal(t, "why not", running.Reason)
+		require.InDelta(t, time.Minute, running.TimeLeft, float64(10*time.Second))
+		require.True(t, running.StopRequested)
+		require.Equal(t, "why not", running.StopReason)
 
 		older := terms
 		older.TurnEpoch--

@@ -17,11 +17,11 @@ const MaxWaiting = 8
 // for concurrent use.
 type Table struct {
 	mu       sync.Mutex
-	sessions map[session.Ref]*entry
+	sessions map[session.Ref]*sessionEntry
 }
 
-// entry is one session that has an active turn, or requests that wait.
-type entry struct {
+// sessionEntry is one session that has an active turn, or requests that wait.
+type sessionEntry struct {
 	turn    *Turn       // nil when this orchestrator drives none
 	queue   []*Position // the first one may ask for its turn next
 	busy    error       // the last answer of the memory service to the first one
@@ -31,18 +31,18 @@ type entry struct {
 
 // Position is the place of a request in the queue of its session. Calls for the same turn share it.
 type Position struct {
-	turnID  string
-	urgent  bool // comes before those that are not
-	callers int
+	turnID   string
+	isUrgent bool // comes before those that are not
+	callers  int
 }
 
 // NewTable returns an empty table.
-func NewTable() *Table { return &Table{sessions: map[session.Ref]*entry{}} }
+func NewTable() *Table { return &Table{sessions: map[session.Ref]*sessionEntry{}} }
 
-// entry is called with the lock held.
-func (t *Table) entry(ref session.Ref) *entry {
+// getEntry is called with the lock held.
+func (t *Table) getEntry(ref session.Ref) *sessionEntry {
 	if t.sessions[ref] == nil {
-		t.sessions[ref] = &entry{changed: make(chan struct{})}
+		t.sessions[ref] = &sessionEntry{changed: make(chan struct{})}
 	}
 	return t.sessions[ref]
 }
@@ -61,7 +61,7 @@ func (t *Table) notify(ref session.Ref) {
 func (t *Table) Add(turn *Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entry(turn.Ref).turn = turn
+	t.getEntry(turn.Ref).turn = turn
 }
 
 // Remove ends a turn, and lets the next request ask. The session may have another active turn
@@ -102,12 +102,12 @@ func (t *Table) OfTrace(ref trace.Ref) *Turn {
 func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.entry(ref)
+	e := t.getEntry(ref)
 	if i := slices.IndexFunc(e.queue, func(p *Position) bool { return p.turnID == turnID }); i >= 0 {
 		p := e.queue[i]
 		p.callers++
-		if urgent && !p.urgent {
-			p.urgent = true
+		if urgent && !p.isUrgent {
+			p.isUrgent = true
 			e.queue = slices.Delete(e.queue, i, i+1)
 			e.insert(p)
 			t.notify(ref)
@@ -117,16 +117,16 @@ func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position,
 	if len(e.queue) >= MaxWaiting {
 		return nil, false
 	}
-	p := &Position{turnID: turnID, urgent: urgent, callers: 1}
+	p := &Position{turnID: turnID, isUrgent: urgent, callers: 1}
 	e.insert(p)
 	return p, true
 }
 
 // insert puts an urgent position before all that are not, and any other at the end.
-func (e *entry) insert(p *Position) {
+func (e *sessionEntry) insert(p *Position) {
 	at := len(e.queue)
-	if p.urgent {
-		if i := slices.IndexFunc(e.queue, func(other *Position) bool { return !other.urgent }); i >= 0 {
+	if p.isUrgent {
+		if i := slices.IndexFunc(e.queue, func(other *Position) bool { return !other.isUrgent }); i >= 0 {
 			at = i
 		}
 	}
@@ -145,9 +145,9 @@ func (t *Table) Leave(ref session.Ref, p *Position) {
 	t.notify(ref)
 }
 
-// First reports whether a position is the first. Changed is closed when that changes, or when the
+// CheckFirst reports whether a position is the first. Changed is closed when that changes, or when the
 // active turn ends. A request that is first calls asked once the memory service has answered it.
-func (t *Table) First(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
+func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
 	t.mu.Lock()
 	e := t.sessions[ref] // stays while it has a position
 	t.mu.Unlock()

@@ -45,17 +45,17 @@ func TestTable_QueuesUrgentRequestsFirst(t *testing.T) {
 	require.True(t, ok)
 	require.Same(t, urgent, shared, "calls for one turn share a position")
 
-	is, asked, _ := table.First(conversation, urgent)
+	is, asked, _ := table.CheckFirst(conversation, urgent)
 	require.True(t, is)
 	asked()
-	is, _, changed := table.First(conversation, first)
+	is, _, changed := table.CheckFirst(conversation, first)
 	require.False(t, is)
 	table.Leave(conversation, shared)
-	is, _, _ = table.First(conversation, first)
+	is, _, _ = table.CheckFirst(conversation, first)
 	require.False(t, is, "the other call still waits")
 	table.Leave(conversation, urgent)
 	<-changed
-	is, asked, _ = table.First(conversation, first)
+	is, asked, _ = table.CheckFirst(conversation, first)
 	require.True(t, is)
 	asked()
 }

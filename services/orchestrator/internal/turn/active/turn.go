@@ -11,10 +11,10 @@ import (
 
 // Turn is the handle of a turn that this orchestrator drives.
 type Turn struct {
-	Ref    session.Ref
-	ID     string
-	Trace  string
-	FanOut int64 // how many turns may run below it at once
+	Ref         session.Ref
+	ID          string
+	Trace       string
+	MaxChildren int64 // how many turns may run below it at once
 
 	stop chan error    // takes one: why the turn should end
 	done chan struct{} // closed when nothing of the turn runs any more
@@ -22,7 +22,7 @@ type Turn struct {
 
 // NewTurn returns the handle of a turn.
 func NewTurn(ref session.Ref, id, traceID string, fanOut int64) *Turn {
-	return &Turn{Ref: ref, ID: id, Trace: traceID, FanOut: fanOut, stop: make(chan error, 1), done: make(chan struct{})}
+	return &Turn{Ref: ref, ID: id, Trace: traceID, MaxChildren: fanOut, stop: make(chan error, 1), done: make(chan struct{})}
 }
 
 // Stop asks the turn to end, and does not wait. The first reason counts.
@@ -33,15 +33,15 @@ func (t *Turn) Stop(why error) {
 	}
 }
 
-// Stopped gives the reason with which Stop was called, to the one who drives the turn.
-func (t *Turn) Stopped() <-chan error { return t.stop }
+// StopRequests gives the reason with which Stop was called, to the one who drives the turn.
+func (t *Turn) StopRequests() <-chan error { return t.stop }
 
 // Done is closed when nothing of the turn runs any more.
 func (t *Turn) Done() <-chan struct{} { return t.done }
 
 // Cancel ends the turn as cancelled, and returns when nothing of it runs any more, or with ctx.
 func (t *Turn) Cancel(ctx context.Context, reason string) error {
-	t.Stop(Cancelled(reason))
+	t.Stop(CancelledError(reason))
 	select {
 	case <-t.done:
 		return nil
@@ -50,8 +50,8 @@ func (t *Turn) Cancel(ctx context.Context, reason string) error {
 	}
 }
 
-// Cancelled is why a cancelled turn ends. Reason is the caller's; it may be empty.
-func Cancelled(reason string) error {
+// CancelledError is why a cancelled turn ends. Reason is the caller's; it may be empty.
+func CancelledError(reason string) error {
 	why := "the turn was cancelled"
 	if reason != "" {
 		why += ": " + reason

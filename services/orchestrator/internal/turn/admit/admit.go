@@ -102,7 +102,7 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 	case !queued && req.OnBusy == request.Reject:
 		return a.beginOnce(ctx, req, false)
 	case queued:
-		if begun, _, err := a.find(ctx, req); begun.Status != "" || err != nil {
+		if begun, _, err := a.findTurn(ctx, req); begun.Status != "" || err != nil {
 			return begun, err
 		}
 		if req.OnBusy == request.Reject {
@@ -121,7 +121,7 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 // endOrphan ends the trace of a closed turn whose owner went away before it stored the last event. Concurrent
 // requests for the turn do that once.
 func (a *Admitter) endOrphan(ctx context.Context, req request.Request, closed session.Turn) {
-	_, err := once(ctx, a, "end trace "+closed.Trace, func(ctx context.Context) (struct{}, error) {
+	_, err := runOnce(ctx, a, "end trace "+closed.Trace, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, a.Closer.EndOrphan(ctx, req, req.Fingerprint(), closed)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) {

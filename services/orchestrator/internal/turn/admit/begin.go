@@ -46,7 +46,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if req.IsAnswer() {
 		a.logAnswers(ctx, req, decided)
 	}
-	if err := a.Driver.Start(ctx, a.toRun(req, decided, begun, permit)); err != nil {
+	if err := a.Driver.Start(ctx, a.toBegun(req, decided, begun, permit)); err != nil {
 		a.Decider.InDoubt.Note(decided, err)
 		return begun, err
 	}
@@ -61,7 +61,7 @@ func withLabels(req request.Request, decided decide.Admission) (request.Request,
 		return req, err
 	}
 	req.Labels = req.OrElse(decided.Labels)
-	req.Labels.Budget = allowed.Stored(decided.Flow.Budget)
+	req.Labels.Budget = allowed.ToStore(decided.Flow.Budget)
 	return req, nil
 }
 
@@ -71,7 +71,7 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	if tried, ok := a.Decider.InDoubt.Take(decided.Begin.TurnID); ok {
 		decided.Begin.TraceID = tried.Trace
 	}
-	begun, err := a.Decider.Ask(ctx, decided.Begin)
+	begun, err := a.Decider.BeginTurn(ctx, decided.Begin)
 	a.Decider.InDoubt.Note(*decided, err)
 	abandoned := err == nil && begun.Status != memory.StatusClosed && begun.LeaseLeft == 0
 	switch {
@@ -80,14 +80,14 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	case decided.Begin.From.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrNothingPending
 	case decided.Begin.From.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
-		return begun, decide.ErrSessionMoved(req.From.Trace)
+		return begun, decide.SessionMovedError(req.From.Trace)
 	}
 	return begun, err
 }
 
-// toRun is the begun turn as it is driven. What the memory service has by now is not sent to it again, also not
+// toBegun is the begun turn as it is driven. What the memory service has by now is not sent to it again, also not
 // by an orchestrator that takes the turn over: files, and what the turn inherits.
-func (a *Admitter) toRun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.Begun {
+func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
 	} else if req.From != (request.From{}) {
@@ -97,10 +97,10 @@ func (a *Admitter) toRun(req request.Request, decided decide.Admission, begun me
 	req.Files = Attachments(begun)
 	decided.Begin.Message.Attachments = req.Files
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
-	return run.Begun{
+	return run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
 		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
-		Rerun:        decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, Left: timeout,
+		Rerun:        decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
 	}
 }
 

@@ -19,7 +19,7 @@ func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy
 	until, _ := ctx.Deadline()
 	for {
 		waiting, leave := a.callers.join(ctx, key)
-		begun, err := once(ctx, a, key, func(ctx context.Context) (memory.Begun, error) {
+		begun, err := runOnce(ctx, a, key, func(ctx context.Context) (memory.Begun, error) {
 			permit, begun, err := a.acquirePermit(ctx, waiting, until, req, foundBusy)
 			if permit == nil {
 				return begun, err
@@ -33,9 +33,9 @@ func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy
 	}
 }
 
-// once makes concurrent calls with one key share one execution. It continues when its callers leave, and
+// runOnce makes concurrent calls with one key share one execution. It continues when its callers leave, and
 // the orchestrator does not stop before it has ended.
-func once[T any](ctx context.Context, a *Admitter, key string, do func(context.Context) (T, error)) (T, error) {
+func runOnce[T any](ctx context.Context, a *Admitter, key string, do func(context.Context) (T, error)) (T, error) {
 	flight := a.flights.DoChan(key, func() (_ any, err error) {
 		if !a.Drain.Enter() {
 			return nil, active.ErrStopping

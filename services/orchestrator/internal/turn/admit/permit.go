@@ -25,7 +25,7 @@ func (a *Admitter) acquirePermit(
 	ctx, waiting context.Context, until time.Time, req request.Request, foundBusy bool,
 ) (*admission.Permit, memory.Begun, error) {
 	parent := trace.Ref{Tenant: req.Tenant, Trace: req.ParentTrace}
-	fanOut, isChild := a.fanOutHere(parent)
+	fanOut, isChild := a.maxChildrenHere(parent)
 	if !isChild {
 		if permit, ok := a.Permits.TryAdmit(req.Tenant); ok {
 			return permit, memory.Begun{}, nil
@@ -36,7 +36,7 @@ func (a *Admitter) acquirePermit(
 		return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
 	}
 	if !isChild {
-		fanOut, isChild = a.fanOutElsewhere(ctx, parent)
+		fanOut, isChild = a.maxChildrenElsewhere(ctx, parent)
 	}
 	var fanOutErr error
 	if isChild {
@@ -50,12 +50,12 @@ func (a *Admitter) acquirePermit(
 	}
 	select {
 	case a.lookups <- struct{}{}:
-		begun, abandoned, err := a.find(ctx, req)
+		begun, abandoned, err := a.findTurn(ctx, req)
 		<-a.lookups
 		switch {
 		case err != nil || begun.Status != "":
 			return nil, begun, err
-		case abandoned, a.waitsForOther(ctx, req):
+		case abandoned, a.waitsForOtherTurn(ctx, req):
 			return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
 		}
 	default: // a known turn is found when the request is repeated
@@ -67,14 +67,14 @@ func (a *Admitter) acquirePermit(
 	return permit, memory.Begun{}, err
 }
 
-// find looks for the turn of a request without beginning it. Abandoned reports that the turn is open and
+// findTurn looks for the turn of a request without beginning it. Abandoned reports that the turn is open and
 // that its lease has run out, so that it has to be taken over.
-func (a *Admitter) find(ctx context.Context, req request.Request) (_ memory.Begun, abandoned bool, _ error) {
+func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.Begun, abandoned bool, _ error) {
 	decided, err := a.Decider.Decide(ctx, req)
 	if err != nil {
 		return memory.Begun{}, false, err
 	}
-	begun, found, err := a.Decider.Known(ctx, decided.Begin)
+	begun, found, err := a.Decider.LookUpTurn(ctx, decided.Begin)
 	switch found {
 	case decide.Absent:
 		return memory.Begun{}, false, decided.TargetErr
@@ -85,9 +85,9 @@ func (a *Admitter) find(ctx context.Context, req request.Request) (_ memory.Begu
 	}
 }
 
-// waitsForOther reports whether a request waits for an open turn of another orchestrator. To ask for its
+// waitsForOtherTurn reports whether a request waits for an open turn of another orchestrator. To ask for its
 // own turn then begins nothing, and tells which turn to interrupt.
-func (a *Admitter) waitsForOther(ctx context.Context, req request.Request) bool {
+func (a *Admitter) waitsForOtherTurn(ctx context.Context, req request.Request) bool {
 	if req.OnBusy == request.Reject {
 		return false
 	}
@@ -97,8 +97,8 @@ func (a *Admitter) waitsForOther(ctx context.Context, req request.Request) bool 
 	return err == nil && s.OpenTurn != ""
 }
 
-// fanOutHere is how many children the turn of a trace may have at once, if it runs here.
-func (a *Admitter) fanOutHere(parent trace.Ref) (fanOut int64, runs bool) {
+// maxChildrenHere is how many children the turn of a trace may have at once, if it runs here.
+func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
 	}
@@ -106,12 +106,12 @@ func (a *Admitter) fanOutHere(parent trace.Ref) (fanOut int64, runs bool) {
 	if turn == nil {
 		return 0, false
 	}
-	return turn.FanOut, true
+	return turn.MaxChildren, true
 }
 
-// fanOutElsewhere is how many children the turn of a trace may have at once, if it runs at another
+// maxChildrenElsewhere is how many children the turn of a trace may have at once, if it runs at another
 // orchestrator.
-func (a *Admitter) fanOutElsewhere(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
+func (a *Admitter) maxChildrenElsewhere(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
 	}
@@ -122,5 +122,5 @@ func (a *Admitter) fanOutElsewhere(ctx context.Context, parent trace.Ref) (fanOu
 		return 0, false
 	}
 	flow, _, _ := a.Decider.Resolve(found.Record.GetTarget())
-	return request.LabelsOf(found).Allowed(flow.Budget).Limits.FanOut, true
+	return request.LabelsOf(found).AllowanceOr(flow.Budget).Limits.FanOut, true
 }

@@ -32,7 +32,7 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 	foundBusy := false // the request got a permit before, and found its session busy
 	stopped := ""      // the trace that another orchestrator was asked to end
 	for {
-		first, asked, changed := a.Active.First(req.Ref, p)
+		first, asked, changed := a.Active.CheckFirst(req.Ref, p)
 		var again <-chan time.Time
 		if first {
 			begun, err := a.beginOnce(ctx, req, foundBusy)
@@ -49,7 +49,7 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 					stopped = a.interrupt(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
 				}
 			case req.OnBusy == request.Interrupt:
-				open.Stop(active.Cancelled(interrupted))
+				open.Stop(active.CancelledError(interrupted))
 			}
 		}
 		select {

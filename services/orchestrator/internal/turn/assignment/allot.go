@@ -12,20 +12,20 @@ type Share struct {
 	usedBefore budget.Amounts // by the step when it got the share
 }
 
-// Allot divides what is left of the budget among steps that are about to run side by side, and reserves it
+// DivideBudget divides what is left of the budget among steps that are about to run side by side, and reserves it
 // until they have ended: together they cannot use more. Where the budget only warns, each step gets all
 // that is left. Remote turns that a step has begun already do not count against it again.
-func (t *Turn) Allot(steps []int) []Share {
+func (t *Turn) DivideBudget(steps []int) []Share {
 	shares := make([]Share, len(steps))
-	used := t.Events.Used()
+	used := t.Events.Usage()
 	for i, step := range steps {
-		shares[i].usedBefore = t.Events.UsedBy(step)
+		shares[i].usedBefore = t.Events.StepUsage(step)
 		used.FanOut -= shares[i].usedBefore.FanOut
 	}
-	left := t.Events.Allowed().Limits.Less(used)
+	left := t.Events.Allowance().Limits.Less(used)
 	for i, part := range left.Parts(len(steps)) {
 		shares[i].amounts = part
-		if t.Events.Allowed().Limits.Policy == budget.Warn {
+		if t.Events.Allowance().Limits.Policy == budget.Warn {
 			shares[i].amounts = left
 			shares[i].amounts.FanOut = part.FanOut
 		}
@@ -33,10 +33,10 @@ func (t *Turn) Allot(steps []int) []Share {
 	return shares
 }
 
-// allotment is what an attempt may use: the share of its step, less what earlier attempts used of it.
-func (t *Turn) allotment(a Attempt) *troupev1.Budget {
-	left := a.Share.amounts.Less(t.Events.UsedBy(a.At.Number).Less(a.Share.usedBefore))
+// attemptBudget is what an attempt may use: the share of its step, less what earlier attempts used of it.
+func (t *Turn) attemptBudget(a Attempt) *troupev1.Budget {
+	left := a.Share.amounts.Less(t.Events.StepUsage(a.Position.Number).Less(a.Share.usedBefore))
 	left.FanOut = a.Share.amounts.FanOut
-	limits := budget.Limits{Amounts: left, Depth: t.Events.Allowed().Limits.Depth, Policy: t.Events.Allowed().Limits.Policy}
-	return request.Allowance{Limits: limits, Level: t.Events.Allowed().Level}.Proto()
+	limits := budget.Limits{Amounts: left, Depth: t.Events.Allowance().Limits.Depth, Policy: t.Events.Allowance().Limits.Policy}
+	return request.Allowance{Limits: limits, Depth: t.Events.Allowance().Depth}.Proto()
 }

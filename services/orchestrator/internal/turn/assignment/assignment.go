@@ -66,6 +66,6 @@ func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
 type Attempt struct {
 	Task         cursor.Task
 	Conversation Conversation
-	At           publish.Position
+	Position     publish.Position
 	Share        Share
 }

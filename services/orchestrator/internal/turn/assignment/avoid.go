@@ -12,16 +12,16 @@ import (
 // down must not go through all of them (guarantees F1, F22).
 const MaxAttempts = 3
 
-// Avoided are the instances that must not get a step again: those that lost it by their own fault, until they have
+// InstancesToAvoid are the instances that must not get a step again: those that lost it by their own fault, until they have
 // restarted. An instance that lost all attempts but the last one does not get that one even after a
 // restart, while another one is ready: only another instance shows whether the step is to blame.
-func (t *Turn) Avoided(a Attempt, lost []registry.Instance) []registry.Instance {
+func (t *Turn) InstancesToAvoid(a Attempt, lost []registry.Instance) []registry.Instance {
 	bound := []selection.Strategy{selection.Manual, selection.Capability, selection.Weighted}
 	if len(lost) < MaxAttempts-1 || slices.Contains(bound, a.Task.Decision.Step.Instances.Strategy) ||
 		slices.ContainsFunc(lost, func(in registry.Instance) bool { return in.ID != lost[0].ID }) {
 		return lost
 	}
-	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.At.Agent })
+	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.Position.Agent })
 	if !slices.ContainsFunc(known, func(in registry.Instance) bool { return in.ID != lost[0].ID && in.State == lifecycle.Ready }) {
 		return lost
 	}

@@ -30,13 +30,13 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 	step := a.Task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.Turn.Trace, Tenant: t.Request.Tenant, SessionId: t.Request.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
-		Step: int32(a.At.Number), Attempt: int32(a.At.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
+		Step: int32(a.Position.Number), Attempt: int32(a.Position.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
 		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.Base, Last: step.End, Silent: a.Task.IsBranch(),
 		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
 		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
-		RootTraceId: t.Events.Root(), Budget: t.allotment(a), Recorded: t.JournalsKept,
+		RootTraceId: t.Events.Root(), Budget: t.attemptBudget(a), Recorded: t.JournalsKept,
 	}
-	if a.At.Number == publish.AnsweredStep(t.Turn) {
+	if a.Position.Number == publish.AnsweredStep(t.Turn) {
 		req.Answers = wire.AnswersToProto(t.Turn.Answers)
 	}
 	for _, number := range a.Task.Prior {
@@ -89,16 +89,16 @@ func goal(text string, history []conversation.Message) string {
 	return "go on with the conversation" // the user's message is no longer in the window
 }
 
-// Inquiry is what the routing authority gets to see of the turn for a step.
-func (t *Turn) Inquiry(step workflow.Step) selection.Request {
-	return Inquiry(t.Request, t.Turn.Trace, step)
+// RoutingRequest is what the routing authority gets to see of the turn for a step.
+func (t *Turn) RoutingRequest(step workflow.Step) selection.Request {
+	return RoutingRequest(t.Request, t.Turn.Trace, step)
 }
 
-// Inquiry is what the routing authority gets to see of a turn for each of its decisions (contract OC-14).
-func Inquiry(req request.Request, traceID string, step workflow.Step) selection.Request {
+// RoutingRequest is what the routing authority gets to see of a turn for each of its decisions (contract OC-14).
+func RoutingRequest(req request.Request, traceID string, step workflow.Step) selection.Request {
 	return selection.Request{
 		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Brief(req.Text, publish.MaxText), Task: step.Name,
-		Metadata: req.Metadata, Constraints: req.Needs, Parent: req.Parent.GetTraceId(),
+		Metadata: req.Metadata, Needs: req.Needs, Parent: req.Parent.GetTraceId(),
 	}
 }
 

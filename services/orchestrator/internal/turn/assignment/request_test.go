@@ -17,15 +17,15 @@ import (
 // The routing authority sees the same view of a turn for each of its decisions.
 //
 // Req: OC-14
-func TestInquiry_IsTheSameForEveryDecision(t *testing.T) {
+func TestRoutingRequest_IsTheSameForEveryDecision(t *testing.T) {
 	req := request.Request{
 		Text: "What may an agent write?", Parent: &troupev1.Parent{TraceId: "u"},
 		Labels: request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}},
 	}
 	require.Equal(t, selection.Request{
 		TraceID: "t", Profile: "fast", Goal: "What may an agent write?", Task: "desk", Metadata: map[string]string{"team": "blue"},
-		Constraints: []string{"law"}, Parent: "u",
-	}, Inquiry(req, "t", workflow.Step{Name: "desk"}))
+		Needs: []string{"law"}, Parent: "u",
+	}, RoutingRequest(req, "t", workflow.Step{Name: "desk"}))
 }
 
 // Events say why an instance did not get a step in the words of docs/routing.md.

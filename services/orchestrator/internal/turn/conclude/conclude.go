@@ -74,7 +74,7 @@ type Outcome struct {
 	Results []execution.Result     // of its steps, in order
 	History []conversation.Message // the window, with what the steps said
 	Err     error                  // why there is no answer; nil when its last step has closed the turn
-	As      session.Outcome        // how the turn is closed with Err: failed or cancelled
+	CloseAs session.Outcome        // how the turn is closed with Err: failed or cancelled
 }
 
 // Close closes the turn, then its trace. The order is fixed: the history is committed, the session is
@@ -86,36 +86,36 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	defer cancel()
 	t.Permit.ReleaseChild()
 	if o.Err == nil {
-		c.answered(ctx, t, o)
+		c.closeAnswered(ctx, t, o)
 		return nil
 	}
-	closed, err := t.Lease.Fail(ctx, o.As, publish.Failure(t.Events, t.Turn.Trace, o.Err))
+	closed, err := t.Lease.Fail(ctx, o.CloseAs, publish.Failure(t.Events, t.Turn.Trace, o.Err))
 	if failure.Is(err, failure.SessionDeleted) { // the turn went with its session
 		closed = t.Turn
 		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.Failure(t.Events, t.Turn.Trace, err)
-		c.end(ctx, t, o, closed)
+		c.endTrace(ctx, t, o, closed)
 		return nil
 	}
 	if err != nil {
 		return errors.Join(o.Err, err)
 	}
-	if err := t.Events.IgnoreFull(t.Events.Prior().CatchUp(ctx, closed.Steps)); err != nil {
+	if err := t.Events.IgnoreFullTrace(t.Events.Prior().CatchUp(ctx, closed.Steps)); err != nil {
 		return errors.Join(o.Err, err)
 	}
 	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {
 		o.Results = closed.Steps // the work ended after the last commit: the turn has its answer
-		c.answered(ctx, t, o)
+		c.closeAnswered(ctx, t, o)
 		return nil
 	}
 	c.telemetry.Panics.Note(ctx, o.Err)
 	t.Events.Log().Warn("turn without an answer",
 		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.Stage(t.Events, o.Err)), zap.Error(o.Err))
-	c.end(ctx, t, o, closed)
+	c.endTrace(ctx, t, o, closed)
 	return nil
 }
 
-// answered ends a turn that its last step has closed.
-func (c *Closer) answered(ctx context.Context, t Turn, o Outcome) {
+// closeAnswered ends a turn that its last step has closed.
+func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	closed := t.Turn
 	closed.Steps = o.Results
 	closed.Outcome = session.OutcomeCompleted
@@ -125,11 +125,11 @@ func (c *Closer) answered(ctx context.Context, t Turn, o Outcome) {
 	if err := aggregate(ctx, t.Events, o.Results); err != nil {
 		t.Events.Log().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
 	}
-	c.end(ctx, t, o, closed)
+	c.endTrace(ctx, t, o, closed)
 }
 
-// end ends the trace of a closed turn, and counts and logs the turn once that is stored.
-func (c *Closer) end(ctx context.Context, t Turn, o Outcome, closed session.Turn) {
+// endTrace ends the trace of a closed turn, and counts and logs the turn once that is stored.
+func (c *Closer) endTrace(ctx context.Context, t Turn, o Outcome, closed session.Turn) {
 	duration := time.Since(t.Began)
 	last := lastEvent(t.Events, closed, duration)
 	state := finalState(t, o, last)
@@ -137,7 +137,7 @@ func (c *Closer) end(ctx context.Context, t Turn, o Outcome, closed session.Turn
 	if err := c.publisher.Close(ctx, t.Events, last); err != nil {
 		return // Close has logged it
 	}
-	c.count(ctx, closed, duration)
+	c.countTurn(ctx, closed, duration)
 	t.Events.Observe(ctx, last)
 	logState(ctx, t, state)
 	c.noteQuarantined(ctx, t, last.GetTurnResult())
@@ -145,7 +145,7 @@ func (c *Closer) end(ctx context.Context, t Turn, o Outcome, closed session.Turn
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(o.Results)), zap.Duration("duration", duration))
 }
 
-func (c *Closer) count(ctx context.Context, closed session.Turn, d time.Duration) {
+func (c *Closer) countTurn(ctx context.Context, closed session.Turn, d time.Duration) {
 	for _, p := range pendingCalls(closed) {
 		c.pending.Add(ctx, 1, metric.WithAttributes(attribute.String("needs", string(p.Needs))))
 	}

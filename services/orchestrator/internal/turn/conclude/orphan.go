@@ -20,7 +20,7 @@ import (
 func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	orphaned, err := c.publisher.Traces.Orphaned(ctx, trace.Ref{Tenant: req.Tenant, Trace: closed.Trace})
+	orphaned, err := c.publisher.Traces.IsOrphaned(ctx, trace.Ref{Tenant: req.Tenant, Trace: closed.Trace})
 	if !orphaned || err != nil {
 		return err
 	}
@@ -51,16 +51,16 @@ func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint 
 // complete publishes the rest of a closed turn, and its end.
 func (c *Closer) complete(ctx context.Context, t Turn) error {
 	if t.Events.Events().Empty() {
-		if err := t.Events.Started(ctx, 0); err != nil {
+		if err := t.Events.WriteStart(ctx, 0); err != nil {
 			return err
 		}
 	}
 	rest := errors.Join(t.Events.Prior().RetractOpen(ctx), t.Events.Prior().CatchUp(ctx, t.Turn.Steps))
-	if err := t.Events.IgnoreFull(rest); err != nil {
+	if err := t.Events.IgnoreFullTrace(rest); err != nil {
 		return err
 	}
 	if t.Turn.Outcome == session.OutcomeCompleted || t.Turn.Outcome.Asks() {
-		if err := t.Events.IgnoreFull(aggregate(ctx, t.Events, t.Turn.Steps)); err != nil {
+		if err := t.Events.IgnoreFullTrace(aggregate(ctx, t.Events, t.Turn.Steps)); err != nil {
 			return err
 		}
 	}
@@ -68,6 +68,6 @@ func (c *Closer) complete(ctx context.Context, t Turn) error {
 	if why := closed.Failure; why != nil && why.Facts[failure.FactStage] == "" {
 		closed.Failure = publish.Failure(t.Events, closed.Trace, why)
 	}
-	c.end(ctx, t, Outcome{Results: closed.Steps}, closed)
+	c.endTrace(ctx, t, Outcome{Results: closed.Steps}, closed)
 	return nil
 }

@@ -36,7 +36,7 @@ var finalStage = map[session.Outcome]troupev1.Stage{
 
 // aggregate publishes the sum of all steps, before the last event.
 func aggregate(ctx context.Context, w *publish.Writer, results []execution.Result) error {
-	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(usage(results))}
+	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(totalUsage(results))}
 	for _, r := range results {
 		sum.Agents = append(sum.Agents, r.Agent)
 		sum.Output = conversation.Brief(r.Text, maxOutput) // of the last step, as the answer of the turn is
@@ -50,8 +50,8 @@ func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *
 	result := turnResult(closed)
 	result.Duration = durationpb.New(duration)
 	result.Metrics = w.Events().Measure(duration)
-	result.Used = wire.UsedToProto(w.Used())
-	result.Partial = partial(closed, w.Events().Steps())
+	result.Used = wire.UsedToProto(w.Usage())
+	result.Partial = partialResult(closed, w.Events().Steps())
 	return &troupev1.Event{
 		Stage: finalStage[closed.Outcome], Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnResult{TurnResult: result},
@@ -60,7 +60,7 @@ func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *
 
 // turnResult is what a closed turn itself says of its result.
 func turnResult(closed session.Turn) *troupev1.TurnResult {
-	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(usage(closed.Steps))}
+	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(totalUsage(closed.Steps))}
 	switch closed.Outcome {
 	case session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired:
 		if n := len(closed.Steps); n > 0 {
@@ -84,8 +84,8 @@ func pendingCalls(closed session.Turn) []execution.Pending {
 	return nil
 }
 
-// usage adds up the usage of steps, without those that another turn ran.
-func usage(steps []execution.Result) execution.Usage {
+// totalUsage adds up the usage of steps, without those that another turn ran.
+func totalUsage(steps []execution.Result) execution.Usage {
 	var sum execution.Usage
 	for _, r := range steps {
 		if !r.Inherited {
@@ -95,9 +95,9 @@ func usage(steps []execution.Result) execution.Usage {
 	return sum
 }
 
-// partial is what was done of a failed turn (OC-26); nil when no step of it is completed. The turn knows
+// partialResult is what was done of a failed turn (OC-26); nil when no step of it is completed. The turn knows
 // what was committed; only its trace knows what failed.
-func partial(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
+func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // The record of a turn, without its trace, also says which calls are pending.
-func TestTurnResult_SaysWhatIsPending(t *testing.T) {
+func TestTurnResult_ListsPendingCalls(t *testing.T) {
 	closed := session.Turn{
 		Outcome: session.OutcomeInputRequired,
 		Steps:   []execution.Result{{InputRequired: true, Pending: wire.PendingFromProto([]*troupev1.PendingCall{{CallId: "1-2-2", Tool: "send_mail"}})}},

@@ -25,7 +25,7 @@ func (d *Decider) retryBegin(ctx context.Context, req request.Request, begin mem
 
 // repeat is the admission of a request whose turn is known: it is handled as the trace of the turn says.
 func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
-	decided, err := d.likeTrace(ctx, req, begin, traceID)
+	decided, err := d.admitLikeTrace(ctx, req, begin, traceID)
 	decided.Case, decided.Rerun = Repeated, d.FailedSteps(ctx, req)
 	return decided, err
 }
@@ -33,17 +33,17 @@ func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.
 // continueTurn is the admission of answers. They begin a turn in the place of the one that waits for them.
 func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
 	begin.From.Continues = seen.WaitingTurn
-	if begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, signed(req.Answers, req.Auth.Actor), time.Now()); err != nil {
+	if begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return Admission{}, err
 	}
-	decided, err := d.likeTrace(ctx, req, begin, seen.LastTrace)
+	decided, err := d.admitLikeTrace(ctx, req, begin, seen.LastTrace)
 	decided.Case, decided.Pending = ContinueTurn, seen.Pending
 	return decided, err
 }
 
-// signed returns answers as the orchestrator passes them on: it alone says who gave them, and whether
+// stampAnswers returns answers as the orchestrator passes them on: it alone says who gave them, and whether
 // they came in time.
-func signed(answers []execution.Answer, actor string) []execution.Answer {
+func stampAnswers(answers []execution.Answer, actor string) []execution.Answer {
 	all := make([]execution.Answer, len(answers))
 	for i, answer := range answers {
 		all[i] = execution.Answer{ID: answer.ID, Verdict: answer.Verdict, Text: answer.Text, By: actor, Sealed: answer.Sealed}
@@ -51,21 +51,21 @@ func signed(answers []execution.Answer, actor string) []execution.Answer {
 	return all
 }
 
-// likeTrace is the admission of a turn that is handled as another trace was.
-func (d *Decider) likeTrace(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
+// admitLikeTrace is the admission of a turn that is handled as another trace was.
+func (d *Decider) admitLikeTrace(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	ref := trace.Ref{Tenant: req.Tenant, Trace: traceID}
 	found, err := d.loadTrace(ctx, ref)
 	switch {
 	case failure.Is(err, failure.NotFound):
-		return Admission{Begin: begin, Flow: workflow.Single(""), TargetErr: errTraceGone}, nil
+		return Admission{Begin: begin, Flow: workflow.SingleAgent(""), TargetErr: errTraceGone}, nil
 	case err != nil:
 		return Admission{}, err
 	}
 	record := found.Record
 	decided := d.WithTarget(begin, record.GetTarget())
-	decided.Labels = request.LabelsOf(found).After(record.GetResult(), decided.Flow.Budget)
+	decided.Labels = request.LabelsOf(found).WithUsage(record.GetResult(), decided.Flow.Budget)
 	if decided.Flow.Chooses() {
 		decided.Labels, err = d.withChoicesOf(ctx, ref, decided.Labels)
 	}

@@ -55,7 +55,7 @@ func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, e
 	}
 	switch c := CaseOf(kind, stored.found, len(stored.session.Pending) > 0); c {
 	case RetryBegin:
-		return d.retryBegin(ctx, req, begin, stored.tried), nil
+		return d.retryBegin(ctx, req, begin, stored.firstTry), nil
 	case Repeated:
 		return d.repeat(ctx, req, begin, stored.turn.Trace)
 	case ContinueTurn:
@@ -65,7 +65,7 @@ func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, e
 	case ForkSession:
 		return d.fork(ctx, req, begin)
 	default: // NothingPending: the memory service is asked all the same, because a turn may be in the way by now
-		return Admission{Case: c, Begin: begin, Flow: workflow.Single("")}, nil
+		return Admission{Case: c, Begin: begin, Flow: workflow.SingleAgent("")}, nil
 	}
 }
 
@@ -81,7 +81,7 @@ func errTarget(kind Kind) error {
 func newBegin(req request.Request, kind Kind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: workflow.Single("").Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: workflow.SingleAgent("").Window,
 	}
 	switch kind {
 	case Text:
@@ -132,12 +132,12 @@ type Found string
 
 // What may be found. NotAsked stands for a text, of which nothing needs to be known before it begins.
 const (
-	NotAsked  Found = "not asked"
-	Absent    Found = "absent"    // no such turn
-	Doubtful  Found = "doubtful"  // a turn that this orchestrator began without learning that it did
-	Held      Found = "held"      // an open turn, under the lease of an orchestrator
-	Abandoned Found = "abandoned" // an open turn whose lease has run out
-	Closed    Found = "closed"    // a turn that has ended
+	NotAsked   Found = "not asked"
+	Absent     Found = "absent"    // no such turn
+	MaybeBegun Found = "doubtful"  // a turn that this orchestrator began without learning that it did
+	Held       Found = "held"      // an open turn, under the lease of an orchestrator
+	Abandoned  Found = "abandoned" // an open turn whose lease has run out
+	Closed     Found = "closed"    // a turn that has ended
 )
 
 // Case is what an admission turns out to be.
@@ -162,29 +162,29 @@ type decision struct {
 	kind    Kind
 	found   []Found
 	pending bool // with Answers: calls of the session are pending
-	then    Case
+	result  Case
 }
 
 // decisions is the one place that says what follows from what is found in the stores.
 var decisions = []decision{
-	{kind: Text, found: []Found{NotAsked}, then: NewTurn},
+	{kind: Text, found: []Found{NotAsked}, result: NewTurn},
 
-	{kind: Answers, found: []Found{Doubtful}, then: RetryBegin},
-	{kind: Answers, found: []Found{Held, Abandoned, Closed}, then: Repeated},
-	{kind: Answers, found: []Found{Absent}, pending: true, then: ContinueTurn},
-	{kind: Answers, found: []Found{Absent}, pending: false, then: NothingPending},
+	{kind: Answers, found: []Found{MaybeBegun}, result: RetryBegin},
+	{kind: Answers, found: []Found{Held, Abandoned, Closed}, result: Repeated},
+	{kind: Answers, found: []Found{Absent}, pending: true, result: ContinueTurn},
+	{kind: Answers, found: []Found{Absent}, pending: false, result: NothingPending},
 
-	{kind: Resume, found: []Found{Doubtful}, then: RetryBegin},
-	{kind: Resume, found: []Found{Held, Abandoned, Closed}, then: Repeated},
-	{kind: Resume, found: []Found{Absent}, then: ResumeTurn},
+	{kind: Resume, found: []Found{MaybeBegun}, result: RetryBegin},
+	{kind: Resume, found: []Found{Held, Abandoned, Closed}, result: Repeated},
+	{kind: Resume, found: []Found{Absent}, result: ResumeTurn},
 
-	{kind: Fork, found: []Found{Doubtful}, then: RetryBegin},
-	{kind: Fork, found: []Found{Held, Abandoned, Closed}, then: Repeated},
-	{kind: Fork, found: []Found{Absent}, then: ForkSession},
+	{kind: Fork, found: []Found{MaybeBegun}, result: RetryBegin},
+	{kind: Fork, found: []Found{Held, Abandoned, Closed}, result: Repeated},
+	{kind: Fork, found: []Found{Absent}, result: ForkSession},
 
-	{kind: Orphan, found: []Found{Absent}, then: EndVanished},
-	{kind: Orphan, found: []Found{Closed}, then: EndClosed},
-	{kind: Orphan, found: []Found{Held, Abandoned}, then: TakeOver},
+	{kind: Orphan, found: []Found{Absent}, result: EndVanished},
+	{kind: Orphan, found: []Found{Closed}, result: EndClosed},
+	{kind: Orphan, found: []Found{Held, Abandoned}, result: TakeOver},
 }
 
 // CaseOf returns the case of a kind of request by what is found. Pending counts for answers that have no
@@ -195,7 +195,7 @@ func CaseOf(kind Kind, found Found, pending bool) Case {
 			continue
 		}
 		if slices.Contains(row.found, found) {
-			return row.then
+			return row.result
 		}
 	}
 	return ""

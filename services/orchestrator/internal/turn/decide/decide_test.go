@@ -13,9 +13,9 @@ import (
 func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	possible := map[Kind][]Found{
 		Text:    {NotAsked},
-		Answers: {Absent, Doubtful, Held, Abandoned, Closed},
-		Resume:  {Absent, Doubtful, Held, Abandoned, Closed},
-		Fork:    {Absent, Doubtful, Held, Abandoned, Closed},
+		Answers: {Absent, MaybeBegun, Held, Abandoned, Closed},
+		Resume:  {Absent, MaybeBegun, Held, Abandoned, Closed},
+		Fork:    {Absent, MaybeBegun, Held, Abandoned, Closed},
 		Orphan:  {Absent, Held, Abandoned, Closed},
 	}
 	rows := 0
@@ -29,7 +29,7 @@ func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	for _, d := range decisions {
 		for _, found := range d.found {
 			require.Contains(t, possible[d.kind], found, "%s, %s", d.kind, found)
-			require.Equal(t, d.then, CaseOf(d.kind, found, d.pending), "%s, %s: no earlier row hides it", d.kind, found)
+			require.Equal(t, d.result, CaseOf(d.kind, found, d.pending), "%s, %s: no earlier row hides it", d.kind, found)
 			rows++
 		}
 	}
@@ -38,15 +38,15 @@ func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	require.Empty(t, CaseOf(Orphan, "", false), "nothing follows from what is not known")
 }
 
-func TestCaseOf_TellsPendingAnswersFromLateOnes(t *testing.T) {
+func TestCaseOf_DistinguishesPendingFromLateAnswers(t *testing.T) {
 	require.Equal(t, ContinueTurn, CaseOf(Answers, Absent, true))
 	require.Equal(t, NothingPending, CaseOf(Answers, Absent, false))
 	require.Equal(t, Repeated, CaseOf(Answers, Closed, false), "the request was answered before")
 }
 
-func TestKindOf_SaysHowATurnIsAskedFor(t *testing.T) {
+func TestKindOf_ReturnsTheKindOfARequest(t *testing.T) {
 	require.Equal(t, Text, KindOf(request.Request{Text: "Why?"}))
 	require.Equal(t, Answers, KindOf(request.Request{Answers: []execution.Answer{{ID: "1-1-1"}}}))
 	require.Equal(t, Resume, KindOf(request.Request{From: request.From{Trace: "t"}}))
-	require.Equal(t, Fork, KindOf(request.Request{From: request.From{Trace: "t", Step: 2, Fork: true}}))
+	require.Equal(t, Fork, KindOf(request.Request{From: request.From{Trace: "t", Step: 2, IsFork: true}}))
 }

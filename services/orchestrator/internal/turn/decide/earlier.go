@@ -13,7 +13,7 @@ import (
 
 // resume is the admission of a turn in the place of the failed turn of an earlier trace.
 func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
-	found, err := d.ended(ctx, req)
+	found, err := d.endedTrace(ctx, req)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -25,15 +25,15 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 	if err != nil {
 		return Admission{}, err
 	}
-	decided.Begin.From.Resumes, decided.Begin.From.Inherited = past.turn.ID, past.finished()
+	decided.Begin.From.Resumes, decided.Begin.From.Inherited = past.turn.ID, past.finishedResults()
 	decided.Rerun = failedSteps(found.Record)
-	decided.Labels, err = request.LabelsOf(found).After(found.Record.GetResult(), decided.Flow.Budget).WithChoices(past.choices)
+	decided.Labels, err = request.LabelsOf(found).WithUsage(found.Record.GetResult(), decided.Flow.Budget).WithChoices(past.choices)
 	return decided, err
 }
 
-// ended is the earlier trace of a request, which must have ended.
-func (d *Decider) ended(ctx context.Context, req request.Request) (trace.Running, error) {
-	found, err := d.earlier(ctx, req)
+// endedTrace is the earlier trace of a request, which must have ended.
+func (d *Decider) endedTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
+	found, err := d.earlierTrace(ctx, req)
 	if err == nil && found.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
 		err = errNotContinued("it still runs; wait for its end, or cancel it", req.From.Trace)
 	}
@@ -73,7 +73,7 @@ func (d *Decider) FailedSteps(ctx context.Context, req request.Request) map[int]
 	if !req.From.IsResume() {
 		return nil
 	}
-	found, err := d.earlier(ctx, req)
+	found, err := d.earlierTrace(ctx, req)
 	if err != nil {
 		return nil
 	}
@@ -84,9 +84,9 @@ func errNotContinued(why, traceID string) error {
 	return failure.Newf(failure.TurnNotOpen, op, "trace %s cannot be continued: %s", traceID, why).With("trace_id", traceID)
 }
 
-// ErrSessionMoved says in the words of the caller, who knows traces, that the memory service resumes only
+// SessionMovedError says in the words of the caller, who knows traces, that the memory service resumes only
 // the last turn of a session.
-func ErrSessionMoved(traceID string) error {
+func SessionMovedError(traceID string) error {
 	return errNotContinued("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
 		" --step N), or resume its latest trace", traceID)
 }

@@ -17,7 +17,7 @@ import (
 // fork is the admission of a turn that begins a session as the session of an earlier trace was when its
 // turn began, with the results of the steps below the one that the request names.
 func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
-	found, err := d.ended(ctx, req)
+	found, err := d.endedTrace(ctx, req)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -51,9 +51,9 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	if err != nil {
 		return Admission{}, err
 	}
-	copied := &memory.Copy{StepMessages: saidAfter(messages[first:], inherited), State: state}
+	copied := &memory.Copy{StepMessages: messagesAfter(messages[first:], inherited), State: state}
 	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
-	decided.Begin.From.Inherited = renumbered(inherited, copied)
+	decided.Begin.From.Inherited = renumberResults(inherited, copied)
 	decided.Text, decided.Begin.From.Copy = said.Text, copied
 	decided.Begin.Message = conversation.User(said.Text)
 	if req.Text == "" {
@@ -82,7 +82,7 @@ func firstMessage(messages []conversation.Message, turn int, req request.Request
 
 // forkedLabels are the labels of a fork: it begins a run of its own, and what it runs again it also chooses
 // again.
-func forkedLabels(found trace.Running, p past, step int) (request.Labels, error) {
+func forkedLabels(found trace.RunningTrace, p earlierTurn, step int) (request.Labels, error) {
 	labels := request.LabelsOf(found).WithoutChoicesFrom(step)
 	labels.Root, labels.Budget = "", nil
 	return labels.WithChoices(p.choices)
@@ -118,8 +118,8 @@ func withoutFiles(m conversation.Message) conversation.Message {
 	return m
 }
 
-// saidAfter is what inherited steps had said after the message of their turn, the first of the messages.
-func saidAfter(messages []conversation.Message, inherited []execution.Result) (said []conversation.Message) {
+// messagesAfter is what inherited steps had said after the message of their turn, the first of the messages.
+func messagesAfter(messages []conversation.Message, inherited []execution.Result) (said []conversation.Message) {
 	last := messages[0].Sequence
 	for _, r := range inherited {
 		last = max(last, r.Sequence)
@@ -132,8 +132,8 @@ func saidAfter(messages []conversation.Message, inherited []execution.Result) (s
 	return said
 }
 
-// renumbered returns results with the sequences that their messages get in the new session.
-func renumbered(results []execution.Result, copied *memory.Copy) []execution.Result {
+// renumberResults returns results with the sequences that their messages get in the new session.
+func renumberResults(results []execution.Result, copied *memory.Copy) []execution.Result {
 	all := slices.Clone(results)
 	for i, r := range all {
 		all[i].Sequence = int64(len(copied.History) + 1)

@@ -31,7 +31,7 @@ func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Requ
 	if !req.From.IsResume() {
 		return req, nil
 	}
-	found, err := d.earlier(ctx, req)
+	found, err := d.earlierTrace(ctx, req)
 	if err != nil {
 		return req, err
 	}
@@ -44,28 +44,28 @@ func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Requ
 	return req, nil
 }
 
-// stored is what the memory service has for a request that is no text.
-type stored struct {
-	session session.Session // only for answers
-	found   Found
-	turn    session.Turn // that the request stands for, unless it is Absent
-	tried   Try          // the first try to begin the turn, if it is Doubtful
+// storedTurn is what the memory service has for a request that is no text.
+type storedTurn struct {
+	session  session.Session // only for answers
+	found    Found
+	turn     session.Turn // that the request stands for, unless it is Absent
+	firstTry Try          // the first try to begin the turn, if it is MaybeBegun
 }
 
 // lookup asks the memory service for what a request depends on, and changes nothing.
-func (d *Decider) lookup(ctx context.Context, req request.Request, kind Kind, begin memory.Begin) (s stored, err error) {
+func (d *Decider) lookup(ctx context.Context, req request.Request, kind Kind, begin memory.Begin) (s storedTurn, err error) {
 	if kind == Answers {
 		if s.session, err = d.session(ctx, req.Ref); err != nil {
 			return s, err
 		}
 	}
-	known, found, err := d.Known(ctx, begin)
+	known, found, err := d.LookUpTurn(ctx, begin)
 	if err != nil && (found != Absent || kind == Answers && s.session.User != req.User) {
 		return s, err
 	}
 	s.found, s.turn = found, known.Turn
 	if tried, ok := d.InDoubt.Peek(begin.TurnID); ok && found != Absent && tried.Trace == known.Turn.Trace {
-		s.found, s.tried = Doubtful, tried
+		s.found, s.firstTry = MaybeBegun, tried
 	}
 	return s, nil
 }
@@ -76,11 +76,11 @@ func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session
 	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return d.Memory.GetSession(ctx, ref) })
 }
 
-// Known asks the memory service what it has of a turn, and changes nothing. The error is not_found when
+// LookUpTurn asks the memory service what it has of a turn, and changes nothing. The error is not_found when
 // the turn is Absent; any other error leaves open what there is.
-func (d *Decider) Known(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
+func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
 	begin.LookupOnly = true
-	begun, err := d.Ask(ctx, begin)
+	begun, err := d.BeginTurn(ctx, begin)
 	switch {
 	case failure.Is(err, failure.NotFound):
 		return begun, Absent, err
@@ -95,8 +95,8 @@ func (d *Decider) Known(ctx context.Context, begin memory.Begin) (memory.Begun, 
 	}
 }
 
-// Ask asks the memory service for a turn.
-func (d *Decider) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
+// BeginTurn asks the memory service for a turn.
+func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	if begin.LookupOnly {
@@ -105,21 +105,21 @@ func (d *Decider) Ask(ctx context.Context, begin memory.Begin) (memory.Begun, er
 	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return d.Memory.BeginTurn(ctx, begin) })
 }
 
-// earlier is the trace from which a request continues. A trace of another user is not found.
-func (d *Decider) earlier(ctx context.Context, req request.Request) (trace.Running, error) {
+// earlierTrace is the trace from which a request continues. A trace of another user is not found.
+func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
 	if failure.Is(err, failure.NotFound) || err == nil && found.Terms.User != req.User {
-		return trace.Running{}, failure.Newf(failure.NotFound, op,
+		return trace.RunningTrace{}, failure.Newf(failure.NotFound, op,
 			"trace_id: no trace %s is known; traces are kept for a while after they end", req.From.Trace)
 	}
 	return found, err
 }
 
 // loadTrace reads a trace. Mode: not_found.
-func (d *Decider) loadTrace(ctx context.Context, ref trace.Ref) (trace.Running, error) {
+func (d *Decider) loadTrace(ctx context.Context, ref trace.Ref) (trace.RunningTrace, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	return retry.Do(ctx, func(ctx context.Context) (trace.Running, error) { return d.Traces.Store().Load(ctx, ref) })
+	return retry.Do(ctx, func(ctx context.Context) (trace.RunningTrace, error) { return d.Traces.Store().Load(ctx, ref) })
 }
 
 // eventPage is how many events are read at once.

@@ -16,20 +16,20 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// past is what is known of the turn of an earlier trace.
-type past struct {
-	ref     session.Ref
-	turn    session.Turn
-	account trace.Steps
+// earlierTurn is what is known of the turn of an earlier trace.
+type earlierTurn struct {
+	ref   session.Ref
+	turn  session.Turn
+	steps trace.Steps
 	// choices bind the new turn: all of them, or with a fork those before its step.
 	choices map[int]*troupev1.RoutingDecision
 }
 
 // loadPast reads the turn from the memory service, and from its trace what only that has.
-func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.Running) (past, error) {
+func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.RunningTrace) (earlierTurn, error) {
 	record := found.Record
-	p := past{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
-	known, _, err := d.Known(ctx, memory.Begin{
+	p := earlierTurn{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
+	known, _, err := d.LookUpTurn(ctx, memory.Begin{
 		Ref: p.ref, User: req.User, TurnID: record.GetTurnId(), TraceID: NewTraceID(), Fingerprint: found.Terms.Fingerprint,
 		LeaseTTL: lease.Duration, Window: 1,
 	})
@@ -41,7 +41,7 @@ func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace
 	}
 	p.turn = known.Turn
 	events, err := d.allEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
-	p.account, p.choices = trace.StepsOf(events), trace.Choices(eventsBefore(events, req.From.Step))
+	p.steps, p.choices = trace.StepsOf(events), trace.Choices(eventsBefore(events, req.From.Step))
 	return p, err
 }
 
@@ -60,13 +60,13 @@ func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 	return events[:last]
 }
 
-// finished are the results of the finished steps, by number: those that were committed, and those that
+// finishedResults are the results of the finished steps, by number: those that were committed, and those that
 // failed and that the turn survived.
-func (p past) finished() []execution.Result {
+func (p earlierTurn) finishedResults() []execution.Result {
 	all := slices.Clone(p.turn.Steps)
-	for step, r := range p.account.Finished {
+	for step, r := range p.steps.Finished {
 		known := slices.ContainsFunc(all, func(r execution.Result) bool { return r.Step == step })
-		if r.GetFailure() != nil && p.account.Tolerated[step] && !known {
+		if r.GetFailure() != nil && p.steps.Tolerated[step] && !known {
 			all = append(all, wire.ResultFromProto(r))
 		}
 	}
@@ -75,16 +75,16 @@ func (p past) finished() []execution.Result {
 }
 
 // stepsBelow are the results of the steps below one, all of which must have finished.
-func (p past) stepsBelow(step int) ([]execution.Result, error) {
-	finished := p.finished()
+func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
+	finished := p.finishedResults()
 	last := 0
 	for _, r := range finished {
 		last = max(last, r.Step)
 	}
-	for n := range p.account.Finished {
+	for n := range p.steps.Finished {
 		last = max(last, n)
 	}
-	for n := range p.account.Open {
+	for n := range p.steps.Open {
 		last = max(last, n)
 	}
 	if step > last {

@@ -26,13 +26,13 @@ func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
 	case ok:
 		return flow, flow.Name, nil
 	case target == "":
-		return workflow.Single(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
+		return workflow.SingleAgent(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
 	case d.Instances.Knows(target) || d.Workflows.UsesAgent(target):
-		return workflow.Single(target), target, nil
+		return workflow.SingleAgent(target), target, nil
 	case !d.Instances.IsFilled():
-		return workflow.Single(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
+		return workflow.SingleAgent(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
 	default:
-		return workflow.Single(""), "", failure.Newf(failure.NotFound, op,
+		return workflow.SingleAgent(""), "", failure.Newf(failure.NotFound, op,
 			"target: no workflow or agent is called %q; see ListAgents", target).With("target", target)
 	}
 }

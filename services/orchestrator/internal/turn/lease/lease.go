@@ -132,7 +132,7 @@ func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troup
 	defer l.calling.Unlock()
 	again := l.begin
 	again.LostEpoch = l.epoch
-	ctx, cancel := outlive(work, BeginTimeout)
+	ctx, cancel := withGracePeriod(work, BeginTimeout)
 	defer cancel()
 	begun, err := retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return l.memory.BeginTurn(ctx, again) })
 	if err != nil {
@@ -161,8 +161,8 @@ func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troup
 	return committed, context.Cause(work) // nil while the work goes on
 }
 
-// outlive returns a context that ends a grace period after ctx.
-func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+// withGracePeriod returns a context that ends a grace period after ctx.
+func withGracePeriod(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return late, func() { stop(); cancel() }

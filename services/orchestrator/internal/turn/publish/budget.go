@@ -12,11 +12,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Used is what the turn has used so far.
-func (w *Writer) Used() budget.Amounts { return w.translation.Spending.Used() }
+// Usage is what the turn has used so far.
+func (w *Writer) Usage() budget.Amounts { return w.translation.Spending.Used() }
 
-// UsedBy is what one step of the turn has used so far.
-func (w *Writer) UsedBy(step int) budget.Amounts { return w.translation.Spending.UsedByStep(step) }
+// StepUsage is what one step of the turn has used so far.
+func (w *Writer) StepUsage(step int) budget.Amounts { return w.translation.Spending.UsedByStep(step) }
 
 // warnBudget publishes a warning after an event with which most of a kind of budget is used, once per
 // kind in the life of the trace.

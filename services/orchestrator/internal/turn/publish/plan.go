@@ -13,9 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Plan publishes the steps that are known, with those that an earlier turn ran.
-func (w *Writer) Plan(ctx context.Context, flow *workflow.Workflow) error {
-	p := planOf(flow, w.turn.Timeout, w.turn.Allowed)
+// WritePlan publishes the steps that are known, with those that an earlier turn ran.
+func (w *Writer) WritePlan(ctx context.Context, flow *workflow.Workflow) error {
+	p := planOf(flow, w.turn.Timeout, w.turn.Allowance)
 	for _, r := range w.turn.Turn.Steps {
 		if r.Inherited || r.Step < AnsweredStep(w.turn.Turn) {
 			p.Inherited = append(p.Inherited, &troupev1.InheritedStep{Number: int32(r.Step), Agent: r.Agent, Failed: r.Failure != nil})
@@ -34,8 +34,8 @@ func planOf(flow *workflow.Workflow, timeout time.Duration, allowed request.Allo
 		p.Agents = append(p.Agents, flow.Steps[name].Agent)
 	}
 	p.Budget = &troupev1.TurnBudget{Steps: int32(flow.MaxSteps), Limits: allowed.Proto()}
-	if allowed.Carried != (budget.Amounts{}) {
-		p.Budget.Carried = wire.UsedToProto(allowed.Carried)
+	if allowed.UsedBefore != (budget.Amounts{}) {
+		p.Budget.Carried = wire.UsedToProto(allowed.UsedBefore)
 	}
 	if timeout > 0 {
 		p.Budget.Time = durationpb.New(timeout)

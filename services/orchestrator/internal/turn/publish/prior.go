@@ -33,12 +33,12 @@ type Prior struct {
 	published trace.Published // when the writer opened, or at CatchUp
 }
 
-// Attempt is the attempt at a step that an earlier owner published last; 0 when it published none.
-func (p *Prior) Attempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
+// LastAttempt is the attempt at a step that an earlier owner published last; 0 when it published none.
+func (p *Prior) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
 
-// Failures are the failed steps that earlier owners published. They are stored nowhere else, and
+// PublishedFailures are the failed steps that earlier owners published. They are stored nowhere else, and
 // the way of the turn depends on them.
-func (p *Prior) Failures() (failed []execution.Result) {
+func (p *Prior) PublishedFailures() (failed []execution.Result) {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
 		if r := p.published.Finished[number]; r.GetFailure() != nil {
 			failed = append(failed, wire.ResultFromProto(r))
@@ -99,8 +99,8 @@ func AnsweredStep(t session.Turn) int {
 	return t.Answers[0].Step()
 }
 
-// Recovered publishes the text and the end of a step that is done, but whose owner did not publish that.
-func (p *Prior) Recovered(ctx context.Context, r execution.Result) error {
+// WriteRecovered publishes the text and the end of a step that is done, but whose owner did not publish that.
+func (p *Prior) WriteRecovered(ctx context.Context, r execution.Result) error {
 	at := p.position(r.Step, r.Agent)
 	if r.Text != "" {
 		if err := p.writer.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
@@ -134,15 +134,15 @@ func (p *Prior) CatchUp(ctx context.Context, committed []execution.Result) error
 		if !p.NeedsEnd(step.Step) {
 			continue
 		}
-		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.Recovered(ctx, step)); err != nil {
+		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.WriteRecovered(ctx, step)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// IgnoreFull drops a resource_quota error: a full trace has room for its end alone.
-func (w *Writer) IgnoreFull(err error) error {
+// IgnoreFullTrace drops a resource_quota error: a full trace has room for its end alone.
+func (w *Writer) IgnoreFullTrace(err error) error {
 	if !failure.Is(err, failure.ResourceQuota) {
 		return err
 	}

@@ -17,13 +17,13 @@ import (
 
 // signals are the metrics of the published events (contract OC-21, OC-31).
 type signals struct {
-	steps     metric.Int64Counter
-	took      metric.Float64Histogram
-	retries   metric.Int64Counter
-	decisions metric.Int64Counter
-	tools     metric.Int64Counter
-	perTurn   metric.Int64Histogram
-	budget    metric.Float64Histogram
+	steps        metric.Int64Counter
+	stepDuration metric.Float64Histogram
+	retries      metric.Int64Counter
+	decisions    metric.Int64Counter
+	tools        metric.Int64Counter
+	turnSteps    metric.Int64Histogram
+	budget       metric.Float64Histogram
 }
 
 // Boundaries of histograms. The defaults of OpenTelemetry are meant for milliseconds.
@@ -47,10 +47,10 @@ func newSignals(meter metric.Meter) (*signals, error) {
 		tools:     counter("troupe.tool.calls", "Tool calls that ended, by status (OC-31)."),
 	}
 	var err error
-	s.took, err = meter.Float64Histogram("troupe.step.duration", metric.WithUnit("s"), seconds,
+	s.stepDuration, err = meter.Float64Histogram("troupe.step.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("From dispatch to result; its sum by its count is the average (OC-21)."))
 	errs = append(errs, err)
-	s.perTurn, err = meter.Int64Histogram("troupe.turn.steps", counts, metric.WithDescription("Steps of a turn (OC-31)."))
+	s.turnSteps, err = meter.Int64Histogram("troupe.turn.steps", counts, metric.WithDescription("Steps of a turn (OC-31)."))
 	errs = append(errs, err)
 	s.budget, err = meter.Float64Histogram("troupe.turn.budget", parts,
 		metric.WithDescription("The part of its budget that a turn used, 1 for all of it, by what of: its steps, its time, and each kind of its limits (OC-31)."))
@@ -73,7 +73,7 @@ func (w *Writer) Observe(ctx context.Context, e *troupev1.Event) {
 	if r := e.GetTurnResult(); r != nil {
 		used := wire.UsedFromProto(r.GetUsed())
 		for _, k := range budget.Kinds() {
-			if limit := w.turn.Allowed.Limits.Of(k); limit > 0 {
+			if limit := w.turn.Allowance.Limits.Of(k); limit > 0 {
 				w.signals.budget.Record(ctx, float64(used.Of(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
 			}
 		}
@@ -103,13 +103,13 @@ func (s *signals) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 		by := metric.WithAttributes(attribute.String("outcome", outcome))
 		s.steps.Add(ctx, 1, by)
 		if d := p.StepFinished.GetDuration(); d != nil { // else its publisher did not see it begin
-			s.took.Record(ctx, d.AsDuration().Seconds(), by)
+			s.stepDuration.Record(ctx, d.AsDuration().Seconds(), by)
 		}
 	case *troupev1.Event_ToolCallFinished:
 		s.tools.Add(ctx, 1, metric.WithAttributes(label("status", p.ToolCallFinished.GetStatus().String(), "TOOL_STATUS_")))
 	case *troupev1.Event_TurnResult:
 		steps := p.TurnResult.GetMetrics().GetTotalSteps()
-		s.perTurn.Record(ctx, int64(steps))
+		s.turnSteps.Record(ctx, int64(steps))
 		s.budget.Record(ctx, float64(steps)/float64(maxSteps), metric.WithAttributes(attribute.String("of", "steps")))
 	}
 }

@@ -12,15 +12,15 @@ import (
 // stage that ends the trace comes last. The zero value has published nothing. Safe for concurrent
 // use, because the steps of a round publish at once.
 type stages struct {
-	mu sync.Mutex
-	at troupev1.Stage
+	mu      sync.Mutex
+	current troupev1.Stage
 }
 
 // resumeAt continues after the last event of an earlier owner.
 func (s *stages) resumeAt(last troupev1.Stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at = last
+	s.current = last
 }
 
 // advance moves to a stage. It fails with agent_logic, and changes nothing, when that stage cannot
@@ -28,15 +28,15 @@ func (s *stages) resumeAt(last troupev1.Stage) {
 func (s *stages) advance(next troupev1.Stage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !follows(s.at, next) {
-		return failure.Newf(failure.AgentLogic, "turn", "%s cannot follow %s; this is a fault of the orchestrator", next, s.at)
+	if !mayFollow(s.current, next) {
+		return failure.Newf(failure.AgentLogic, "turn", "%s cannot follow %s; this is a fault of the orchestrator", next, s.current)
 	}
-	s.at = next
+	s.current = next
 	return nil
 }
 
-// follows reports whether a stage may come after another.
-func follows(at, next troupev1.Stage) bool {
+// mayFollow reports whether a stage may come after another.
+func mayFollow(at, next troupev1.Stage) bool {
 	began := at >= troupev1.Stage_STAGE_INITIALIZE && at <= troupev1.Stage_STAGE_AGGREGATE
 	switch next {
 	case troupev1.Stage_STAGE_INITIALIZE:

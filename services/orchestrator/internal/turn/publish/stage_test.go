@@ -36,12 +36,12 @@ func TestStages_RejectAStageOutOfOrder(t *testing.T) {
 			err := o.advance(next)
 			if err == nil {
 				require.Contains(t, may, next, "%s behind %s", next, at)
-				require.Equal(t, next, o.at)
+				require.Equal(t, next, o.current)
 				continue
 			}
 			require.NotContains(t, may, next, "%s behind %s", next, at)
 			require.True(t, failure.Is(err, failure.AgentLogic))
-			require.Equal(t, at, o.at, "and it stays there")
+			require.Equal(t, at, o.current, "and it stays there")
 		}
 	}
 }

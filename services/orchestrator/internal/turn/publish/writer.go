@@ -46,33 +46,33 @@ func New(owner string, traces *trace.Traces, t *telemetry.Telemetry) (*Publisher
 
 // Turn is the turn whose events are published.
 type Turn struct {
-	Request     request.Request
-	Turn        session.Turn
-	Target      string
-	Fingerprint string        // of the request that the turn was begun for
-	Timeout     time.Duration // of the turn (0 means that the trace already has it)
-	Credentials bool          // the request had some; an orchestrator that takes over needs to know
-	MaxSteps    int
-	Allowed     request.Allowance // used unless the trace says otherwise
+	Request        request.Request
+	Turn           session.Turn
+	Target         string
+	Fingerprint    string        // of the request that the turn was begun for
+	Timeout        time.Duration // of the turn (0 means that the trace already has it)
+	HasCredentials bool          // the request had some; an orchestrator that takes over needs to know
+	MaxSteps       int
+	Allowance      request.Allowance // used unless the trace says otherwise
 }
 
 // Writer writes the events of one turn. Safe for concurrent use.
 type Writer struct {
-	turn        Turn
-	log         *zap.Logger // names the run
-	events      *trace.Log
-	stages      stages
-	signals     *signals
-	translation tracelog.Translator // of events, for the log; it adds up what they used
-	prior       *Prior
-	pending     bool // a choice was published that may not be stored yet
+	turn          Turn
+	log           *zap.Logger // names the run
+	events        *trace.Log
+	stages        stages
+	signals       *signals
+	translation   tracelog.Translator // of events, for the log; it adds up what they used
+	prior         *Prior
+	choicePending bool // a choice was published that may not be stored yet
 }
 
 // Open opens the trace of a turn. With takenOver the trace may hold events of earlier owners: Open
 // claims it, and continues after them. Modes: turn_not_open when the trace has ended, fenced, and
 // system_network or system_timeout while the store is away.
 func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer, err error) {
-	events, err := p.Traces.Open(ctx, p.claim(t), takenOver)
+	events, err := p.Traces.Open(ctx, p.traceClaim(t), takenOver)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 		w.translation.Spending.Note(e)
 	}
 	if allowed, ok := request.AllowanceFromPlan(w.translation.Spending.Budget()); ok {
-		w.turn.Allowed = allowed
+		w.turn.Allowance = allowed
 	}
 	read = true
 	return w, nil
@@ -112,24 +112,24 @@ func (p *Publisher) Close(ctx context.Context, w *Writer, last *troupev1.Event) 
 // Abandon gives the trace up without an end; another orchestrator may claim it.
 func (p *Publisher) Abandon(ctx context.Context, w *Writer) { p.Traces.Abandon(ctx, w.events) }
 
-// Free tells the store that the trace has no owner, so that another one adopts it at once.
-func (p *Publisher) Free(ctx context.Context, w *Writer) error {
+// ReleaseLease tells the store that the trace has no owner, so that another one adopts it at once.
+func (p *Publisher) ReleaseLease(ctx context.Context, w *Writer) error {
 	return p.Traces.Store().ReleaseLease(ctx, w.events.Ref())
 }
 
-// claim is what the trace of a turn is opened with.
-func (p *Publisher) claim(t Turn) trace.Claim {
+// traceClaim is what the trace of a turn is opened with.
+func (p *Publisher) traceClaim(t Turn) trace.Claim {
 	return trace.Claim{
-		Tenant: t.Request.Tenant, Record: p.record(t),
+		Tenant: t.Request.Tenant, Record: p.traceRecord(t),
 		Terms: trace.Terms{
 			User: t.Request.User, Fingerprint: t.Fingerprint, TurnEpoch: t.Turn.Epoch, Timeout: t.Timeout,
-			Credentials: t.Credentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Parent: t.Request.ParentTrace,
+			HasCredentials: t.HasCredentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Parent: t.Request.ParentTrace,
 		},
 	}
 }
 
-// record is what is kept of the trace beside its events.
-func (p *Publisher) record(t Turn) *troupev1.Trace {
+// traceRecord is what is kept of the trace beside its events.
+func (p *Publisher) traceRecord(t Turn) *troupev1.Trace {
 	req := t.Request
 	return &troupev1.Trace{
 		TraceId: t.Turn.Trace, SessionId: req.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number), RequestId: req.RequestID,
@@ -163,8 +163,8 @@ func (w *Writer) Root() string { return w.events.Root() }
 // Events is the log of the trace, for what is computed from its events.
 func (w *Writer) Events() *trace.Log { return w.events }
 
-// Allowed is what the turn may use: what an earlier owner published, or else what it was opened with.
-func (w *Writer) Allowed() request.Allowance { return w.turn.Allowed }
+// Allowance is what the turn may use: what an earlier owner published, or else what it was opened with.
+func (w *Writer) Allowance() request.Allowance { return w.turn.Allowance }
 
 // Write publishes an event outside of steps. Fails with resource_quota when the trace is full.
 func (w *Writer) Write(ctx context.Context, stage troupev1.Stage, e *troupev1.Event) error {
@@ -204,9 +204,9 @@ func (w *Writer) Warn(ctx context.Context, reason, message string) error {
 	}}})
 }
 
-// Started publishes the first event of the trace. It quotes the user's text and answers in short, and
+// WriteStart publishes the first event of the trace. It quotes the user's text and answers in short, and
 // leaves out what answers have sealed. Ready is how many instances could take a step.
-func (w *Writer) Started(ctx context.Context, ready int) error {
+func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 	req, turn := w.turn.Request, w.turn.Turn
 	answers := wire.AnswersToProto(turn.Answers)
 	for _, a := range answers {
@@ -216,13 +216,13 @@ func (w *Writer) Started(ctx context.Context, ready int) error {
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, MaxText), RequestId: req.RequestID, TurnId: turn.ID, Target: w.turn.Target,
 			InstancesReady: int32(ready), ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent,
-			Profile: req.ProfileOrDefault(), Attachments: blobs(req.Files), From: req.From.Proto(),
+			Profile: req.ProfileOrDefault(), Attachments: fileBlobs(req.Files), From: req.From.Proto(),
 		}},
 	})
 }
 
-// blobs are files as events name them: without their bytes.
-func blobs(files []conversation.Attachment) []*troupev1.Blob {
+// fileBlobs are files as events name them: without their bytes.
+func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
 	var all []*troupev1.Blob
 	for _, f := range conversation.References(files) {
 		all = append(all, wire.BlobToProto(f))
@@ -230,26 +230,26 @@ func blobs(files []conversation.Attachment) []*troupev1.Blob {
 	return all
 }
 
-// Decision publishes who works next, at what, and how long the decision took. A choice was published when
+// WriteDecision publishes who works next, at what, and how long the decision took. A choice was published when
 // it was made, and is not published again.
-func (w *Writer) Decision(ctx context.Context, task cursor.Task, took time.Duration) error {
+func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.Duration) error {
 	if n := task.Decision.Choice; n > 0 && w.Choice(n) != nil {
 		return nil
 	}
 	task.Decision.Duration = took
 	decision := task.Decision.Proto()
 	decision.Number, decision.Task = int32(task.Number), conversation.Brief(task.Decision.Step.Task, MaxText)
-	return w.Choose(ctx, decision)
+	return w.WriteChoice(ctx, decision)
 }
 
-// Choose publishes a choice. Settle waits until it is stored.
-func (w *Writer) Choose(ctx context.Context, choice *troupev1.RoutingDecision) error {
+// WriteChoice publishes a choice. Settle waits until it is stored.
+func (w *Writer) WriteChoice(ctx context.Context, choice *troupev1.RoutingDecision) error {
 	return w.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: choice}})
 }
 
-// Follow notes a choice that the turn has made, so that it is never made again.
-func (w *Writer) Follow(number int, choice *troupev1.RoutingDecision) {
-	w.pending = true
+// RecordChoice notes a choice that the turn has made, so that it is never made again.
+func (w *Writer) RecordChoice(number int, choice *troupev1.RoutingDecision) {
+	w.choicePending = true
 	w.prior.published.Choices[number] = choice
 }
 
@@ -258,18 +258,18 @@ func (w *Writer) Choice(number int) *troupev1.RoutingDecision {
 	return w.prior.published.Choices[number]
 }
 
-// Settle waits until published choices are stored, if there are any. Only the trace has them, and the
+// AwaitChoices waits until published choices are stored, if there are any. Only the trace has them, and the
 // way of the turn depends on them. It costs one write in sequence for each round with a choice.
-func (w *Writer) Settle(work context.Context) error {
-	if !w.pending {
+func (w *Writer) AwaitChoices(work context.Context) error {
+	if !w.choicePending {
 		return nil
 	}
-	return w.Stored(work)
+	return w.AwaitStored(work)
 }
 
-// Stored waits until all that was published is stored.
-func (w *Writer) Stored(work context.Context) error {
-	err := w.events.Stored(work)
-	w.pending = w.pending && err != nil
+// AwaitStored waits until all that was published is stored.
+func (w *Writer) AwaitStored(work context.Context) error {
+	err := w.events.AwaitStored(work)
+	w.choicePending = w.choicePending && err != nil
 	return err
 }

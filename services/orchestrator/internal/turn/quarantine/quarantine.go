@@ -15,13 +15,13 @@ import (
 // Error ends the steps of a quarantined agent, and their turn.
 type Error struct {
 	Agent string
-	why   error
+	cause error
 }
 
-func (e *Error) Error() string { return e.why.Error() }
+func (e *Error) Error() string { return e.cause.Error() }
 
 // Unwrap returns the refusal, which is policy_security.
-func (e *Error) Unwrap() error { return e.why }
+func (e *Error) Unwrap() error { return e.cause }
 
 // Watch returns a context for a step that ends when its agent is quarantined. The caller calls done.
 func Watch(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {

@@ -9,9 +9,9 @@ import (
 
 // Allowance is what a turn may use, and what was used before it began.
 type Allowance struct {
-	Limits  budget.Limits  `json:"limits"`
-	Level   int            `json:"level,omitempty"`  // depth below the turn that no agent asked for (0 means that turn itself)
-	Carried budget.Amounts `json:"carried,omitzero"` // used by the turns that this one continues
+	Limits     budget.Limits  `json:"limits"`
+	Depth      int            `json:"level,omitempty"`  // depth below the turn that no agent asked for (0 means that turn itself)
+	UsedBefore budget.Amounts `json:"carried,omitzero"` // used by the turns that this one continues
 }
 
 // Allowance returns what the turn may use: what its workflow allows, or less when the request says
@@ -19,7 +19,7 @@ type Allowance struct {
 // with a parent gets the lesser of what is asked for and allowed; for any other caller, asking for
 // more is an error. Modes: user_invalid_input, policy_budget when the turn would lie too deep.
 func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, error) {
-	allowed := Allowance{Limits: workflow, Level: int(r.Parent.GetDepth())}
+	allowed := Allowance{Limits: workflow, Depth: int(r.Parent.GetDepth())}
 	if before.Budget != nil {
 		allowed = *before.Budget
 		allowed.Limits = workflow.Lower(before.Budget.Limits)
@@ -32,8 +32,8 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 		}
 		allowed.Limits = allowed.Limits.Lower(*r.Budget)
 	}
-	if allowed.Level > allowed.Limits.Depth {
-		return Allowance{}, budget.Refuse(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Level)-1, 1)
+	if allowed.Depth > allowed.Limits.Depth {
+		return Allowance{}, budget.Refuse(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Depth)-1, 1)
 	}
 	return allowed, nil
 }
@@ -59,27 +59,27 @@ func checkLowers(asked, allowed budget.Limits) error {
 	return nil
 }
 
-// Stored returns what has to be stored of the allowance; nil when it follows from the workflow.
-func (a Allowance) Stored(workflow budget.Limits) *Allowance {
+// ToStore returns what has to be stored of the allowance; nil when it follows from the workflow.
+func (a Allowance) ToStore(workflow budget.Limits) *Allowance {
 	if a == (Allowance{Limits: workflow}) {
 		return nil
 	}
 	return &a
 }
 
-// Allowed is the allowance that the labels carry, or else what the workflow allows.
-func (l Labels) Allowed(workflow budget.Limits) Allowance {
+// AllowanceOr is the allowance that the labels carry, or else what the workflow allows.
+func (l Labels) AllowanceOr(workflow budget.Limits) Allowance {
 	if l.Budget != nil {
 		return *l.Budget
 	}
 	return Allowance{Limits: workflow}
 }
 
-// After returns the labels of a turn that continues an ended one: what that one used counts.
-func (l Labels) After(result *troupev1.TurnResult, workflow budget.Limits) Labels {
+// WithUsage returns the labels of a turn that continues an ended one: what that one used counts.
+func (l Labels) WithUsage(result *troupev1.TurnResult, workflow budget.Limits) Labels {
 	if result.GetUsed() != nil {
-		allowed := l.Allowed(workflow)
-		allowed.Carried = wire.UsedFromProto(result.GetUsed())
+		allowed := l.AllowanceOr(workflow)
+		allowed.UsedBefore = wire.UsedFromProto(result.GetUsed())
 		l.Budget = &allowed
 	}
 	return l
@@ -88,7 +88,7 @@ func (l Labels) After(result *troupev1.TurnResult, workflow budget.Limits) Label
 // Proto converts to the wire, without what was carried.
 func (a Allowance) Proto() *troupev1.Budget {
 	b := wire.LimitsToProto(a.Limits)
-	b.Level = int32(a.Level)
+	b.Level = int32(a.Depth)
 	return b
 }
 
@@ -98,6 +98,6 @@ func AllowanceFromPlan(p *troupev1.TurnBudget) (Allowance, bool) {
 		return Allowance{}, false
 	}
 	return Allowance{
-		Limits: wire.LimitsFromProto(p.GetLimits()), Level: int(p.GetLimits().GetLevel()), Carried: wire.UsedFromProto(p.GetCarried()),
+		Limits: wire.LimitsFromProto(p.GetLimits()), Depth: int(p.GetLimits().GetLevel()), UsedBefore: wire.UsedFromProto(p.GetCarried()),
 	}, true
 }

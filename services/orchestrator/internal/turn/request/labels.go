@@ -60,7 +60,7 @@ func (l Labels) OrElse(others Labels) Labels {
 }
 
 // LabelsOf are the labels of a stored trace, its root included.
-func LabelsOf(found trace.Running) Labels {
+func LabelsOf(found trace.RunningTrace) Labels {
 	l := DecodeLabels(found.Terms.Labels)
 	l.Root = cmp.Or(found.Record.GetRootTraceId(), found.Record.GetTraceId())
 	return l

@@ -74,25 +74,25 @@ func (r Request) Fingerprint() string {
 
 // From is an earlier trace from which a turn continues (OC-27). The zero From is none.
 type From struct {
-	Trace string
-	Step  int  // the first step that a fork runs again
-	Fork  bool // in a session of its own; else the turn takes the place of the one that failed
+	Trace  string
+	Step   int  // the first step that a fork runs again
+	IsFork bool // in a session of its own; else the turn takes the place of the one that failed
 }
 
 // IsResume reports whether the turn takes the place of one that failed.
-func (f From) IsResume() bool { return f.Trace != "" && !f.Fork }
+func (f From) IsResume() bool { return f.Trace != "" && !f.IsFork }
 
 // Proto converts to the wire; nil for none.
 func (f From) Proto() *troupev1.From {
 	if f == (From{}) {
 		return nil
 	}
-	return &troupev1.From{TraceId: f.Trace, Step: int32(f.Step), Fork: f.Fork}
+	return &troupev1.From{TraceId: f.Trace, Step: int32(f.Step), Fork: f.IsFork}
 }
 
 // FromProto is the inverse of From.Proto.
 func FromProto(f *troupev1.From) From {
-	return From{Trace: f.GetTraceId(), Step: int(f.GetStep()), Fork: f.GetFork()}
+	return From{Trace: f.GetTraceId(), Step: int(f.GetStep()), IsFork: f.GetFork()}
 }
 
 // RootOf is the trace with which the run of a parent began: the one that it names, or else its own.

@@ -33,7 +33,7 @@ type stateSpec struct {
 // specs is the table of states. An error, or a panic, leads from every state in which the turn works to
 // stopping; in the last three states enter returns none.
 var specs = map[state]stateSpec{
-	opened:       {enter: (*Turn).opened, next: []state{initializing, resuming, stopping}},
+	opened:       {enter: (*Turn).checkForEarlierOwner, next: []state{initializing, resuming, stopping}},
 	initializing: {enter: (*Turn).initialize, next: []state{beginning, stopping}},
 	resuming:     {enter: (*Turn).resume, next: []state{beginning, stopping}},
 	beginning:    {enter: (*Turn).begin, next: []state{running, stopping}},
@@ -43,8 +43,8 @@ var specs = map[state]stateSpec{
 	closing:      {enter: (*Turn).close, next: []state{ended}},
 }
 
-// works reports whether a turn still works for an answer in the state.
-func (s state) works() bool { return slices.Contains(specs[s].next, stopping) }
+// isWorking reports whether a turn still works for an answer in the state.
+func (s state) isWorking() bool { return slices.Contains(specs[s].next, stopping) }
 
 // drive goes from state to state until the turn has ended. Events are stored under ctx, which outlives
 // the work.
@@ -57,7 +57,7 @@ func (t *Turn) drive(work, ctx context.Context) {
 		switch {
 		case err == nil:
 			at = next
-		case at.works():
+		case at.isWorking():
 			t.err, at = err, stopping
 		default:
 			t.driver.Telemetry.Panics.Note(ctx, err)
@@ -67,7 +67,7 @@ func (t *Turn) drive(work, ctx context.Context) {
 }
 
 func (t *Turn) enter(work, ctx context.Context, at state) (_ state, err error) {
-	if at.works() {
+	if at.isWorking() {
 		defer panics.Recover("turn", &err)
 	}
 	return specs[at].enter(t, work, ctx)

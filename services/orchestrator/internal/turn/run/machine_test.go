@@ -8,7 +8,7 @@ import (
 
 // Every state of the table is known, can be reached from opened, and leads to ended. A turn that still
 // works can stop in each of its states.
-func TestSpecs_LeadFromOpenedToEnded(t *testing.T) {
+func TestSpecs_EveryStateLeadsFromOpenedToEnded(t *testing.T) {
 	reached := map[state]bool{}
 	var walk func(at state)
 	walk = func(at state) {
@@ -27,33 +27,33 @@ func TestSpecs_LeadFromOpenedToEnded(t *testing.T) {
 		require.True(t, reached[at], "%s is reached", at)
 		require.NotNil(t, spec.enter, at)
 		require.NotEmpty(t, spec.next, at)
-		require.True(t, at.leadsTo(ended, map[state]bool{}), "%s has an end", at)
+		require.True(t, at.canReach(ended, map[state]bool{}), "%s has an end", at)
 	}
 	require.NotContains(t, specs, ended)
 	for _, at := range []state{opened, initializing, resuming, beginning, running} {
-		require.True(t, at.works(), at)
+		require.True(t, at.isWorking(), at)
 	}
 	for _, at := range []state{stopping, handingOver, closing, ended} {
-		require.False(t, at.works(), "%s comes after the work", at)
+		require.False(t, at.isWorking(), "%s comes after the work", at)
 	}
 }
 
 // A turn that has stopped never works again.
 func TestSpecs_NoWorkAfterStopping(t *testing.T) {
 	for _, at := range []state{opened, initializing, resuming, beginning, running} {
-		require.False(t, stopping.leadsTo(at, map[state]bool{}), at)
+		require.False(t, stopping.canReach(at, map[state]bool{}), at)
 	}
 }
 
-// leadsTo reports whether a state can be followed by another, at once or later.
-func (s state) leadsTo(to state, seen map[state]bool) bool {
+// canReach reports whether a state can be followed by another, at once or later.
+func (s state) canReach(to state, seen map[state]bool) bool {
 	for _, next := range specs[s].next {
 		if next == to {
 			return true
 		}
 		if !seen[next] {
 			seen[next] = true
-			if next.leadsTo(to, seen) {
+			if next.canReach(to, seen) {
 				return true
 			}
 		}

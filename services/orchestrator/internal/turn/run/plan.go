@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// opened decides how a turn begins: a trace with events has had another owner.
-func (t *Turn) opened(context.Context, context.Context) (state, error) {
+// checkForEarlierOwner decides how a turn begins: a trace with events has had another owner.
+func (t *Turn) checkForEarlierOwner(context.Context, context.Context) (state, error) {
 	if t.events.Events().Empty() {
 		return initializing, nil
 	}
@@ -14,10 +14,10 @@ func (t *Turn) opened(context.Context, context.Context) (state, error) {
 
 // initialize publishes what was asked and what is planned.
 func (t *Turn) initialize(_, ctx context.Context) (state, error) {
-	if err := t.events.Started(ctx, t.readyInstances()); err != nil {
+	if err := t.events.WriteStart(ctx, t.readyInstances()); err != nil {
 		return stopping, err
 	}
-	err := t.events.Plan(ctx, t.begun.Flow)
+	err := t.events.WritePlan(ctx, t.begun.Flow)
 	return beginning, err
 }
 

@@ -22,7 +22,7 @@ func (t *Turn) begin(work, ctx context.Context) (state, error) {
 		t.cursor, err = cursor.New(t.begun.Flow, t.conversation.History, t.chooser(ctx))
 		return err
 	})
-	return t.checked(err)
+	return t.checkRound(err)
 }
 
 // runRound has a round done and decides the next one. The turn has its answer when there is none.
@@ -37,11 +37,11 @@ func (t *Turn) runRound(work, ctx context.Context) (state, error) {
 	if err := t.storeFailures(work, results); err != nil {
 		return stopping, err
 	}
-	return t.checked(nil)
+	return t.checkRound(nil)
 }
 
-// checked is the state after a decision about the next round.
-func (t *Turn) checked(err error) (state, error) {
+// checkRound is the state after a decision about the next round.
+func (t *Turn) checkRound(err error) (state, error) {
 	if err != nil {
 		return stopping, err
 	}
@@ -64,7 +64,7 @@ func (t *Turn) decide(what func() error) error {
 // reach other steps under the same numbers, or run a tool again under another number.
 func (t *Turn) storeFailures(work context.Context, round []execution.Result) error {
 	if slices.ContainsFunc(round, func(r execution.Result) bool { return r.Failure != nil }) {
-		return t.events.Stored(work)
+		return t.events.AwaitStored(work)
 	}
 	return nil
 }
@@ -74,25 +74,25 @@ func (t *Turn) storeFailures(work context.Context, round []execution.Result) err
 func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 	tasks := t.cursor.Round()
 	var open []cursor.Task
-	for i, recovered := range cursor.PriorResults(tasks, t.recovered(), t.reached()) {
+	for i, recovered := range cursor.PriorResults(tasks, t.recoveredResults(), t.lastReachedStep()) {
 		task := tasks[i]
 		if recovered == nil {
 			open = append(open, task)
 			continue
 		}
 		if t.events.Prior().NeedsEnd(task.Number) {
-			if err := errors.Join(t.events.Decision(ctx, task, t.decisionTime), t.events.Prior().Recovered(ctx, *recovered)); err != nil {
+			if err := errors.Join(t.events.WriteDecision(ctx, task, t.decisionTime), t.events.Prior().WriteRecovered(ctx, *recovered)); err != nil {
 				return nil, err
 			}
 		}
 		t.conversation.Add(task, *recovered, t.begun.Turn.Number)
 	}
 	for _, task := range open {
-		if err := t.events.Decision(ctx, task, t.decisionTime); err != nil {
+		if err := t.events.WriteDecision(ctx, task, t.decisionTime); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.events.Settle(work); err != nil {
+	if err := t.events.AwaitChoices(work); err != nil {
 		return nil, err
 	}
 	results, err := t.steps.Run(work, ctx, t.cursor, open, t.conversation)
@@ -106,14 +106,14 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 	return t.conversation.Results[len(t.conversation.Results)-len(tasks):], nil
 }
 
-// recovered are the results of steps that need not run: an earlier owner saw them committed or failed,
+// recoveredResults are the results of steps that need not run: an earlier owner saw them committed or failed,
 // or the turn inherits them.
-func (t *Turn) recovered() []execution.Result {
-	return append(slices.Clone(t.begun.Turn.Steps), t.events.Prior().Failures()...)
+func (t *Turn) recoveredResults() []execution.Result {
+	return append(slices.Clone(t.begun.Turn.Steps), t.events.Prior().PublishedFailures()...)
 }
 
-// reached is the last step that is known to have begun before this turn; 0 when there was no such turn.
-func (t *Turn) reached() int {
+// lastReachedStep is the last step that is known to have begun before this turn; 0 when there was no such turn.
+func (t *Turn) lastReachedStep() int {
 	last := publish.AnsweredStep(t.begun.Turn)
 	for number := range t.begun.Rerun {
 		last = max(last, number)
@@ -130,18 +130,18 @@ func (t *Turn) chooser(ctx context.Context) cursor.Selector {
 			return routing.DecisionFromRecord(flow, s, choice)
 		}
 		began := time.Now()
-		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, assignment.Inquiry(t.begun.Request, t.begun.Turn.Trace, s), t.driver.Dispatcher.AgentCandidate)
+		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, assignment.RoutingRequest(t.begun.Request, t.begun.Turn.Trace, s), t.driver.Dispatcher.AgentCandidate)
 		choice := routing.RecordChoice(d, number, time.Since(began))
 		if flow.Steps[d.Target].Agent != "" {
 			choice.Number = int32(next)
 		}
-		if err := t.events.Choose(ctx, choice); err != nil {
+		if err := t.events.WriteChoice(ctx, choice); err != nil {
 			return routing.Decision{}, err
 		}
 		if failed != nil {
 			return routing.Decision{}, failed
 		}
-		t.events.Follow(number, choice)
+		t.events.RecordChoice(number, choice)
 		return routing.DecisionFromRecord(flow, s, choice)
 	}
 }

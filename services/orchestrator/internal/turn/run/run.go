@@ -51,8 +51,8 @@ type Driver struct{ Config }
 // New returns a driver.
 func New(cfg Config) *Driver { return &Driver{cfg} }
 
-// Begun is a turn that this orchestrator has begun, or taken over, in the memory service.
-type Begun struct {
+// BegunTurn is a turn that this orchestrator has begun, or taken over, in the memory service.
+type BegunTurn struct {
 	Request      request.Request
 	Begin        memory.Begin // that it was begun with; Start asks with it again to reclaim the turn
 	Turn         session.Turn
@@ -64,7 +64,7 @@ type Begun struct {
 	Permit       *admission.Permit       // Start ends it with the turn
 	Began        time.Time
 	Timeout      time.Duration // of the turn
-	Left         time.Duration // of the timeout
+	TimeLeft     time.Duration // of the timeout
 	Takeover     *Takeover     // nil when a request began the turn
 }
 
@@ -76,7 +76,7 @@ type Takeover struct {
 }
 
 // traceTimeout is the timeout that the trace gets; 0 for one that has it from an earlier owner.
-func (b Begun) traceTimeout() time.Duration {
+func (b BegunTurn) traceTimeout() time.Duration {
 	if b.Takeover != nil {
 		return 0
 	}
@@ -87,8 +87,8 @@ func (b Begun) traceTimeout() time.Duration {
 // own deadline. When the trace cannot be opened Start fails the turn, so that its session need not wait
 // for the lease to run out; while the store is only away it leaves the turn to the next one who asks.
 // Unless Start succeeds the caller still owns the permit.
-func (d *Driver) Start(ctx context.Context, b Begun) error {
-	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.Allowed(b.Flow.Budget).Limits.FanOut)
+func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
+	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.AllowanceOr(b.Flow.Budget).Limits.FanOut)
 	d.Active.Add(handle)
 	started := false
 	defer func() {
@@ -111,7 +111,7 @@ func (d *Driver) Start(ctx context.Context, b Begun) error {
 // Turn is a turn that runs. One goroutine owns it.
 type Turn struct {
 	driver *Driver
-	begun  Begun
+	begun  BegunTurn
 	handle *active.Turn
 	lease  *lease.Lease
 	events *publish.Writer
@@ -131,10 +131,10 @@ func (t *Turn) open(ctx context.Context) (err error) {
 	b := t.begun
 	t.events, err = t.driver.Publisher.Open(ctx, publish.Turn{
 		Request: b.Request, Turn: b.Turn, Target: b.Target, Fingerprint: b.Begin.Fingerprint, Timeout: b.traceTimeout(),
-		Credentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowed: b.Request.Allowed(b.Flow.Budget),
+		HasCredentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowance: b.Request.AllowanceOr(b.Flow.Budget),
 	}, b.Turn.Attempt > 1)
 	if err == nil {
-		t.steps = t.driver.Steps.With(&assignment.Turn{
+		t.steps = t.driver.Steps.ForTurn(&assignment.Turn{
 			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, JournalsKept: b.JournalsKept,
 		}, t.events, b.Turn.Attempt > 1)
 		t.conversation = b.Conversation
@@ -157,9 +157,9 @@ func (t *Turn) run(ctx context.Context) {
 	defer t.driver.Active.Remove(t.handle)
 	defer b.Permit.Release(true)
 	defer b.Request.Auth.Wipe()
-	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, b.Left)+conclude.Timeout)
+	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, b.TimeLeft)+conclude.Timeout)
 	defer cancel()
-	work, stop := context.WithTimeoutCause(ctx, b.Left,
+	work, stop := context.WithTimeoutCause(ctx, b.TimeLeft,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", b.Timeout))
 	defer stop()
 	work, abort := context.WithCancelCause(work)
@@ -182,7 +182,7 @@ func (t *Turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 	select {
 	case <-t.driver.Drain.HandingOver():
 		abort(errHandedOver)
-	case why := <-t.handle.Stopped():
+	case why := <-t.handle.StopRequests():
 		abort(why)
 	case <-t.events.Events().Rejected():
 		abort(failure.New(failure.TraceOrphaned, "turn", "the events of the turn can no longer be stored"))

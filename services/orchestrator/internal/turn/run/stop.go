@@ -39,7 +39,7 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 	if failure.Is(err, failure.Fenced, failure.NotFound) {
 		return ended, nil // another orchestrator has it already
 	}
-	if free := t.driver.Publisher.Free(ctx, t.events); err == nil {
+	if free := t.driver.Publisher.ReleaseLease(ctx, t.events); err == nil {
 		err = free
 	}
 	if err != nil {
@@ -51,9 +51,9 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 // close closes the turn and its trace, with an answer or without.
 func (t *Turn) close(work, ctx context.Context) (state, error) {
 	b := t.begun
-	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, As: session.OutcomeFailed}
+	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed}
 	if failure.Is(context.Cause(work), failure.UserCancelled) {
-		outcome.As = session.OutcomeCancelled
+		outcome.CloseAs = session.OutcomeCancelled
 	}
 	broken := t.driver.Closer.Close(ctx, conclude.Turn{
 		Request: b.Request, Turn: b.Turn, Target: b.Target, Entry: b.Flow.Steps[b.Flow.Entry].Agent, Began: b.Began,

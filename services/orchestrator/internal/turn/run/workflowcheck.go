@@ -12,7 +12,7 @@ import (
 // checkWorkflow fails with nondeterminism when the workflow has changed since an earlier turn, so that
 // it no longer leads to the steps of that turn: no other agent may get their results or
 // journals. Done is how many steps have ended.
-func checkWorkflow(b Begun, done int, round []cursor.Task) error {
+func checkWorkflow(b BegunTurn, done int, round []cursor.Task) error {
 	if err := checkPriorSteps(b, done, round); err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func checkWorkflow(b Begun, done int, round []cursor.Task) error {
 }
 
 // checkPriorSteps checks the steps that were inherited, and those that failed and run again.
-func checkPriorSteps(b Begun, done int, round []cursor.Task) error {
+func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	agents := map[int]string{}
 	maps.Copy(agents, b.Rerun)
 	for _, r := range b.Turn.Steps {

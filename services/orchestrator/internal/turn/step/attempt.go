@@ -28,31 +28,31 @@ import (
 // attempt is a step that runs, at one instance after the other.
 type attempt struct {
 	assignment.Attempt
-	began   time.Time
-	retries int                   // attempts that failed and were followed by another
-	losses  []*dispatch.LostError // attempts that were lost
-	lost    *dispatch.LostError   // the last attempt, until the turn is reclaimed from it
-	result  execution.Result      // set when the step has ended
+	began    time.Time
+	retries  int                   // attempts that failed and were followed by another
+	losses   []*dispatch.LostError // attempts that were lost
+	lastLoss *dispatch.LostError   // the last attempt, until the turn is reclaimed from it
+	result   execution.Result      // set when the step has ended
 
-	choice   *troupev1.InstanceChoice // why the present instance
-	violated []string                 // keys of other owners that the worker reported to have tried to write
+	choice       *troupev1.InstanceChoice // why the present instance
+	violatedKeys []string                 // keys of other owners that the worker reported to have tried to write
 }
 
 // newAttempt begins a step. After a takeover it is unknown whether an earlier owner began the next
 // steps too, so they may have journals, as every step has beyond its first attempt.
 func (t *Turn) newAttempt(task cursor.Task, conversation assignment.Conversation) *attempt {
 	a := &attempt{began: time.Now(), Attempt: assignment.Attempt{
-		Task: task, Conversation: conversation, At: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
+		Task: task, Conversation: conversation, Position: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
 	}}
-	if t.Resumed {
-		a.At.Attempt = max(2, t.Events.Prior().Attempt(task.Number)+1)
+	if t.IsTakenOver {
+		a.Position.Attempt = max(2, t.Events.Prior().LastAttempt(task.Number)+1)
 	}
 	return a
 }
 
-// next makes room for the next instance.
-func (a *attempt) next() {
-	a.At.Attempt, a.At.Instance, a.violated = a.At.Attempt+1, "", nil
+// prepareNext makes room for the next instance.
+func (a *attempt) prepareNext() {
+	a.Position.Attempt, a.Position.Instance, a.violatedKeys = a.Position.Attempt+1, "", nil
 }
 
 // execute gives a step to an instance, and to the next one when it failed and is to be retried. It
@@ -60,15 +60,15 @@ func (a *attempt) next() {
 func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer panics.Recover("turn", &err)
 	step := a.Task.Decision.Step
-	work, done := quarantine.Watch(work, t.svc.Instances, a.At.Agent)
+	work, done := quarantine.Watch(work, t.services.Instances, a.Position.Agent)
 	defer done()
 	for {
 		req, err := t.assignment.StepRequest(work, a.Attempt)
 		if err != nil {
 			return err
 		}
-		instances := t.svc.Dispatcher.WithPolicy(t.assignment.Policy(a.At.Number, step.Instances)).WithRequest(t.assignment.Inquiry(step))
-		result, err := instances.Execute(work, req, t.assignment.Avoided(a.Attempt, instancesAtFault(a.losses)), t.handler(ctx, a))
+		instances := t.services.Dispatcher.WithPolicy(t.assignment.Policy(a.Position.Number, step.Instances)).WithRequest(t.assignment.RoutingRequest(step))
+		result, err := instances.Execute(work, req, t.assignment.InstancesToAvoid(a.Attempt, instancesAtFault(a.losses)), t.handler(ctx, a))
 		if err := t.noteViolation(ctx, a, result, err); err != nil {
 			return err
 		}
@@ -84,41 +84,41 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return t.conclude(ctx, a, result, withLosses(err, a.losses))
 		}
 		t.Events.Log().Warn("step failed; it is tried again",
-			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.At.Number), zap.Int("attempt", a.At.Attempt), zap.Error(why))
-		if err := t.Events.Retract(ctx, a.At, why, result.GetUsed()); err != nil {
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Int("attempt", a.Position.Attempt), zap.Error(why))
+		if err := t.Events.Retract(ctx, a.Position, why, result.GetUsed()); err != nil {
 			return err
 		}
 		if err := retry.Sleep(work, step.OnError.Pause(a.retries)); err != nil {
 			return cmp.Or(quarantine.Cause(work), err)
 		}
 		a.retries++
-		a.next()
+		a.prepareNext()
 	}
 }
 
 func (t *Turn) noteLost(ctx context.Context, a *attempt, lost *dispatch.LostError) {
-	a.lost, a.losses = lost, append(a.losses, lost)
-	a.At.Instance = lost.Instance.ID // the instance may not have come to accept the step
-	t.svc.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.At.Agent)))
+	a.lastLoss, a.losses = lost, append(a.losses, lost)
+	a.Position.Instance = lost.Instance.ID // the instance may not have come to accept the step
+	t.services.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.Position.Agent)))
 	t.Events.Log().Warn("attempt lost",
-		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.At.Number), zap.Int("attempt", a.At.Attempt), zap.Error(lost))
+		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Int("attempt", a.Position.Attempt), zap.Error(lost))
 }
 
 // replace ends a lost attempt, now that its worker is fenced. It is false when the step goes to
 // another instance.
 func (t *Turn) replace(ctx context.Context, a *attempt, committed *troupev1.StepResult) (ended bool, err error) {
-	lost := a.lost
-	a.lost = nil
+	lost := a.lastLoss
+	a.lastLoss = nil
 	switch {
 	case committed != nil:
-		err = errors.Join(t.Events.Republish(ctx, a.At, lost.Failure, committed.GetText()), t.conclude(ctx, a, committed, nil))
+		err = errors.Join(t.Events.Republish(ctx, a.Position, lost.Failure, committed.GetText()), t.conclude(ctx, a, committed, nil))
 	case lost.ContractViolation:
 		err = t.conclude(ctx, a, nil, lost) // the agent broke its contract: the step has failed
 	case len(a.losses) == assignment.MaxAttempts:
-		err = t.conclude(ctx, a, nil, attemptsExhausted(a.At, a.losses))
+		err = t.conclude(ctx, a, nil, attemptsExhausted(a.Position, a.losses))
 	default:
-		err = t.Events.Retract(ctx, a.At, lost.Failure, nil)
-		a.next()
+		err = t.Events.Retract(ctx, a.Position, lost.Failure, nil)
+		a.prepareNext()
 		return false, err
 	}
 	return true, err

@@ -16,7 +16,7 @@ import (
 func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 	h := dispatch.Handler{
 		Waiting: func(agent string) error {
-			return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+			return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
 				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
 			}}})
 		},
@@ -25,21 +25,21 @@ func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 			return nil
 		},
 		Started: func(in registry.Instance) error {
-			a.At.Instance = in.ID
-			return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
+			a.Position.Instance = in.ID
+			return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
 				Address: in.Address, Version: in.Version, Choice: a.choice,
 			}}})
 		},
 		Event: func(e *troupev1.Event) error {
 			if !mayComeFromWorker(e) {
 				t.Events.Log().Warn("event of a worker dropped: only the orchestrator may send it",
-					zap.String("trace", t.Events.TraceID()), zap.String("instance", a.At.Instance))
+					zap.String("trace", t.Events.TraceID()), zap.String("instance", a.Position.Instance))
 				return nil
 			}
 			if v := e.GetOwnershipViolation(); v != nil {
-				a.violated = append(a.violated, v.GetKey())
+				a.violatedKeys = append(a.violatedKeys, v.GetKey())
 			}
-			return t.Events.WriteStep(ctx, a.At, e)
+			return t.Events.WriteStep(ctx, a.Position, e)
 		},
 	}
 	if a.Task.Decision.Step.Tools.IsZero() {
@@ -53,12 +53,12 @@ func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispat
 	step := a.Task.Decision.Step
 	var decision *troupev1.RoutingDecision
 	publish := func() error {
-		return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
+		return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
 	}
 	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		var allowed *troupev1.AllowedTools
 		var failed error
-		decision, allowed, failed = t.assignment.ChooseTools(t.svc.Dispatcher.Authority(), step, in)
+		decision, allowed, failed = t.assignment.ChooseTools(t.services.Dispatcher.Authority(), step, in)
 		if failed != nil {
 			if err := publish(); err != nil {
 				return nil, err

@@ -18,8 +18,8 @@ func (t *Turn) fenceQuarantined(work context.Context, open []*attempt, why error
 	if !ok {
 		return why
 	}
-	q.Record(t.svc.Telemetry.Audit, quarantine.Turn{
-		Owner: t.svc.Owner, Trace: t.Events.TraceID(), Session: t.assignment.Request.Session, Tenant: t.assignment.Request.Tenant, Epoch: t.assignment.Lease.Epoch(),
+	q.Record(t.services.Telemetry.Audit, quarantine.Turn{
+		Owner: t.services.Owner, Trace: t.Events.TraceID(), Session: t.assignment.Request.Session, Tenant: t.assignment.Request.Tenant, Epoch: t.assignment.Lease.Epoch(),
 	})
 	if _, err := t.reclaim(work, open); err != nil && !failure.Is(err, failure.TurnNotOpen) {
 		t.Events.Log().Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.Events.TraceID()), zap.Error(err))
@@ -36,7 +36,7 @@ func (t *Turn) EndDescendants(work context.Context, why error) {
 	if !ok {
 		return
 	}
-	err := t.svc.CancelDescendants(context.WithoutCancel(work), Descendants{
+	err := t.services.CancelDescendants(context.WithoutCancel(work), Descendants{
 		Tenant: t.assignment.Request.Tenant, Root: t.Events.Root(), Trace: t.Events.TraceID(),
 		Reason: "agent " + q.Agent + ", for which it works, is quarantined",
 	})

@@ -33,13 +33,13 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 	if breach := a.checkResult(result); breach != nil {
 		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(breach), Used: result.GetUsed()}
 	}
-	result.Step, result.Agent = int32(a.At.Number), step.Agent
+	result.Step, result.Agent = int32(a.Position.Number), step.Agent
 	a.result = wire.ResultFromProto(result)
 	if a.result.Failure != nil && step.OnError.Survivable() {
 		t.Events.Log().Warn("step failed; the turn goes on",
-			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.At.Number), zap.Error(a.result.Failure))
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Error(a.result.Failure))
 	}
-	return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+	return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 		Result: result, Duration: durationpb.New(time.Since(a.began)),
 	}}})
 }
@@ -69,14 +69,14 @@ func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.S
 	v, ok := event.OwnershipViolation{}, false
 	if lost, is := errors.AsType[*dispatch.LostError](err); is {
 		if v, ok = event.ViolationOf(lost.Failure); ok {
-			a.At.Instance = lost.Instance.ID
-			t.svc.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Events.TraceID(), "instance": lost.Instance.ID})
+			a.Position.Instance = lost.Instance.ID
+			t.services.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Events.TraceID(), "instance": lost.Instance.ID})
 		}
 	} else if why := grpcfailure.FromProto(result.GetFailure()); why != nil {
 		v, ok = event.ViolationOf(why)
 	}
-	if !ok || slices.Contains(a.violated, v.Key) {
+	if !ok || slices.Contains(a.violatedKeys, v.Key) {
 		return nil
 	}
-	return t.Events.WriteStep(ctx, a.At, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
+	return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
 }

@@ -56,19 +56,19 @@ func New(cfg Config) (*Services, error) {
 // Turn is what all steps of one turn share. One goroutine uses it.
 type Turn struct {
 	Events *publish.Writer
-	// Resumed is set until the first step is dispatched after a takeover. An earlier owner may have
+	// IsTakenOver is set until the first step is dispatched after a takeover. An earlier owner may have
 	// begun that step, so its instance looks into the journal.
-	Resumed bool
+	IsTakenOver bool
 
 	assignment *assignment.Turn
-	svc        *Services
+	services   *Services
 }
 
-// With returns the steps of a turn.
-func (s *Services) With(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
+// ForTurn returns the steps of a turn.
+func (s *Services) ForTurn(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
 	given.Services = assignment.Services{Instances: s.Instances, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
 	given.Events = events
-	return &Turn{Events: events, Resumed: resumed, assignment: given, svc: s}
+	return &Turn{Events: events, IsTakenOver: resumed, assignment: given, services: s}
 }
 
 // Run has the open steps of a round done, and returns their results in the order of the tasks. An error
@@ -82,13 +82,13 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 	for i, task := range tasks {
 		all[i] = t.newAttempt(task, conversation)
 	}
-	t.Resumed = t.Resumed && len(tasks) == 0
+	t.IsTakenOver = t.IsTakenOver && len(tasks) == 0
 	for open := all; len(open) > 0; {
 		t.allot(open)
 		if err := t.runAtOnce(work, ctx, c, open); err != nil {
 			return nil, t.fenceQuarantined(work, open, err)
 		}
-		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lost == nil })
+		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lastLoss == nil })
 		if len(open) == 0 {
 			break
 		}
@@ -117,7 +117,7 @@ func (t *Turn) runAtOnce(work, ctx context.Context, c *cursor.Cursor, open []*at
 		running.Go(func() {
 			panics.Guard("turn", abort, func() {
 				err := t.execute(round, ctx, a)
-				if err == nil && a.lost == nil {
+				if err == nil && a.lastLoss == nil {
 					err = c.TurnError(a.Task, a.result)
 				}
 				if err != nil {
@@ -137,7 +137,7 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 		return nil, err
 	}
 	for _, a := range lost {
-		ended, err := t.replace(ctx, a, committed[a.At.Number])
+		ended, err := t.replace(ctx, a, committed[a.Position.Number])
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1.StepResult, error) {
 	steps := map[int]bool{}
 	for _, a := range lost {
-		steps[a.At.Number] = true
+		steps[a.Position.Number] = true
 	}
 	before := t.assignment.Lease.Epoch()
 	committed, err := t.assignment.Lease.Reclaim(work, steps)
@@ -166,9 +166,9 @@ func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 func (t *Turn) allot(open []*attempt) {
 	var steps []int
 	for _, a := range open {
-		steps = append(steps, a.At.Number)
+		steps = append(steps, a.Position.Number)
 	}
-	for i, share := range t.assignment.Allot(steps) {
+	for i, share := range t.assignment.DivideBudget(steps) {
 		open[i].Share = share
 	}
 }

@@ -64,7 +64,7 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 	decided, req := a.fromRecord(ref, found)
 	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator tries for that long
 	defer cancel()
-	known, state, err := a.Decider.Known(within, decided.Begin)
+	known, state, err := a.Decider.LookUpTurn(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
 		state = decide.Absent
 	}
@@ -74,7 +74,7 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 	case decide.EndClosed:
 		return true, a.Closer.EndTrace(ctx, req, decided.Begin.Fingerprint, known.Turn)
 	case decide.TakeOver:
-		if decided.TargetErr != nil && found.Left > 0 {
+		if decided.TargetErr != nil && found.TimeLeft > 0 {
 			return false, decided.TargetErr // another orchestrator may know its target
 		}
 		return a.takeOver(ctx, within, req, decided, found, known)
@@ -90,7 +90,7 @@ func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err e
 // higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
 // to the highest epoch.
 func (a *Adopter) takeOver(
-	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.Running, known memory.Begun,
+	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.Begun,
 ) (bool, error) {
 	begun, err := a.claim(within, decided.Begin, known)
 	if err != nil || begun.Status != memory.StatusBegun {
@@ -104,31 +104,31 @@ func (a *Adopter) takeOver(
 			permit.Release(false)
 		}
 	}()
-	err = a.Driver.Start(context.WithoutCancel(ctx), run.Begun{
+	err = a.Driver.Start(context.WithoutCancel(ctx), run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
 		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
 		Rerun:        rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
-		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, Left: found.Left,
-		Takeover: takeoverOf(found),
+		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, TimeLeft: found.TimeLeft,
+		Takeover: takeoverFromTrace(found),
 	})
 	started = err == nil
 	return started, err
 }
 
-// takeoverOf is what the trace says of the turn beside its request.
-func takeoverOf(found trace.Running) *run.Takeover {
-	t := &run.Takeover{CredentialsLost: found.Terms.Credentials}
+// takeoverFromTrace is what the trace says of the turn beside its request.
+func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
+	t := &run.Takeover{CredentialsLost: found.Terms.HasCredentials}
 	if owners := found.Record.GetOwnerEpoch(); owners >= MaxOwners {
 		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", owners)
 	}
-	if found.Stopped {
-		t.StopErr = active.Cancelled(found.Reason)
+	if found.StopRequested {
+		t.StopErr = active.CancelledError(found.StopReason)
 	}
 	return t
 }
 
 // fromRecord restores the request of a lost owner from the record of its trace.
-func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (decide.Admission, request.Request) {
+func (a *Adopter) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
 		Ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()}, User: found.Terms.User, RequestID: record.GetRequestId(),
@@ -140,7 +140,7 @@ func (a *Adopter) fromRecord(ref trace.Ref, found trace.Running) (decide.Admissi
 		LeaseTTL: lease.Duration,
 	}, record.GetTarget())
 	if decided.TargetErr != nil {
-		decided.Flow, decided.Target = workflow.Single(record.GetTarget()), record.GetTarget()
+		decided.Flow, decided.Target = workflow.SingleAgent(record.GetTarget()), record.GetTarget()
 	}
 	return decided, req
 }
@@ -157,11 +157,11 @@ func (a *Adopter) claim(ctx context.Context, begin memory.Begin, known memory.Be
 			return memory.Begun{}, err
 		}
 	}
-	return a.Decider.Ask(ctx, begin)
+	return a.Decider.BeginTurn(ctx, begin)
 }
 
 // endVanished ends the trace of a turn that no longer exists.
-func (a *Adopter) endVanished(ctx context.Context, req request.Request, found trace.Running, why error) error {
+func (a *Adopter) endVanished(ctx context.Context, req request.Request, found trace.RunningTrace, why error) error {
 	record := found.Record
 	return a.Closer.EndTrace(ctx, req, found.Terms.Fingerprint, session.Turn{
 		ID: record.GetTurnId(), Trace: record.GetTraceId(), Number: int(record.GetTurn()), Epoch: maxEpoch,

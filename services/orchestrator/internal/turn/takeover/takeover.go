@@ -63,7 +63,7 @@ func (a *Adopter) Maintain(ctx context.Context) {
 	var adopting sync.WaitGroup
 	defer adopting.Wait()
 	slots := make(chan struct{}, maxAtOnce)
-	pause := time.NewTimer(jittered(trace.HeartbeatInterval))
+	pause := time.NewTimer(withJitter(trace.HeartbeatInterval))
 	defer pause.Stop()
 	for {
 		select {
@@ -75,7 +75,7 @@ func (a *Adopter) Maintain(ctx context.Context) {
 		if a.Drain.IsClosing() || !a.Instances.IsFilled() {
 			take = 0 // it does not know yet which agents there are
 		}
-		orphans := a.beat(ctx, take)
+		orphans := a.heartbeat(ctx, take)
 		for _, ref := range orphans {
 			slots <- struct{}{}
 			adopting.Go(func() {
@@ -87,18 +87,18 @@ func (a *Adopter) Maintain(ctx context.Context) {
 		if take > 0 && len(orphans) == take {
 			next /= 20 // there may be more
 		}
-		pause.Reset(jittered(next))
+		pause.Reset(withJitter(next))
 	}
 }
 
-// jittered returns a time of about d, so that replicas do not ask all at once.
-func jittered(d time.Duration) time.Duration {
+// withJitter returns a time of about d, so that replicas do not ask all at once.
+func withJitter(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load and hides nothing
 }
 
-// beat renews the traces of this orchestrator, stops those that were cancelled at another one, and
+// heartbeat renews the traces of this orchestrator, stops those that were cancelled at another one, and
 // returns orphans to adopt.
-func (a *Adopter) beat(ctx context.Context, take int) []trace.Ref {
+func (a *Adopter) heartbeat(ctx context.Context, take int) []trace.Ref {
 	ctx, cancel := context.WithTimeout(ctx, trace.LeaseTime/2)
 	defer cancel()
 	orphans, stops, err := a.Traces.Heartbeat(ctx, take)
@@ -107,7 +107,7 @@ func (a *Adopter) beat(ctx context.Context, take int) []trace.Ref {
 	}
 	for _, stop := range stops {
 		if turn := a.Active.OfTrace(stop.Ref); turn != nil {
-			turn.Stop(active.Cancelled(stop.Reason))
+			turn.Stop(active.CancelledError(stop.Reason))
 		}
 	}
 	return orphans

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func TestDescribeInstances_IsForAPerson(t *testing.T) {
+func TestDescribeInstances_ReturnsReadableText(t *testing.T) {
 	for want, p := range map[string]selection.Policy{
 		"":                                   {},
 		"load_balanced":                      {Strategy: selection.LoadBalanced},
