@@ -136,7 +136,7 @@ func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 		ID: "b-0", Name: "b-0", Type: choice.Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "7"},
 		Available: true, Load: 0.25,
 	}, choice.FromInstance(selection.Candidate{ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4, Capabilities: []string{"gpu"}}, selection.Available))
-	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Constraints", "Parent"}, fields(selection.Request{}))
+	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Needs", "Parent"}, fields(selection.Request{}))
 	require.Equal(t, []string{"ID", "Name", "Type", "Capabilities", "Metadata", "Available", "Why", "Load", "Priority"}, fields(choice.Candidate{}))
 }
 

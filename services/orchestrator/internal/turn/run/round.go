@@ -130,7 +130,8 @@ func (t *Turn) chooser(ctx context.Context) cursor.Selector {
 			return routing.DecisionFromRecord(flow, s, choice)
 		}
 		began := time.Now()
-		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, assignment.RoutingRequest(t.begun.Request, t.begun.Turn.Trace, s), t.driver.Dispatcher.AgentCandidate)
+		req := assignment.RoutingRequest(t.begun.Request, t.begun.Turn.Trace, s)
+		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, req, t.driver.Dispatcher.AgentCandidate)
 		choice := routing.RecordChoice(d, number, time.Since(began))
 		if flow.Steps[d.Target].Agent != "" {
 			choice.Number = int32(next)

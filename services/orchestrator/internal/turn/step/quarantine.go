@@ -19,7 +19,8 @@ func (t *Turn) fenceQuarantined(work context.Context, open []*attempt, why error
 		return why
 	}
 	q.Record(t.services.Telemetry.Audit, quarantine.Turn{
-		Owner: t.services.Owner, Trace: t.Events.TraceID(), Session: t.assignment.Request.Session, Tenant: t.assignment.Request.Tenant, Epoch: t.assignment.Lease.Epoch(),
+		Owner: t.services.Owner, Trace: t.Events.TraceID(),
+		Session: t.assignment.Request.Session, Tenant: t.assignment.Request.Tenant, Epoch: t.assignment.Lease.Epoch(),
 	})
 	if _, err := t.reclaim(work, open); err != nil && !failure.Is(err, failure.TurnNotOpen) {
 		t.Events.Log().Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.Events.TraceID()), zap.Error(err))
