@@ -30,7 +30,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/scope"
 )
 
-// App is a memory service whose ports are open.
+// App is a memory service. Its ports are open from New on.
 type App struct {
 	cfg        Config
 	telemetry  *telemetry.Telemetry
@@ -47,13 +47,13 @@ type App struct {
 	closers    process.Closers
 }
 
-// conditionStore is the condition of readiness that Redis decides.
+// conditionStore names the readiness condition that holds while Redis serves.
 const conditionStore = "redis"
 
-// recordName is the name of the store in the registry.
+// recordName is the name under which the registry keeps the generation of the store.
 const recordName = "redis"
 
-// New opens the ports, and connects to nothing yet. The caller must call Run or Close.
+// New opens the ports and does not connect to Redis or etcd yet. The caller must call Run or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
 	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionStore)}
@@ -150,7 +150,7 @@ func commitWasFaster(method string, err error) bool {
 	return method == troupev1.MemoryService_Journal_FullMethodName && failure.Is(err, failure.TurnNotOpen)
 }
 
-// generation returns the generation of the data. No turn begins while it fails.
+// generation returns the generation of the data in Redis. While it returns an error, no turn can begin.
 func (a *App) generation() (int64, error) {
 	if err := a.durable.checkTurn(); err != nil || a.guard == nil {
 		return 0, err
@@ -158,7 +158,8 @@ func (a *App) generation() (int64, error) {
 	return a.guard.Generation()
 }
 
-// recordProcess reports a process of Redis that a new connection has reached.
+// recordProcess records the Redis process that a new connection has reached. A process that is new may have
+// other data and other settings.
 func (a *App) recordProcess(process string) {
 	a.durable.recordProcess(process)
 	if a.guard != nil {
@@ -166,10 +167,10 @@ func (a *App) recordProcess(process string) {
 	}
 }
 
-// GRPCAddr returns where the service serves gRPC.
+// GRPCAddr returns the address of the gRPC port.
 func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
 
-// HTTPAddr returns where the service serves its probes.
+// HTTPAddr returns the address of the port for probes and metrics.
 func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 
 // Run serves until ctx ends, and calls ready once Redis has been reached. When it stops, calls in flight may end
@@ -200,5 +201,5 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())
 }
 
-// Close closes what New opened. Run calls it.
+// Close closes the ports and connections that New opened. Run calls it when it returns.
 func (a *App) Close() error { return a.closers.Close() }

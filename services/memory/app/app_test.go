@@ -76,7 +76,7 @@ func (r *runningApp) getProbe(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// awaitHealth waits until the gRPC health is the given one, and checks that /readyz agrees.
+// awaitHealth waits until the gRPC health service reports the given status, and checks that /readyz agrees.
 func (r *runningApp) awaitHealth(t *testing.T, want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -131,7 +131,8 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 
-	// Redis goes away: the service is not ready and calls fail. Acknowledged data exist afterwards.
+	// While Redis is away, the service is not ready and calls fail. Acknowledged data still exist when Redis is
+	// back.
 	server.Kill()
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	_, err = beginFails(t.Context(), r, "s2")
@@ -161,7 +162,7 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 requires")
 	require.ErrorContains(t, err, "set appendfsync always")
 
-	// The repair needs no restart of the service.
+	// The service becomes ready without a restart once the settings of Redis are repaired.
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
@@ -170,7 +171,8 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Redis may come back with other settings before the service notices that it was away.
+// Redis may restart with weaker settings before the service notices the outage. So each new process of Redis is
+// checked.
 func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 	server := redistest.New(t)
 	r := runApp(t, "redis://"+server.Addr)
@@ -194,7 +196,7 @@ func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A Redis that cannot be asked is not called less durable.
+// An unreachable Redis is reported as unreachable, and not as less durable than required.
 func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 	server := redistest.Reserve(t)
 	r := runApp(t, "redis://"+server.Addr)
@@ -222,7 +224,7 @@ func TestApp_WarnsWhenRedisHidesItsSettings(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A Redis that rejects INFO does not identify its process. That is no reason to close connections.
+// A Redis that rejects INFO does not identify its process. The service keeps its connections all the same.
 func TestApp_ServesWhenRedisRejectsInfo(t *testing.T) {
 	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
 	r := runApp(t, "redis://"+server.Addr)
@@ -241,7 +243,8 @@ func TestApp_ClassD2NeedsAReplica(t *testing.T) {
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-// With etcd the generation follows Redis. Without it the generation stays, and the log says so.
+// With etcd, the generation grows when Redis restarts. Without etcd, the generation stays the same, and the log
+// warns about it.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.New(t)

@@ -20,9 +20,9 @@ type Config struct {
 
 	// A password in the URL is visible in the list of processes; PasswordFile of RedisSecurity is not.
 	Redis string `help:"URL of the Redis for sessions: redis://[user:password@]host:port/db." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
-	// While Redis is known to fall short of the class, the service is not ready and begins no turns.
+	// While Redis is less durable than this class, the service is not ready and begins no turns.
 	Durability string `help:"What a write survives: D0 nothing, D1 a crash of Redis, D2 loss of its machine." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
-	// Fleeting says that each process starts with new data, which have no generation.
+	// Fleeting means that each process starts with empty data, so that a generation is not needed.
 	Fleeting bool `kong:"-"`
 	// Without etcd, an epoch may be used again after a failover or a restore of Redis.
 	Etcd []string `help:"Addresses of etcd, which keeps the generation of the data (empty means none)." env:"TROUPE_ETCD"`
@@ -38,7 +38,7 @@ type Config struct {
 	Telemetry     telemetry.Config      `embed:""`
 }
 
-// SessionConfig says how long data of sessions are kept, and when a session is compacted.
+// SessionConfig sets how long sessions are kept, and when a session is compacted.
 type SessionConfig struct {
 	SessionRetention time.Duration `help:"How long an unused session is kept before it is deleted (0 means for ever)." default:"0" env:"TROUPE_SESSION_RETENTION"`
 	CompactAbove     int           `help:"Messages of a session above which its oldest become a summary (0 means never)." default:"0" env:"TROUPE_COMPACT_ABOVE"`
@@ -70,5 +70,5 @@ func (c SessionConfig) validate() error {
 	return nil
 }
 
-// minRetention is longer than a turn and its retries can take.
+// minRetention is the shortest retention that may be configured. It is longer than a turn with all its retries.
 const minRetention = time.Hour

@@ -28,8 +28,8 @@ type durability struct {
 	lastErr    error           // the result of the last check
 }
 
-// recordProcess notes which process of Redis a new connection has reached. It may run with other settings than the last
-// one.
+// recordProcess records the Redis process that a new connection has reached. A new process must be checked,
+// because its settings may differ.
 func (d *durability) recordProcess(process string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +38,7 @@ func (d *durability) recordProcess(process string) {
 	}
 }
 
-// checkTurn returns why no turn may begin, or nil. Modes: system_network.
+// checkTurn returns an error when no turn may begin. Modes: system_network.
 func (d *durability) checkTurn() error {
 	const op = "memory.BeginTurn"
 	if d.class == redisconn.D0 {
@@ -56,7 +56,7 @@ func (d *durability) checkTurn() error {
 	return nil
 }
 
-// uncheckedProcesses returns the processes that were not checked yet.
+// uncheckedProcesses returns the Redis processes whose durability was not checked yet.
 func (d *durability) uncheckedProcesses() map[string]bool {
 	unchecked := maps.Clone(d.checked)
 	maps.DeleteFunc(unchecked, func(_ string, checked bool) bool { return checked })

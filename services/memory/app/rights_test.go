@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A service whose Redis user lacks rights begins no turns, so it is not ready and says why.
+// A service whose Redis user lacks a permission cannot begin turns. So it is not ready, and /readyz says why.
 func TestApp_IsNotReadyWithoutRedisPermissions(t *testing.T) {
 	server, etcd := redistest.Guarded(t), etcdtest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})

@@ -92,7 +92,7 @@ func (s *secureApp) withCredential(t testing.TB, turn turncred.Turn, deadline ti
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// workerRequests returns a request of a worker in the turn for each method that workers may call.
+// workerRequests returns one valid request in the turn for each method that workers may call.
 func workerRequests(of turncred.Turn) map[string]proto.Message {
 	lease := durationpb.New(time.Minute)
 	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
@@ -119,7 +119,7 @@ func workerRequests(of turncred.Turn) map[string]proto.Message {
 	}
 }
 
-// callMethod makes one call of any kind and returns its error.
+// callMethod calls one method and returns its error.
 func callMethod(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -319,7 +319,7 @@ func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 	}
 }
 
-// writing are the methods with which a worker changes its turn, except for the commit.
+// writingMethods are the methods with which a worker changes its turn, except for CommitStep.
 var writing = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
 // An agent writes only in its own step and in its own name, and cannot read the journal of the next agent.

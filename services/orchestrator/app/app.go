@@ -36,7 +36,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// App is an orchestrator with open ports.
+// App is an orchestrator. Its ports are open from New on.
 type App struct {
 	cfg          Config
 	telemetry    *telemetry.Telemetry
@@ -135,7 +135,8 @@ func (a *App) openPorts(self *identity.Source) (*clientport.Port, error) {
 	return port, nil
 }
 
-// openDiscovery returns the admission controller, whose limit follows the capacity of the instances.
+// openDiscovery opens the discovery of instances. It returns the admission controller, whose limit follows
+// their capacity.
 func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error) {
 	var controller *admission.Controller
 	var err error
@@ -181,7 +182,7 @@ func (a *App) maxTurns() int {
 	return unknownTurns
 }
 
-// unknownTurns limits the turns while no instance is known.
+// unknownTurns is the limit of running turns while no instance is known.
 const unknownTurns = 256
 
 // GRPCAddr returns the address that serves gRPC.
@@ -240,5 +241,5 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// Close closes what New opened, for an App that does not Run. A second call does nothing.
+// Close closes the ports and connections of an App whose Run is never called. A second call does nothing.
 func (a *App) Close() error { return a.closers.Close() }

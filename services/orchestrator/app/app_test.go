@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
 const flow = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one, steps: {one: {agent: one, end: true}}}\n"
@@ -67,7 +67,7 @@ func freeAddress(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// service is the interface of all three services.
+// service is what the programs of all three services have in common.
 type service interface {
 	Run(ctx context.Context, ready func()) error
 }
@@ -181,7 +181,7 @@ func TestApp_IsReadyOnceAllDependenciesServe(t *testing.T) {
 	await(t, "it is ready again", func() bool { code, _ := getProbe(t, a, "/readyz"); return code == http.StatusOK })
 }
 
-// memberServer is the lifecycle of a READY worker, at its own address.
+// memberServer serves the lifecycle of a READY worker at an address of its own.
 type memberServer struct {
 	troupev1.UnimplementedLifecycleServiceServer
 }
@@ -204,8 +204,8 @@ func serveMember(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// Guarantees F10: the snapshot of one orchestrator is enough for the next one while etcd is away, for the
-// instances that still answer.
+// While etcd is away, an orchestrator can start from the snapshot of an earlier one. It uses the instances that
+// still answer (guarantee F10).
 func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
@@ -265,7 +265,7 @@ func TestNew_ReportsInvalidFilesAndAddresses(t *testing.T) {
 	}
 }
 
-// Without files from the caller, the folder of the flag is read.
+// When the caller passes no files, New reads the folder of the flag.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flow), 0o600))

@@ -178,13 +178,14 @@ func callsByMethod(n namedIDs) []struct {
 	}
 }
 
-// ofTheMesh are the methods that name nothing of a tenant: agents, workflows and instances serve all tenants.
+// ofTheMesh lists the methods that name no object of a tenant, because agents, workflows and instances serve
+// all tenants.
 var ofTheMesh = []string{
 	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
 	"QuarantineAgent", "ReleaseAgent",
 }
 
-// bytesOf returns everything that a caller receives, with the ids replaced by other.
+// bytesOf returns everything that a caller receives, after it has replaced the ids by those of other.
 func bytesOf(t *testing.T, n, other namedIDs, m proto.Message, err error) []byte {
 	t.Helper()
 	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
@@ -244,7 +245,7 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 	}
 }
 
-// ownerView returns what the owner sees of its objects.
+// ownerView returns what the owner of the objects can read of them.
 func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -84,7 +84,7 @@ func validStep() memory.Begin {
 	}
 }
 
-// On a port that asks for no proof the tenant comes from the Ref, or is the default one.
+// On a port without authentication, the tenant comes from the Ref. Without one it is the default tenant.
 func TestServer_SeparatesTenants(t *testing.T) {
 	far, near := serveStore(t)
 	b := validStep()
@@ -128,8 +128,8 @@ func TestServer_RejectsRequestsThatExceedLimits(t *testing.T) {
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "nothing was written")
 }
 
-// A part of guarantee S15: an agent cannot speak as the system, the user or the store. The author of a message
-// is stored with it.
+// An agent cannot store messages of the system, the user or the store (a part of guarantee S15). The author of
+// a message is stored with it.
 func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
 	far, near := serveStore(t)
 	begun, err := far.BeginTurn(t.Context(), validStep())
@@ -156,7 +156,7 @@ func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
 	require.Equal(t, "tool http_fetch", history[1].Source())
 }
 
-// Each part may be as long as a message, but not all together.
+// The limit of a message applies to all its parts together. A single part may use all of it.
 func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 	half := &troupev1.Part{Content: &troupev1.Part_Text{Text: strings.Repeat("a", conversation.MaxMessageBytes/2+1)}}
 	long := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{half, half}}
@@ -167,7 +167,7 @@ func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 }
 
-// Each answer and each pending call may be long, but not all together.
+// The limit applies to all pending calls of a step together. A single call may use all of it.
 func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
 	far, _ := serveStore(t)
 	const each = 200 << 10
@@ -237,7 +237,8 @@ func TestServer_RejectsJournalsThatExceedLimits(t *testing.T) {
 	}
 }
 
-// An epoch without its turn would be taken for a write without a turn, and not be fenced.
+// A request with an epoch and no turn is rejected. Otherwise it would count as a write without a turn, and
+// would not be fenced.
 func TestServer_RequiresTurnAndEpochTogether(t *testing.T) {
 	_, _, raw := serveWithService(t)
 	for _, r := range []*troupev1.UpdateStateRequest{{TurnId: "t1"}, {Epoch: 1}} {

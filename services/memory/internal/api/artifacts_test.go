@@ -103,7 +103,8 @@ func TestServer_UploadsAContentInOneStream(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(err))
 }
 
-// Two callers send the same content at once: one finds what the other stored, and continues there.
+// Two callers may upload the same content at once. One finds the bytes that the other has stored, and continues
+// after them.
 func TestServer_ConcurrentUploadsShareAContent(t *testing.T) {
 	far, _ := serveStore(t)
 	h := beginTurn(t, far)
@@ -151,7 +152,7 @@ func TestServer_ResumesAnUpload(t *testing.T) {
 	require.Equal(t, c, put.Content)
 }
 
-// What the stream receives and sends, item for item.
+// After each item PutArtifact reports how many bytes are stored, and only a completed upload creates a version.
 func TestServer_PutArtifactReportsStoredBytes(t *testing.T) {
 	far, _, raw := serveWithService(t)
 	h := beginTurn(t, far)

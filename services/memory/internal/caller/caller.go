@@ -1,4 +1,4 @@
-// Package caller puts into a context which worker is calling the memory service, and for which step.
+// Package caller carries in a context which worker calls the memory service, and for which step.
 package caller
 
 import (
@@ -22,8 +22,7 @@ func WithWorker(ctx context.Context, w Worker) context.Context {
 	return context.WithValue(ctx, workerKey{}, w)
 }
 
-// WorkerOf returns the worker of a context. The zero Worker stands for a caller that may do
-// everything.
+// WorkerOf returns the worker of a context (zero when the caller is no worker, and may use all sessions).
 func WorkerOf(ctx context.Context) Worker {
 	w, _ := ctx.Value(workerKey{}).(Worker)
 	return w

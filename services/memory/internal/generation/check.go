@@ -14,7 +14,7 @@ import (
 // maxSwaps bounds how often a check begins again because another replica was faster.
 const maxSwaps = 8
 
-// check checks the data once, and logs what kept it from doing so.
+// check checks the data once. It logs an error that prevents the check.
 func (g *Guard) check(ctx context.Context, data Data) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -44,7 +44,8 @@ func (g *Guard) check(ctx context.Context, data Data) {
 	g.registryAway = err != nil
 }
 
-// agreeWithRegistry updates the record in the registry. Other data, or data that went back in time, get a new generation.
+// agreeWithRegistry updates the record in the registry. Data that were replaced, or that lost writes, get a new
+// generation.
 func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 	for range maxSwaps {
 		had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
@@ -58,8 +59,8 @@ func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 			}
 			had.Generation, had.Identity = m.Generation, m.Identity
 		}
-		// The identity is asked for after the record was read, so it is not older than the record, and the
-		// counters of data that lost nothing are above the record's.
+		// The identity and the counters are read after the record. So they are not older than it, and counters
+		// above the record's prove that nothing was lost.
 		unknowns := g.unknownProcesses()
 		id, err := data.Identity(ctx)
 		if err != nil {
@@ -105,8 +106,8 @@ func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 	return nil // the other replicas do the same checks
 }
 
-// incrementCounters increases the counter of each share. A share that the record does not have begins where the others are. The
-// caller handles a known share whose counter is not above the record's.
+// incrementCounters increases the counter of each share. A share that is new to the record starts with the
+// highest counter of the others. The caller handles a known share whose counter is not above the record's.
 func (g *Guard) incrementCounters(ctx context.Context, data Data, id Identity, had registry.StoreRecord) (map[string]int64, error) {
 	beats, before := map[string]int64{}, parseIdentity(had.Identity)
 	for share := range id {
@@ -122,7 +123,7 @@ func (g *Guard) incrementCounters(ctx context.Context, data Data, id Identity, h
 	return beats, nil
 }
 
-// levelCounters raises the counters that fell behind to the highest one.
+// levelCounters raises every counter to the highest one.
 func levelCounters(ctx context.Context, data Data, beats map[string]int64) error {
 	most := slices.Max(slices.Collect(maps.Values(beats)))
 	for share, beat := range beats {
@@ -136,7 +137,7 @@ func levelCounters(ctx context.Context, data Data, beats map[string]int64) error
 	return nil
 }
 
-// logDataLoss logs that acknowledged writes are lost.
+// logDataLoss logs and counts that acknowledged writes may be lost.
 func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) {
 	g.rollbacks.Add(ctx, 1)
 	g.cfg.Log.Error("the store went back in time: acknowledged turns may be lost; find out from which backup or replica it was started",
@@ -144,8 +145,8 @@ func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) 
 		zap.String("identity", now.Identity), zap.String("identity_before", had.Identity))
 }
 
-// settleFromMark settles the generation without the registry, if the data have a mark for their identity. It reports whether
-// they do.
+// settleFromMark takes the generation from the mark that is stored with the data, while the registry is away.
+// It reports whether there is a mark for the current identity.
 func (g *Guard) settleFromMark(ctx context.Context, data Data, identity string, unknowns int64) bool {
 	m, err := data.LoadMark(ctx)
 	if err != nil || m.Identity != identity {

@@ -1,8 +1,8 @@
 // Package generation notices that a store may have lost acknowledged writes, by a failover or a restore, and then
 // raises all epochs above the earlier ones (guarantees F7).
 //
-// The identity of the store says whose data they are. A counter in the store, and a copy of it in the registry, say
-// whether the data went back in time.
+// The identity of the store shows whether its data were replaced. A counter in the store, compared with a copy
+// in the registry, shows whether the data lost writes.
 package generation
 
 import (
@@ -28,12 +28,12 @@ const DefaultEvery = 5 * time.Second
 // checkTimeout bounds one check.
 const checkTimeout = 5 * time.Second
 
-// Data is the guarded store. Each call may take as long as its context.
+// Data is the store that a Guard checks. Each call is bounded by its context only.
 type Data interface {
-	// Identity changes when other data, or another process, serve a share of the store. A share is one master
-	// of a Cluster.
+	// Identity returns which processes serve the shares of the store. It changes when another process or other
+	// data serve a share. A share is one master of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
-	// Increment adds to the counter of a share and returns it.
+	// Increment adds a number to the counter of a share and returns the new value.
 	Increment(ctx context.Context, share string, by int64) (int64, error)
 	// StoreMark stores the mark with the data, for when the registry is away.
 	StoreMark(ctx context.Context, m Mark) error
@@ -86,7 +86,7 @@ type Config struct {
 	Metrics metric.MeterProvider
 }
 
-// Guard knows the generation of a store. It is safe for concurrent use.
+// Guard determines the generation of a store. It is safe for concurrent use.
 type Guard struct {
 	cfg       Config
 	rollbacks metric.Int64Counter
@@ -103,7 +103,7 @@ type Guard struct {
 	identityMissing bool // whether the store did not say who it is at the last check
 }
 
-// New returns a guard that knows nothing yet: its store begins no turns until Run has checked it.
+// New returns a guard without a generation. The store can begin no turns until Run has checked it.
 func New(cfg Config) (*Guard, error) {
 	if cfg.Every <= 0 {
 		cfg.Every = DefaultEvery
@@ -116,8 +116,8 @@ func New(cfg Config) (*Guard, error) {
 	return &Guard{cfg: cfg, rollbacks: rollbacks, wake: make(chan struct{}, 1)}, nil
 }
 
-// Generation returns the generation of the data that were met last. Modes: system_network while it is unknown: then
-// no epoch may be given.
+// Generation returns the generation of the data that the last new connection reached. Modes: system_network
+// while the generation is unknown. Then no epoch may be minted.
 func (g *Guard) Generation() (int64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,7 +128,8 @@ func (g *Guard) Generation() (int64, error) {
 	return g.agreed.Generation, nil
 }
 
-// RecordProcess notes which process a new connection has reached.
+// RecordProcess records the process that a new connection has reached. An unknown process invalidates the
+// generation until the next check.
 func (g *Guard) RecordProcess(process string) {
 	g.mu.Lock()
 	unknown := !g.isVerified || !g.serving[process]
@@ -145,14 +146,14 @@ func (g *Guard) RecordProcess(process string) {
 	}
 }
 
-// unknownProcesses returns how often an unknown process was met.
+// unknownProcesses returns how often a connection reached an unknown process.
 func (g *Guard) unknownProcesses() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.unknownCount
 }
 
-// verify notes the identity, which was asked for after the given number of unknown processes. It reports whether the
+// verify records an identity that was read after the given number of unknown processes. It reports whether the
 // generation of that identity is known.
 func (g *Guard) verify(identity string, unknowns int64) bool {
 	g.mu.Lock()
@@ -187,7 +188,7 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	}
 }
 
-// settle records the generation that was agreed for the data of an identity.
+// settle records the generation that the registry or the mark has for an identity.
 func (g *Guard) settle(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -136,7 +136,7 @@ func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
 }
 
-// Another process over the same data begins a new generation. A turn that was open before can still be
+// A restart of Redis over the same data begins a new generation. A turn that was open before can still be
 // committed.
 func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	server := redistest.New(t)
@@ -202,7 +202,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 	}
 }
 
-// Replicas of the service agree on the generation, whichever notices first.
+// All replicas of the service agree on one generation, whichever notices the restart first.
 func TestGuard_ReplicasAgree(t *testing.T) {
 	server := redistest.New(t)
 	records := inmem.NewStores()
@@ -232,12 +232,12 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 		return context.DeadlineExceeded
 	})
 
-	// The known generation stays valid without the registry, also for a replica that starts now.
+	// Without the registry, the generation stays valid. A replica that starts then reads it from the mark.
 	require.EqualValues(t, 1, g.beginTurn(t, "s2").Epoch)
 	late := startGuard(t, "redis://"+server.Addr, records)
 	require.EqualValues(t, 1, late.beginTurn(t, "s3").Epoch)
 
-	// After another process took over the data, no turn begins, and open turns continue.
+	// When another process serves the data and the registry is away, no turn begins. Open turns continue.
 	server.Kill()
 	server.Start()
 	eventually(t, func(ctx context.Context) error {
@@ -254,7 +254,7 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 	require.Equal(t, lowestEpoch(1), g.beginTurn(t, "s4").Epoch)
 }
 
-// When a Cluster master returns with older data or none, no master grants an old epoch again.
+// When a Cluster master comes back with older data or none, no epoch is minted twice.
 func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
@@ -309,14 +309,14 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	}
 }
 
-// A failover begins a new generation without an alarm.
+// A failover begins a new generation. It raises no alarm, because no write was lost.
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	records := inmem.NewStores()
 	g := startGuard(t, redistest.Cluster(t), records)
 	g.beginTurn(t, "s1")
 	had, revision, err := records.Load(t.Context(), "redis")
 	require.NoError(t, err)
-	// Before, there was one master, with a high counter.
+	// Earlier there was one master, with a high counter.
 	had.Identity, had.Beat = "none=gone", had.Beat+1000
 	eventually(t, func(ctx context.Context) error {
 		if swapped, err := records.Swap(ctx, "redis", had, revision); err != nil || swapped {

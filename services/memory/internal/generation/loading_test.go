@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 )
 
-// loadingStore is a store that fails the first few calls.
+// loadingStore is a store whose first few calls fail, as those of a Redis that loads its data.
 type loadingStore struct{ left int }
 
 func (l *loadingStore) Identity(context.Context) (generation.Identity, error) {

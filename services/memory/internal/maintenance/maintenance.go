@@ -1,6 +1,6 @@
-// Package maintenance cares for the sessions of a memory service in the background: it deletes sessions
-// that have not been used for long, and compacts sessions that have become long. All of it is best effort.
-// Several replicas may do it at once, and what one fails to do is tried again later.
+// Package maintenance maintains the sessions of a memory service in the background. It deletes sessions that
+// have not been used for a long time, and compacts long ones. All of it is best effort: several replicas may do
+// it at once, and a failed attempt is repeated later.
 package maintenance
 
 import (
@@ -54,7 +54,7 @@ const (
 	maxWarned      = 1000             // sessions that are remembered as warned about
 )
 
-// Keeper maintains sessions while Run runs.
+// Keeper deletes unused sessions and compacts long ones while Run runs.
 type Keeper struct {
 	cfg         Config
 	ended       chan session.Ref     // sessions whose turn has ended
@@ -88,7 +88,7 @@ func New(cfg Config) (*Keeper, error) {
 	return k, err
 }
 
-// Run maintains sessions until ctx ends.
+// Run deletes unused sessions and compacts long ones until ctx ends.
 func (k *Keeper) Run(ctx context.Context, ready func()) error {
 	ready()
 	var work sync.WaitGroup

@@ -52,7 +52,7 @@ func startKeeper(t *testing.T, cfg maintenance.Config) *maintainedStore {
 	return &maintainedStore{Store: keeper.Observe(), logs: logs, metrics: reader}
 }
 
-// counterValue returns the value of a counter, over all attributes.
+// counterValue returns the value of a counter, summed over all attributes.
 func (k *maintainedStore) counterValue(t *testing.T, name string) (sum int64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -69,7 +69,7 @@ func (k *maintainedStore) counterValue(t *testing.T, name string) (sum int64) {
 	return sum
 }
 
-// runTurn runs a turn of so many messages, including the user's, with the given outcome.
+// runTurn runs a turn with the given number of messages, including the user's, and the given outcome.
 func runTurn(t *testing.T, s memory.Store, ref session.Ref, id string, messages int, outcome session.Outcome) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
@@ -98,7 +98,7 @@ func runTurn(t *testing.T, s memory.Store, ref session.Ref, id string, messages 
 	}
 }
 
-// eventually polls until ok, within a bound that only a broken test reaches.
+// eventually polls until ok returns true. It fails the test after a bound that is far above any normal wait.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
@@ -196,7 +196,7 @@ func TestKeeper_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
 	eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.expired") == 2 })
 }
 
-// An outage of Redis is logged once for each search, and does not end the keeper.
+// The keeper survives an outage of Redis, and logs it once for each search for unused sessions.
 func TestKeeper_SurvivesAStoreOutage(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + server.Addr()})

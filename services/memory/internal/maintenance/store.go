@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// observedStore is a store from which a keeper learns when turns end.
+// observedStore is a store that notifies a keeper of turns that end.
 type observedStore struct {
 	memory.Store
 	keeper *Keeper

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// startRedisWithUsers runs a Redis with the users of deploy/redis, whose passwords are their names, and returns an admin
-// client.
+// startRedisWithUsers runs a Redis with the users of deploy/redis and returns an admin client. The password of
+// each user is its name.
 func startRedisWithUsers(t *testing.T) (addr string, admin *redis.Client, users string) {
 	t.Helper()
 	source, err := os.ReadFile("../../../../deploy/redis/users.acl")
@@ -64,7 +64,8 @@ func TestStore_NeedsExactlyThePermissionsOfItsUser(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, log, "the suite was refused something")
 
-	// Permissions that are not used are an error. Those for a Cluster and replicas are not tested here.
+	// A permission that no call uses is an error. The permissions for a Cluster and for replicas are not tested
+	// here.
 	stats, err := admin.InfoMap(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
 	for line := range strings.Lines(users) {
@@ -99,7 +100,7 @@ func TestStore_NeedsExactlyThePermissionsOfItsUser(t *testing.T) {
 	}
 }
 
-// Ping checks what the user may do, and needs no more itself.
+// Ping fails when the user lacks a permission that the service needs. Ping itself needs no other permission.
 func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 	t.Parallel()
 	users, err := os.ReadFile("../../../../deploy/redis/users.acl")

@@ -32,7 +32,7 @@ func BenchmarkTurn(b *testing.B) {
 	defer s.Close()
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			// They alternate, so that a slow disk affects both.
+			// The two kinds of turns two kinds of turns alternate, so that a slow disk affects both.
 			var bare, store time.Duration
 			turns := 0
 			for left := b.N; left > 0; left -= some {
@@ -49,10 +49,10 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// some is how many turns of one kind are made before the other kind.
+// some is how many turns of one kind run before the other kind runs.
 const some = 200
 
-// runClients lets clients make turns, and returns the time that they took.
+// runClients runs turns with several clients, and returns the time that they took.
 func runClients(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
 	b.Helper()
 	var next atomic.Int64

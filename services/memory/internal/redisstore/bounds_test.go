@@ -45,7 +45,7 @@ func createLongSession(t *testing.T, s *Store, id, text string, messages int) me
 	return b
 }
 
-// sentBytes is the number of bytes that Redis has sent to its clients.
+// sentBytes returns the number of bytes that Redis has sent to its clients.
 func sentBytes(t *testing.T, s *Store) int64 {
 	t.Helper()
 	info, err := s.db.InfoMap(t.Context(), "stats").Result()
@@ -55,7 +55,7 @@ func sentBytes(t *testing.T, s *Store) int64 {
 	return bytes
 }
 
-// However long a session is, a call reads little more than it returns.
+// A call reads little more from Redis than it returns, however long the session is.
 func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{URL: "redis://" + redistest.New(t, "--appendonly", "no").Addr})
@@ -84,7 +84,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	require.Equal(t, messages+1, read)
 	require.Less(t, sentBytes(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
 
-	// A search reads the newest session, and stops in the one before.
+	// The search reads the newest session, and stops within the one before it.
 	createLongSession(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
 	before = sentBytes(t, s)
 	hits, err := s.SearchMemory(t.Context(), memory.Search{Tenant: "default", User: "alice", Query: "lake hello", Limit: memory.MaxHits})
@@ -96,7 +96,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	}
 }
 
-// A session whose worker never returns still expires.
+// A session expires even when a turn is open whose worker never returns.
 func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -133,7 +133,7 @@ func TestStore_EvictionDeletesTheJournal(t *testing.T) {
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, db.JournalName("t1", 1))).Val())
 }
 
-// The turn records of a session do not grow without limit.
+// The list of turns of a session does not grow without limit: old turns are deleted.
 func TestStore_DeletesOldTurns(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -159,7 +159,7 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 	}
 }
 
-// A deletion finds the keys of many turns.
+// A deletion removes the keys of all turns, also when there are many.
 func TestStore_DeletesManyTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

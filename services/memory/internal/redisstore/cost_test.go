@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// callCounter counts the calls to Redis, and those that changed the server's log. It is not safe for concurrent
-// use.
+// callCounter counts the calls to Redis, and the calls that changed the server's append-only log. It is not
+// safe for concurrent use.
 type callCounter struct {
 	trips, writes int
 	size          int64
@@ -85,7 +85,7 @@ func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 	return s, c
 }
 
-// The costs match the table in the package comment.
+// Each operation costs as many round trips and durable writes as the table in the package comment says.
 func TestStore_CostOfOperations(t *testing.T) {
 	t.Parallel()
 	s, seen := newCountedStore(t, Config{})

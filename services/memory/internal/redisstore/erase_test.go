@@ -157,7 +157,7 @@ func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	require.Empty(t, scan(t, s))
 }
 
-// A write of another process that was paused between two of its steps changes nothing after the erasure.
+// A writer that was paused between two of its steps changes nothing after the erasure.
 func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -212,7 +212,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// An erasure that is interrupted before any round trip to Redis is completed by the next one.
+// An erasure can be interrupted before any of its round trips to Redis. The next call completes it.
 func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// storeKey is the key of the hash about the whole store. In a Cluster each master has one, which begins
-// so.
+// storeKey is the key of the hash about the whole store. In a Cluster each master has its own hash, whose key
+// has this prefix.
 const storeKey = "m:store"
 
 var _ generation.Data = (*Store)(nil)
@@ -78,9 +78,9 @@ type infoReader interface {
 	InfoMap(ctx context.Context, sections ...string) *redis.InfoCmd
 }
 
-// serverIdentity names the process at the other end of a connection, and the history of its data. One of the two
-// changes after a restart, a failover or a restore (guarantees F7). A replica of a Cluster takes no
-// writes.
+// serverIdentity returns the id of the process at the other end of a connection, and the id of its replication
+// history. One of the two changes after a restart, a failover or a restore (guarantees F7). In a Cluster it
+// ignores replicas, because they take no writes.
 func serverIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
 	info, err := conn.InfoMap(ctx, "server", "replication", "cluster").Result()
 	if err != nil {
@@ -90,8 +90,8 @@ func serverIdentity(ctx context.Context, conn infoReader) (process string, repli
 	return info["Server"]["run_id"] + "/" + info["Replication"]["master_replid"], replica, nil
 }
 
-// onConnect returns a callback for new connections that reports the process at their other end. It
-// reports none when Redis does not say.
+// onConnect returns a callback for new connections. The callback reports which Redis process a connection has
+// reached, unless Redis does not identify itself.
 func onConnect(met func(process string)) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
 		process, replica, err := serverIdentity(ctx, conn)

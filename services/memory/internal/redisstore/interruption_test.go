@@ -17,7 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// callBetween calls a function before each round trip of a store. Its error replaces the round trip.
+// callBetween is a hook that calls a function before each round trip of a store. When the function returns an
+// error, the round trip fails with it.
 type callBetween func(cmds ...redis.Cmder) error
 
 func (b callBetween) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -53,7 +54,8 @@ func runsScript(script *redis.Script, cmds []redis.Cmder) bool {
 
 var errCut = errors.New("the connection was cut")
 
-// Wherever a deletion stops, its remains cannot be read, and the next cleanup or list removes them.
+// A deletion may be interrupted at any round trip. The remaining data cannot be read, and the next cleanup or
+// list removes them.
 func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -106,7 +108,7 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 	}
 }
 
-// A compaction does not restore messages that were cleared meanwhile.
+// A compaction does not restore messages that a concurrent ClearSession has removed.
 func TestStore_CompactionDuringAClear(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

@@ -38,7 +38,7 @@ func TestStore_JournalsKeptOnCluster(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-// runFinishedTurn returns a finished turn of two steps, each with a journal of one entry.
+// runFinishedTurn returns a finished turn of two steps. The journal of each has one entry.
 func runFinishedTurn(t *testing.T, s *Store, turnID string) session.Ref {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), beginText("s1", turnID))

@@ -53,7 +53,7 @@ func createFullSession(t *testing.T, s *Store, id string) (memory.Begin, memory.
 	return b, h
 }
 
-// deleteKeys are the KEYS of delete.lua.
+// deleteKeys returns the KEYS of delete.lua for a session.
 func deleteKeys(ref session.Ref) []string {
 	return []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
 }
@@ -104,7 +104,7 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 			for _, user := range []string{"", "alice"} {
 				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", user), b.Ref.Session).Val())
 			}
-			// Changes that a session committed for all sessions are not removed with it.
+			// Changes of shared state that a session has committed outlive its deletion.
 			other := beginText("other", "t1")
 			_, err = s.BeginTurn(t.Context(), other)
 			require.NoError(t, err)
@@ -143,13 +143,13 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 	_, err = s.GetSession(t.Context(), idle.Ref)
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(err))
 
-	// A session that was used again after it was read is kept.
+	// Expire keeps a session that was used after Expire had read it from the index.
 	r, err := s.db.Run(t.Context(), "test", late.Ref, script("delete"), deleteKeys(late.Ref), time.Hour.Milliseconds())
 	require.NoError(t, err)
 	require.Equal(t, "active", r.Status())
 }
 
-// Sessions that were created in one millisecond are listed once each, whatever the page size.
+// Each of several sessions that were created in the same millisecond is listed once, whatever the page size is.
 func TestStore_ListsSessionsCreatedInTheSameMillisecond(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -191,7 +191,7 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	require.Empty(t, next)
 	require.Equal(t, []string{"real"}, s.db.ZRange(t.Context(), key, 0, -1).Val())
 
-	// A session that was created again after it was read stays.
+	// A session that was created again after its entry was read stays in the list.
 	require.NoError(t, s.db.ZAdd(t.Context(), key, zMember("ghost", 7)).Err())
 	require.NoError(t, index.New(s.db).Remove(t.Context(), "test", key, index.Entry{Created: 5, Session: "ghost"}))
 	require.EqualValues(t, 2, s.db.ZCard(t.Context(), key).Val())

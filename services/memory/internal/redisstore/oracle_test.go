@@ -16,10 +16,10 @@ var (
 	differSeed = flag.Uint64("differ.seed", 1, "seed of its operations")
 )
 
-// Redis and the in-memory store give the same answers to the same calls.
+// The Redis store and the in-memory store return the same results for the same random calls.
 func TestStore_BehavesLikeTheInMemoryStore(t *testing.T) {
 	t.Parallel()
-	// The disk does not matter here, so it is not synced.
+	// Durability does not matter here, so writes are not synced to disk.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
 	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	replies := memorytest.Compare(t, oracle, s, *differOps, *differSeed)

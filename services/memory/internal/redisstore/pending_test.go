@@ -37,7 +37,7 @@ func commitWithPendingCall(t *testing.T, s *Store, b memory.Begin, turn session.
 	require.NoError(t, err)
 }
 
-// createPendingTurn creates a session whose turn t1 has one finished step and a second with a pending call.
+// createPendingTurn creates a session whose turn t1 has a finished step and a second one with a pending call.
 func createPendingTurn(t *testing.T, s *Store, id string) memory.Begin {
 	t.Helper()
 	b := beginText(id, "t1")
@@ -180,7 +180,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	_, err = s.BeginTurn(t.Context(), beginText("s1", "t3"))
 	require.NoError(t, err)
 
-	// The same holds when only the journal is gone.
+	// Answers also fail when only the journal is gone.
 	b = createPendingTurn(t, s, "s2")
 	server.Del(db.Key(b.Ref, db.JournalName("t1", 2)))
 	_, err = s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
@@ -190,7 +190,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, found.Turns)
 
-	// Once answered, it is never too late to take the turn over.
+	// Once the answers were accepted, the turn can be taken over at any later time.
 	b = beginWithAnswers(createPendingTurn(t, s, "s3"), "t2")
 	_, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

@@ -76,7 +76,7 @@ var _ memory.Store = (*Store)(nil)
 // generationBits is how many bits of an epoch count within a generation.
 const generationBits = 32
 
-// Config says where the store is and what it allows.
+// Config has the address and the limits of the store.
 type Config struct {
 	URL      string // as redisconn.New takes it
 	Security redisconn.Security
@@ -88,17 +88,17 @@ type Config struct {
 	// MaxMessages and MaxBytes bound what a session holds (0 means session.MaxMessages and
 	// session.MaxBytes).
 	MaxMessages, MaxBytes int64
-	// Generation returns the generation of the data (nil means always 0). Epochs are at least
-	// generation · 2³², so that data that went back in time cannot give an epoch twice. It is asked
-	// before each turn; its error rejects the turn.
+	// Generation returns the generation of the data (nil means always 0). Epochs are at least generation · 2³²,
+	// so that data that lost writes cannot mint an epoch twice. It is called before each turn. Its error
+	// rejects the turn.
 	Generation func() (int64, error)
 	// KeepJournals is how long the journal of a step is kept after the step, for Recording (0 means not
 	// at all).
 	KeepJournals time.Duration
-	// RequireIdentity makes Ping check that Redis says which process it is, as Identity needs.
+	// RequireIdentity makes Ping fail when Redis does not identify its process, which Identity needs.
 	RequireIdentity bool
-	// OnConnect is called with the process of Redis that a new connection reaches, before the connection is
-	// used (nil means that no one is called). It is not called when Redis does not say.
+	// OnConnect is called for each new connection, before its first use, with the Redis process at its other
+	// end (nil disables it). It is not called when Redis does not identify itself.
 	OnConnect func(process string)
 }
 
@@ -135,7 +135,7 @@ func New(cfg Config) (*Store, error) {
 	return compose(&db.DB{Conn: conn}, cfg), nil
 }
 
-// compose makes the parts of a store, each with the parts that it needs.
+// compose creates the parts of a store and connects them.
 func compose(d *db.DB, cfg Config) *Store {
 	least := func() (int64, error) {
 		if cfg.Generation == nil {
@@ -168,8 +168,8 @@ func compose(d *db.DB, cfg Config) *Store {
 // Addr returns where Redis is, without credentials.
 func (s *Store) Addr() string { return s.db.Addr() }
 
-// needs are the commands that the scripts and the calls besides them use. The user of the service in
-// deploy/redis/users.acl may use these, and what connections, Durable and replicas need.
+// needs are the Redis commands that the scripts and the other calls use. The user of the service in
+// deploy/redis/users.acl may use these, and the commands for connections, Durable and replicas.
 var needs = []string{
 	"eval", "evalsha", "eval_ro", "evalsha_ro", "time", "del", "unlink", "exists", "pexpire", "pexpireat", "persist", "rename",
 	"set", "getrange", "hget", "hmget", "hgetall", "hset", "hdel", "hexists", "hincrby", "hkeys", "hstrlen",

@@ -19,13 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// openReplicatedStore is a store of class D2 with a replica of its writes.
+// openReplicatedStore returns a store of class D2 whose Redis has one replica.
 func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
-	// Its own append-only file would be written by a child process that outlives a kill.
+	// The replica writes no append-only file, because the child process that writes it would outlive a kill.
 	replica := redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no")
 	s, err := New(Config{
 		URL: "redis://" + master.Addr, Durability: redisconn.D2, ReplicaTime: patience,

@@ -47,7 +47,8 @@ func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 			storeText(t, store, one, "alice", "t2", "two whale calves, one whale")
 			require.Equal(t, []string{"one 3 two whale calves, one whale", "one 1 a whale"}, found("default", "alice"), "the session goes on")
 
-			// The same words of others: another user, no user, and a user of the same name in another tenant.
+			// The same words occur in sessions of another user, of no user, and of a user of the same name in
+			// another tenant.
 			storeText(t, store, session.Ref{Tenant: "default", Session: "two"}, "bob", "t1", "bob's whale")
 			storeText(t, store, session.Ref{Tenant: "default", Session: "three"}, "", "t1", "other whale")
 			storeText(t, store, session.Ref{Tenant: "other", Session: "one"}, "alice", "t1", "the other alice's whale")
@@ -70,7 +71,7 @@ func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 	}
 }
 
-// storeText stores or repeats a turn in which the user says something.
+// storeText stores or repeats a turn with a text of the user.
 func storeText(t *testing.T, store memory.Store, ref session.Ref, user, turnID, text string) {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// hookAfterFirst is a hook that calls a function between the first command of a call and the second.
+// hookAfterFirst is a hook that calls a function between the first and the second command of a call.
 type hookAfterFirst struct {
 	commands int
 	do       func()
@@ -38,14 +38,14 @@ func (b *hookAfterFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// namedChange is a change of a key on behalf of a turn.
+// namedChange returns a change of one key on behalf of a turn.
 func namedChange(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: b.Ref, RequestID: request, TurnID: b.TurnID, Epoch: epoch, Delta: map[string]json.RawMessage{name: json.RawMessage(value)},
 	}
 }
 
-// openWarmStore returns a store with all scripts of a change loaded, so that each is one command.
+// openWarmStore returns a store with all scripts of a change loaded, so that each script is one command.
 func openWarmStore(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
@@ -55,7 +55,7 @@ func openWarmStore(t *testing.T, url string) *Store {
 	return s
 }
 
-// A writer that held the turn when it called is fenced. The changes of its successor stay.
+// A writer that loses its turn during the call is fenced, and does not overwrite changes of its successor.
 //
 // Req: LP-27
 func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {

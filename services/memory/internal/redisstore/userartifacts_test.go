@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// beginAliceTurn begins a turn of a session of alice in a tenant of its own.
+// beginAliceTurn begins a turn in a session of alice, in a tenant of its own.
 func beginAliceTurn(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := beginText(id, "t1")
@@ -38,8 +38,8 @@ func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Co
 	return c
 }
 
-// cutAfter returns a store whose connection is cut after the given number of round trips; cut reports whether it
-// was.
+// cutAfter returns a store whose connection is cut after the given number of round trips. The function cut
+// reports whether that happened.
 func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
@@ -59,7 +59,8 @@ func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	return s, cut
 }
 
-// Wherever a call is interrupted, repeating it completes it once and leaves nothing behind.
+// A call may be interrupted at any round trip. Repeating it completes it exactly once and leaves nothing
+// behind.
 func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -143,7 +144,8 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	}
 }
 
-// Two sessions have the same content. One removes it while the other relies on it being stored.
+// Two sessions have the same content. One removes it while the other uploads a version that uses it. The new
+// version is complete all the same.
 func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

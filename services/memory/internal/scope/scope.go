@@ -1,5 +1,5 @@
-// Package scope restricts workers to the step that they were given: everything that a worker's request names must be
-// what the credential of the turn says (guarantees S5, S6, S16).
+// Package scope restricts workers to the step that they were given. The session, turn, step and agent in a
+// worker's request must match the credential of the turn (guarantees S5, S6, S16).
 package scope
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
-// What requests name, by their fields. Every message of the service has these fields at its top level, except
-// PutArtifactRequest, which has them in its header.
+// These fields of requests name what the request acts on. Every message of the service has these fields at its
+// top level, except PutArtifactRequest, which has them in its header.
 type (
 	ofSession interface{ GetSessionId() string }
 	ofTurn    interface{ GetTurnId() string }
@@ -31,8 +31,8 @@ type (
 
 var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
 
-// New returns the scope of the calls of a memory service. It checks only calls of workers: the table of package authz
-// says what other callers may call, and orchestrators act for all users.
+// New returns the scope of the calls of a memory service. It checks only calls of workers. The table of package
+// authz says what other callers may call, and orchestrators act for all users.
 //
 // A configuration belongs to an agent and needs no credential.
 //
@@ -76,7 +76,7 @@ func isConfigurationRequest(req any) bool {
 	}
 }
 
-// checkConfiguration rejects a change of a configuration by a step that is replayed.
+// checkConfiguration rejects a request that changes a configuration when its step is a replay.
 func checkConfiguration(turn turncred.Turn, op string, req any) error {
 	if _, put := req.(*troupev1.PutConfigRequest); put && turn.Replay {
 		return failure.New(failure.Fenced, op, "a replayed step stores nothing")
@@ -84,7 +84,7 @@ func checkConfiguration(turn turncred.Turn, op string, req any) error {
 	return nil
 }
 
-// checkRequest returns why a request does not belong to the step of the credential, or nil.
+// checkRequest returns an error when a request does not belong to the step of the credential.
 func checkRequest(turn turncred.Turn, op string, req any) error {
 	if put, ok := req.(*troupev1.PutArtifactRequest); ok {
 		req = put.GetHeader()

@@ -13,7 +13,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// setFields sets every field with a name in a message and its single submessages, and returns how many there are.
+// setFields sets every field of the given name in a message and its submessages, and returns how many there
+// are.
 func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth int) (n int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -30,8 +31,8 @@ func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth 
 	return n
 }
 
-// Every field of every request that names something must match the turn, wherever it is, and a request that
-// names nothing is rejected. That also holds for future methods.
+// In every request, each field that names a session, turn, step or agent must match the credential. A request
+// without such a field is rejected. That also holds for methods that are added later.
 func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7, Step: 2}
 	own := map[protoreflect.Name]any{"session_id": "s", "turn_id": "t", "user_id": "ann", "epoch": int64(7), "step": int32(2), "agent": "a"}
@@ -85,7 +86,7 @@ func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 	}
 }
 
-// A replayed step may read, and stores nothing.
+// A replayed step may read, and may not write.
 func TestScope_ReplayOnlyReads(t *testing.T) {
 	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Step: 1, Replay: true}
 	for _, req := range []proto.Message{

@@ -37,7 +37,7 @@ func (p *Permit) ReleaseChild() {
 	p.releaseChild()
 }
 
-// releaseChild is called with the lock held.
+// releaseChild is ReleaseChild for a caller that holds the lock.
 func (p *Permit) releaseChild() {
 	if p.tenant == nil || p.parent == "" {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // Child turns are admitted beyond the limit, so that a parent never waits for its own permit; but only as many
-// as the fan-out of the parent allows.
+// at once as the fan-out of the parent allows.
 func TestController_AdmitsChildrenUpToTheFanOut(t *testing.T) {
 	g := newController(t, 1)
 	above, ok := g.TryAdmit("a")

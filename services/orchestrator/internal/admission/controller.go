@@ -51,7 +51,7 @@ type tenant struct {
 	lastGrant uint64 // number of its latest grant
 }
 
-// caller is one caller in the queue.
+// caller is one call of Admit that waits in the queue.
 type caller struct {
 	tenant  *tenant
 	verdict chan verdict // has capacity 1
@@ -166,7 +166,7 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 // longer than the average.
 const workFactor = 2
 
-// abandon removes a caller from the queue, unless its verdict has arrived.
+// abandon removes a caller from the queue, unless it was admitted or rejected in the meantime.
 func (g *Controller) abandon(c *caller, why func() error) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,7 +30,7 @@ func newController(t *testing.T, turns int, change ...func(*Config)) *Controller
 	return g
 }
 
-// pendingAdmit is a caller of Admit.
+// pendingAdmit is a call of Admit in a goroutine.
 type pendingAdmit struct {
 	tenant string
 	leave  context.CancelFunc
@@ -40,7 +40,8 @@ type pendingAdmit struct {
 	done   bool
 }
 
-// startAdmit starts a caller, and returns once it waits or has been admitted. It is for tests in a bubble.
+// startAdmit starts a caller, and returns once it waits or has been admitted. It works only in a synctest
+// bubble.
 func startAdmit(t *testing.T, g *Controller, tenant string, until time.Time) *pendingAdmit {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -141,7 +142,7 @@ func TestController_LeavingCallerReturnsItsPermit(t *testing.T) {
 		synctest.Wait()
 		require.NotNil(t, third.permit, "its place is another's")
 
-		// The caller leaves at the moment in which it may have been admitted.
+		// The caller leaves at the moment in which it may be admitted. Its permit is not lost.
 		for range 100 {
 			next := startAdmit(t, g, "a", time.Time{})
 			next.leave()

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// route is how a turn was admitted, as metrics name it.
+// route is the way in which a turn was admitted, as the metrics label it.
 type route string
 
 const (
@@ -76,7 +76,7 @@ func (c *metrics) recordRejected(tenant string, reason reason) {
 	c.out.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("reason", string(reason))))
 }
 
-// label is the name of a tenant, if it is among the first.
+// label returns the name of a tenant if it is among the first maxTenantLabels, or else the shared label.
 func (c *metrics) label(tenant string) attribute.KeyValue {
 	c.mu.Lock()
 	defer c.mu.Unlock()

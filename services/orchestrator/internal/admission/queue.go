@@ -114,7 +114,7 @@ func (g *Controller) displace(newcomer *tenant) bool {
 	return true
 }
 
-// recordDuration updates the average with the duration of one more turn.
+// recordDuration updates the moving average with the duration of one more turn.
 func (g *Controller) recordDuration(took time.Duration) {
 	if g.typicalTime == 0 {
 		g.typicalTime = took

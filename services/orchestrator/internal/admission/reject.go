@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// reason is why a caller was rejected, as metrics name it.
+// reason is why a caller was rejected, as the metrics label it.
 type reason string
 
 const (

@@ -40,7 +40,7 @@ type Orchestrator struct {
 	streams streams
 }
 
-// Close waits for senders that ended calls left behind. The server has stopped before.
+// Close waits for the goroutines of calls that have ended. The server must have stopped before.
 func (o *Orchestrator) Close() error {
 	o.streams.senders.Wait()
 	return nil
@@ -192,8 +192,8 @@ func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInst
 	return resp, nil
 }
 
-// sessionOf returns the session of the caller, or a new one. It is empty for a turn that continues a
-// failed one: the trace of that names the session.
+// sessionOf returns the session of the caller, or a new one. It is empty for a turn that continues a failed
+// one, because the trace of the failed turn names the session.
 func sessionOf(req *troupev1.OrchestrateRequest) string {
 	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
 		return req.GetSessionId()

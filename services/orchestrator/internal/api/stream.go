@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// How far a stream may fall behind its trace, and how long it then waits for the client to take an event
+// These constants limit how far a stream may fall behind its trace, and how long it then waits for the client
 // (guarantee F21).
 const (
 	maxBehind      = 256
@@ -98,7 +98,8 @@ func (b *backlog) put(e *troupev1.Event) bool {
 	})
 }
 
-// end closes the backlog for puts and waits until all events were sent. It returns false as put does.
+// end closes the backlog for puts and waits until all events were sent. It returns false under the same
+// conditions as put.
 func (b *backlog) end() bool {
 	b.mu.Lock()
 	b.closed = true
@@ -107,8 +108,8 @@ func (b *backlog) end() bool {
 	return b.waitUntil(func() bool { return len(b.items) == 0 })
 }
 
-// waitUntil waits until a condition holds, which it evaluates with the lock held. It returns false if no event was
-// sent for the patience, or if no more can be sent.
+// waitUntil waits until a condition holds, which it evaluates with the lock held. It returns false when the
+// client took no event for the time patience, or when no more events can be sent.
 func (b *backlog) waitUntil(holds func() bool) bool {
 	var blocked *time.Timer
 	for {
@@ -132,7 +133,7 @@ func (b *backlog) waitUntil(holds func() bool) bool {
 	}
 }
 
-// rejection returns why no more events can be put. It fails the stream with slow_consumer unless sending has
+// rejection returns the error with which put fails. It ends the stream with slow_consumer unless sending has
 // failed already.
 func (b *backlog) rejection() error {
 	b.mu.Lock()

@@ -65,7 +65,7 @@ func watch(t *testing.T, sendTime time.Duration, events func(context.Context) it
 	return stream
 }
 
-// numberedEvents yields events of a size, numbered from 1 up to last, as fast as they are taken.
+// numberedEvents yields events of the given size, numbered from 1 to last, as fast as they are taken.
 func numberedEvents(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
 	return func(context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
@@ -95,8 +95,8 @@ func readToEnd(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClien
 	}
 }
 
-// A client that takes nothing while many events wait gets the sequence at which to resume, and nothing of its
-// call is left.
+// A client that takes no events while many wait gets slow_consumer with the sequence at which to resume. No
+// goroutine of its call is left.
 func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
 	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
 		t.Run(name, func(t *testing.T) {
@@ -168,8 +168,8 @@ func TestStreams_WaitForAClientWithASmallBacklog(t *testing.T) {
 	})
 }
 
-// After the last event, a client that takes nothing loses its stream even with a small backlog, so that its
-// call does not stay for ever.
+// After the last event, the stream ends even with a small backlog when the client takes nothing. Otherwise its
+// call would stay for ever.
 func TestStreams_EndASlowClientWithASmallBacklogAfterTheLastEvent(t *testing.T) {
 	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")} {
 		t.Run(name, func(t *testing.T) {

@@ -146,7 +146,7 @@ func (s State) withResult(r execution.Result) State {
 	return s
 }
 
-// withAnswer sets the final answer. A question counts as an answer here (RA-13).
+// withAnswer sets the final answer. A question to the user counts as an answer here (RA-13).
 func (s State) withAnswer(r *troupev1.TurnResult) State {
 	if r.GetFailure() != nil {
 		return s

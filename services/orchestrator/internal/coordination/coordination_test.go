@@ -39,7 +39,7 @@ func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
 	require.Equal(t, Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}}, s.Context)
 }
 
-// Of the turn before, a turn knows who spoke last, and not its outcome.
+// A turn knows which agent spoke last in the turn before, and not the outcome of that turn.
 func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	s := Start(Turn{SessionID: "s1", Number: 3, Entry: "coordinator", Messages: []conversation.Message{
 		message(1, conversation.User("Tell me about it")), message(1, conversation.Assistant("clarification", "About what?")),
@@ -58,7 +58,7 @@ func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	require.Equal(t, []string{"Which?"}, s.MissingContext)
 }
 
-// Observations are kept with their source, also those from before the turn that is continued.
+// The state keeps observations with their source, including those of the turn that this one continues.
 func TestState_CollectsObservations(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
@@ -75,7 +75,7 @@ func TestState_CollectsObservations(t *testing.T) {
 	require.Equal(t, []string{"web_search"}, start.Context.ToolHistory)
 }
 
-// A turn without an answer has no final answer, and the state names the agent that was due.
+// A failed turn has no final answer, and its state still names the agent that was next.
 func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 	s := Start(Turn{}).Apply(
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Entry: "coordinator"}}},

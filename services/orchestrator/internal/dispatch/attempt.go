@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// tryInstance runs a step at an instance. It reports whether the instance accepted the step, and returns
-// what came of it.
+// tryInstance runs a step at an instance. It reports whether the instance accepted the step, and returns the
+// result or the error.
 func (d *Dispatcher) tryInstance(
 	ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler,
 ) (_ *troupev1.StepResult, accepted bool, _ error) {
@@ -71,8 +71,8 @@ func (d *Dispatcher) tryInstance(
 const connectTimeout = 200 * time.Millisecond
 
 // unreachableFactor sets the backoff of an instance that could not be reached: this many times the time that
-// the step waited for it. An instance that rejects connections costs no time and is asked again at once. One
-// that never answers them is left out for a while.
+// the step waited for it. An instance that rejects connections costs no time and is asked again at once. An
+// instance that does not answer is skipped for a while.
 const unreachableFactor = 3
 
 // connect returns a connection to an instance, and backs off when there is none.
@@ -87,11 +87,11 @@ func (d *Dispatcher) connect(ctx context.Context, in registry.Instance) (*grpc.C
 	return conn, release, err
 }
 
-// deadlineLag is how much later than the step's deadline the worker's deadline is.
+// deadlineLag is added to the deadline of the step to get the deadline that the worker sees.
 const deadlineLag = time.Second
 
-// withLaterDeadline returns a context that ends with ctx and has a slightly later deadline. So this
-// side ends a step and says why, and not the clock of the worker.
+// withLaterDeadline returns a context that ends with ctx and has a slightly later deadline. So the orchestrator
+// ends a step and says why, and not the clock of the worker.
 func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	late, done := context.WithoutCancel(ctx), context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {

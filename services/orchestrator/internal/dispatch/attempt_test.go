@@ -24,7 +24,7 @@ func failedResult(stream troupev1.AgentService_ExecuteStepServer, mode failure.M
 	}}))
 }
 
-// The caller learns which instance did not end the step, and why. A step that failed by itself is a result.
+// A lost attempt is an error that names the instance and the cause. A step that failed by itself is a result.
 func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -125,12 +125,12 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 	}
 }
 
-// isInBackoff reports whether the instance is not asked because it did not answer lately.
+// isInBackoff reports whether the instance is skipped because it did not answer lately.
 func (r *rig) isInBackoff(in registry.Instance) bool {
 	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
 }
 
-// Every item shows that the worker is at work.
+// Every item on the stream, heartbeats included, shows that the worker still works on the step.
 func TestDispatcher_HeartbeatShowsThatTheWorkerIsAlive(t *testing.T) {
 	const silence = 400 * time.Millisecond
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
@@ -191,8 +191,8 @@ func unresponsiveAddress(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// Each instance that does not answer costs time. No step waits for more than one of them after its own time has
-// run out, or while another instance has a free slot.
+// Waiting for an unresponsive instance takes time. A step waits for at most one of them once its patience has
+// ended, or while another instance has a free slot.
 func TestDispatcher_WaitsForAtMostOneUnresponsiveInstance(t *testing.T) {
 	const many = 8
 	var known []registry.Instance

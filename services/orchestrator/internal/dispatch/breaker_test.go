@@ -82,7 +82,7 @@ func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteS
 	h.workers[id].err.Store(&err)
 }
 
-// step runs a step at one instance, and returns the decision and the outcome.
+// step runs one step, and returns the decision about its instance and the outcome.
 func (h *breakerRig) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
 	handler, _ := choiceHandler(t, &d)
@@ -210,7 +210,7 @@ func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 	})
 }
 
-// A handler that panics returns its slot, and another step can be the trial.
+// When the handler of a trial panics, the slot is returned, and another step can be the trial.
 func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admitStep(t, time.Second, "1")
@@ -234,7 +234,8 @@ func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 	})
 }
 
-// Outcomes that say nothing about the instance, and failures of all its steps at once.
+// Failures that are not the fault of the instance do not open its breaker. Simultaneous failures of all its
+// steps count as one.
 func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(s troupev1.AgentService_ExecuteStepServer) error { return failedResult(s, mode) }

@@ -21,7 +21,7 @@ func capableInstance(id, address string, capacity int, capabilities ...string) r
 	return in
 }
 
-// An agent as a candidate follows from its instances and their running steps.
+// The candidate of an agent reflects its instances and their running steps.
 func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	var during choice.Candidate
 	var r *rig

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// choiceHandler returns a handler that keeps the decision, which arrives before the start.
+// choiceHandler returns a handler that stores the decision, and checks that it arrives before the start.
 func choiceHandler(t *testing.T, d *selection.Decision) (Handler, *callRecorder) {
 	t.Helper()
 	h := &callRecorder{}
@@ -92,7 +92,7 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 	require.ErrorContains(t, err, "the workflow names 9, which is not known")
 }
 
-// Only the named instance is started for its step.
+// When the policy names an instance, only that one is started.
 func TestDispatcher_StartsOnlyTheNamedInstance(t *testing.T) {
 	named, one := newUnstarted(t, "1")
 	other, two := newUnstarted(t, "2")
@@ -107,7 +107,7 @@ func TestDispatcher_StartsOnlyTheNamedInstance(t *testing.T) {
 	require.Zero(t, other.starts.Load())
 }
 
-// The registered capabilities decide, and no other instance gets the step.
+// Only an instance that registered the needed capabilities gets the step.
 func TestDispatcher_SelectsAnInstanceWithTheNeededCapabilities(t *testing.T) {
 	_, address := serve(t, answer)
 	plain, able := instance("0", address, 4), instance("1", address, 4)

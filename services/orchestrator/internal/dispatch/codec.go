@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// strictCodec drops unknown fields of what a worker sends. No rule bounds their size, and what
-// happens in a step is stored and passed on (guarantees S9).
+// strictCodec drops unknown fields from the messages of workers. No rule limits the size of such fields, and
+// events are stored and sent to clients (guarantees S9).
 type strictCodec struct{ encoding.CodecV2 }
 
 func newStrictCodec() strictCodec { return strictCodec{encoding.GetCodecV2(grpcproto.Name)} }

@@ -16,12 +16,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// unknownField is a field that no message has.
+// unknownField returns a field that no message has.
 func unknownField(size int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), bytes.Repeat([]byte("x"), size))
 }
 
-// delta returns an event of a worker, with unknown fields wherever possible.
+// delta returns an event of a worker with unknown fields at every level.
 func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	d := &troupev1.TextDelta{Text: text}
 	e := &troupev1.Event{Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: d}}
@@ -34,7 +34,7 @@ func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	return item
 }
 
-// Unknown fields in the events and the result of a worker are dropped, because no rule bounds them.
+// Unknown fields in the events and the result of a worker are dropped, because no rule limits their size.
 func TestDispatcher_DropsUnknownFieldsOfWorkers(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		r := &troupev1.StepResult{Step: 1, Agent: "a", Text: "done", Usage: &troupev1.Usage{InputTokens: 7}}
@@ -76,8 +76,7 @@ func TestDispatcher_TruncatesLongFailures(t *testing.T) {
 	require.Less(t, proto.Size(result), 16<<10)
 }
 
-// The usage that a worker reports must be between 0 and what numbers can hold. Anything else violates the
-// contract, in events and in results.
+// Usage that is negative or overflows violates the contract, in events and in results.
 func TestDispatcher_RejectsInvalidUsage(t *testing.T) {
 	for name, item := range map[string]*troupev1.ExecuteStepResponse{
 		"of a step": {Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{

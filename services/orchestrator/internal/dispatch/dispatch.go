@@ -90,7 +90,7 @@ func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	return &other
 }
 
-// WithRequest returns the same dispatcher for steps whose decisions record what they were made for
+// WithRequest returns the same dispatcher for the steps of a request. Their decisions record the request
 // (contract OC-14).
 func (d *Dispatcher) WithRequest(request selection.Request) *Dispatcher {
 	other := *d
@@ -98,13 +98,13 @@ func (d *Dispatcher) WithRequest(request selection.Request) *Dispatcher {
 	return &other
 }
 
-// Authority returns what decides for this dispatcher, and for the turns whose steps it dispatches.
+// Authority returns the routing authority of this dispatcher, which the turns use as well.
 func (d *Dispatcher) Authority() *routing.Authority { return d.authority }
 
-// Close stops waiting for instances that start. All steps have ended before.
+// Close stops waiting for instances that start. The caller must have ended all steps before.
 func (d *Dispatcher) Close() { d.starter.Close() }
 
-// Handler receives what happens to a step. An error that it returns ends the step.
+// Handler receives the events of a step. An error that one of its functions returns ends the step.
 type Handler struct {
 	// Waiting is called at most once, when no instance takes the step yet.
 	Waiting func(agent string) error

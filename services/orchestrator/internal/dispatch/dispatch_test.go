@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
 // rig is a dispatcher with its instances.
@@ -54,7 +54,7 @@ func instance(id, address string, capacity int) registry.Instance {
 	return registry.Instance{ID: id, Agent: "a", Address: address, State: lifecycle.Ready, Capacity: capacity}
 }
 
-// agentServer is a worker that runs a function of the test.
+// agentServer is a worker that executes each step with a function of the test.
 type agentServer struct {
 	troupev1.UnimplementedAgentServiceServer
 	script func(troupev1.AgentService_ExecuteStepServer) error
@@ -153,7 +153,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// An instance that rejects the step has not begun it, so the next one is asked.
+// An instance that rejects a step has not begun it. So the dispatcher asks the next one.
 func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	require.LessOrEqual(t, most, capacity)
 }
 
-// A stream that breaks after the header may have had an effect, so no other instance is asked.
+// A step whose stream breaks after the header may have had effects. So no other instance is asked.
 func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -308,7 +308,7 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 	}
 }
 
-// When the turn no longer needs the step, the call of the worker is cancelled.
+// An error of the handler means that the turn no longer needs the step. So the call of the worker is cancelled.
 func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
@@ -382,7 +382,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
-// A draining worker is no longer registered but still runs steps.
+// A connection stays open while a draining worker, which is no longer registered, still runs a step.
 func TestPool_ClosesAConnectionAfterItsLastStep(t *testing.T) {
 	working, release := make(chan struct{}), make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {

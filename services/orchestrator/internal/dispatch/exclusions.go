@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// exclusions are the instances that must not get a step, by id.
+// exclusions maps the id of each instance that must not get a step to the reason.
 type exclusions map[string]selection.Rejected
 
 // maxDetail limits the recorded reason for which an instance did not take a step, in characters.
@@ -20,8 +20,8 @@ func (e exclusions) add(who instances.Incarnation, why selection.Availability, e
 	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
 }
 
-// findExcluded returns the instances that are not asked for a step: their breaker is open, they did not
-// take a step lately, or they lost this one.
+// findExcluded returns the instances that must not get the step, because their breaker is open, they are in
+// backoff, or they lost this step.
 func (s *search) findExcluded() exclusions {
 	out := exclusions{}
 	for who, failed := range s.breakers.Failures(s.req.GetAgent()) {
@@ -46,8 +46,8 @@ func (s *search) findExcluded() exclusions {
 	return out
 }
 
-// breakerRejection says why an instance with such a breaker is not asked. One in trial may have the
-// step soon, as one may that rejected it.
+// breakerRejection returns why an instance with a breaker in this state is excluded. An instance on trial may
+// take the step soon.
 func breakerRejection(s breakers.Status) selection.Availability {
 	if s == breakers.InTrial {
 		return selection.Refused
@@ -55,7 +55,7 @@ func breakerRejection(s breakers.Status) selection.Availability {
 	return selection.BreakerOpen
 }
 
-// backoffRejection says why an instance that backs off for such an error is not asked.
+// backoffRejection returns why an instance whose backoff has this error is excluded.
 func backoffRejection(err error) selection.Availability {
 	if isRejection(err) {
 		return selection.Refused

@@ -26,8 +26,8 @@ func (l *LostError) Error() string { return l.Failure.Error() }
 // Unwrap returns the failure.
 func (l *LostError) Unwrap() error { return l.Failure }
 
-// suspicion is how long an instance that became unresponsive in a step is not asked again. Such an instance
-// accepts connections and steps, and then does nothing.
+// suspicion is how long an instance that became unresponsive in a step is skipped. An unresponsive instance may
+// accept connections and steps, and then do nothing.
 const suspicion = 5 * time.Second
 
 // The ways in which a worker can fail to end a step, other than an error of the call.
@@ -65,8 +65,8 @@ func (d *Dispatcher) lostError(ctx, call context.Context, in registry.Instance, 
 	return &LostError{Instance: in, Failure: why, ContractViolation: violation}
 }
 
-// violationError returns the error of a step whose events named another place. Nothing more of the instance is
-// accepted for the step.
+// violationError returns the error of a step whose events named another trace, session, turn or step. No more
+// events of the attempt are accepted.
 func violationError(in registry.Instance, err error) error {
 	e, _ := errors.AsType[*failure.Error](err)
 	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ContractViolation: true}

@@ -25,7 +25,7 @@ func checkPlacement(req *troupev1.ExecuteStepRequest, item *troupev1.ExecuteStep
 	return nil
 }
 
-// placementOf returns what an item says about its own place.
+// placementOf returns the trace, session, turn and step that an item names.
 func placementOf(item *troupev1.ExecuteStepResponse) map[string]string {
 	if r := item.GetResult(); r != nil {
 		return map[string]string{"step": formatNumber(r.GetStep()), "agent": r.GetAgent()}

@@ -156,7 +156,7 @@ func (s *search) attempt(
 	return s.tryInstance(ctx, in, s.req, h)
 }
 
-// returnSlot returns a slot that was not used, and goes back to the position in the line.
+// returnSlot returns a slot that was not used, and puts the step back at its position in the line.
 func (s *search) returnSlot(in registry.Instance) {
 	s.queue.Release(in, false)
 	s.queue.Join(in.Agent, s.waiter)
@@ -176,7 +176,8 @@ func (s *search) startAll(list *instances.List, named registry.Instance, out exc
 	}
 }
 
-// noWorker says why no instance took the step. maybeLater reports whether one would take it later.
+// noWorker returns the error for a step that no instance took. maybeLater says whether an instance would take
+// it later.
 func (s *search) noWorker(maybeLater bool) error {
 	why := "none is ready"
 	switch {

@@ -125,7 +125,7 @@ func TestDispatcher_DoesNotRepeatAFailedStart(t *testing.T) {
 	require.EqualValues(t, 2, s.starts.Load())
 }
 
-// Nothing is left running when the dispatcher closes while an instance starts.
+// Close stops the wait for an instance that starts, and leaves no goroutine behind.
 func TestDispatcher_CloseStopsRunningStarts(t *testing.T) {
 	s, in := newUnstarted(t, "1")
 	r := newRig(t, 200*time.Millisecond, in)

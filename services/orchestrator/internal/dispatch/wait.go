@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// retryPause is how long an instance that rejected a step is not asked again.
+// retryPause is how long an instance that rejected a step is skipped.
 const retryPause = 100 * time.Millisecond
 
 // wait waits until an instance may take the step, or until the step has expired.
@@ -34,7 +34,7 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, e
 	}
 }
 
-// poll reports without waiting whether a round should go on (exhausted) or end.
+// poll reports without waiting whether a round should continue (exhausted) or end.
 func (s *search) poll() roundEnd {
 	select {
 	case <-s.timer.C:
@@ -50,9 +50,9 @@ func (s *search) poll() roundEnd {
 	}
 }
 
-// isExpired reports whether a step whose patience has ended should give up. It should not while an
-// instance works on a step of this orchestrator and may take this one. How long that takes is up to
-// the agent, and the turn has a timeout.
+// isExpired reports whether a step whose patience has ended should give up. It keeps waiting while an instance
+// works on a step of this orchestrator and may take this one next. How long that takes is up to the agent, and
+// the turn has a timeout.
 func (s *search) isExpired() bool {
 	list, _ := s.instances.List(s.req.GetAgent())
 	out := s.findExcluded()

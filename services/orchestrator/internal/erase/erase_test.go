@@ -31,7 +31,7 @@ const tenant = "default"
 
 func ref(id string) session.Ref { return session.Ref{Tenant: tenant, Session: id} }
 
-// tiers are both tiers with injected faults: the call with the given number and all later ones fail.
+// tiers holds both tiers and injects faults: the call with the given number and all later ones fail.
 type tiers struct {
 	memory.Store
 	trace.Erasures
@@ -162,7 +162,7 @@ func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound))
 }
 
-// However far an orchestrator came, another one completes the erasure with the same receipt.
+// An erasure can be interrupted at any point. Another orchestrator completes it with the same receipt.
 func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.Erasure, error){
 		"session": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
@@ -206,7 +206,7 @@ func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 
 func cmpEqual(a, b memory.Erasure) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
-// A user with more sessions than one page.
+// A user is erased completely, also with more sessions than one page holds.
 func TestEraser_ErasesAUser(t *testing.T) {
 	s := newTiers(t)
 	const sessions = memory.MaxPage + 10

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// background runs calls that outlive the request that asked for them. Safe for concurrent use.
+// background runs calls that outlive the request that started them. Safe for concurrent use.
 type background struct {
 	ctx    context.Context //nolint:containedctx // of the running calls, which outlive their callers
 	cancel context.CancelFunc

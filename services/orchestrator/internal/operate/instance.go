@@ -72,7 +72,7 @@ func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev
 	return resp, err
 }
 
-// Description is what the registry and the worker know about an instance.
+// Description combines what the registry and the worker say about an instance.
 type Description struct {
 	Instance registry.Instance
 	Status   *troupev1.InstanceStatus     // nil when Err is set

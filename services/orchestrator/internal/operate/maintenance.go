@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 )
 
-// maintenancePeriod is how often maintenance runs when nothing changes.
+// maintenancePeriod is the time between two runs of the maintenance when nothing changes.
 const maintenancePeriod = 5 * time.Second
 
 // maintainRecords replaces desires in doubt and forgets the desires of instances that are gone, until

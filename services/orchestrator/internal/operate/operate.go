@@ -1,6 +1,6 @@
-// Package operate carries out what operators ask for: pause, resume, quarantine and release an agent,
-// drain and describe an instance. A verb first records the desired state in the registry, so that no
-// orchestrator routes steps there. Then it asks the worker, whose answer decides.
+// Package operate carries out the commands of operators: pause, resume, quarantine and release an agent, drain
+// and describe an instance. A command first records the desired state in the registry, so that no orchestrator
+// routes steps there. Then it calls the worker, whose answer decides.
 package operate
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Operator carries out the verbs. Safe for concurrent use.
+// Operator carries out the commands of operators. It is safe for concurrent use.
 type Operator struct {
 	instances  *instances.Cache
 	desired    *desired.State
@@ -58,7 +58,7 @@ const (
 	answerTime   = 5 * time.Second  // of a worker that waits for no step
 )
 
-// Outcome is the result of a verb at one instance.
+// Outcome is the result of a command at one instance.
 type Outcome struct {
 	Instance registry.Instance
 	Status   *troupev1.InstanceStatus // nil when Err is set
@@ -159,8 +159,8 @@ func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want 
 	asking.Wait()
 }
 
-// resolveFailedPause finds out what became of a pause that failed. Its answer may be lost and the instance
-// paused, or another Pause may still wait. Otherwise the instance has to run.
+// resolveFailedPause determines the real outcome of a pause that failed. The instance may be paused and only
+// the answer was lost, or another Pause may still wait. Otherwise it makes the instance run again.
 func (o *Operator) resolveFailedPause(ctx context.Context, out *Outcome, within time.Duration, others bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()

@@ -89,7 +89,7 @@ func TestOperator_UnreachableWorkerDoesNotDelayOthers(t *testing.T) {
 	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
 }
 
-// Guarantees F9: without the registry nothing changes.
+// Without the registry, commands fail and change nothing (guarantee F9).
 func TestOperator_ChangesNothingWithoutTheRegistry(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -163,7 +163,7 @@ func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
 	require.NotContains(t, w.calls(), "resume")
 }
 
-// When the caller disconnects, the drain continues.
+// A drain continues when its caller disconnects.
 func TestOperator_DrainContinuesWithoutItsCaller(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")

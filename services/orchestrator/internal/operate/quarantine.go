@@ -56,7 +56,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	return outcomes, nil
 }
 
-// inDoubtError returns the error of a call of the registry that may have been carried out.
+// inDoubtError returns the error of a registry call that may have been carried out.
 func inDoubtError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

@@ -104,7 +104,7 @@ func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// unreadRegistry is a registry that answers late.
+// unreadRegistry is a registry whose desired state arrives late.
 type unreadRegistry struct {
 	*inmem.Registry
 	answer chan struct{}
@@ -135,7 +135,7 @@ func TestOperator_PausesWorkersThatRegisterDuringAQuarantine(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
-// A quarantine that may have been recorded is not taken back.
+// A quarantine whose write is in doubt is not reverted, because an agent must not be released by accident.
 func TestOperator_DoesNotRevertAQuarantineInDoubt(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")

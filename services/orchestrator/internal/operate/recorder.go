@@ -27,15 +27,15 @@ type recorder struct {
 	inDoubt map[registry.Key]replacement
 }
 
-// replacement is a desire that must not stay recorded, and the one to record instead.
+// replacement pairs a desire that must not stay recorded with the desire to record instead.
 type replacement struct{ wrong, right registry.Desire }
 
 func newRecorder(state *desired.State, r registry.Desires, log *zap.Logger) *recorder {
 	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
-// record records desires. This orchestrator routes by them when it returns. After an error some of
-// them may be recorded all the same. Those are replaced once they are seen.
+// record writes desires to the registry. This orchestrator routes by them when record returns. After an error,
+// some of them may be recorded all the same. Those are replaced once they are seen.
 func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error {
 	if len(desires) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error
 		"what may have been recorded is taken back. Try again when the registry is there").Because(err)
 }
 
-// replace records the right desire in place of the wrong one: now, or once the registry is there.
+// replace records the right desire instead of the wrong one, now or once the registry is back.
 func (r *recorder) replace(ctx context.Context, wrong, right registry.Desire) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
@@ -67,7 +67,7 @@ func (r *recorder) replace(ctx context.Context, wrong, right registry.Desire) {
 	r.resolve(ctx, wrong.Key)
 }
 
-// rememberDoubt remembers a desire that is replaced when it is seen.
+// rememberDoubt stores a desire in doubt, which is replaced when it is seen.
 func (r *recorder) rememberDoubt(wrong, right registry.Desire) {
 	if right.Want == "" {
 		right = runDesire(wrong.Key)

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// rig is an operator over a registry in RAM that can go away.
+// rig is an operator with an in-memory registry that can become unavailable.
 type rig struct {
 	*Operator
 	registry *inmem.Registry
@@ -82,7 +82,7 @@ func (f *unreliableRegistry) Want(ctx context.Context, desires ...registry.Desir
 	return err
 }
 
-// worker serves its lifecycle over real gRPC.
+// worker is a worker that serves its lifecycle over real gRPC.
 type worker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	life         *lifecycle.Instance
@@ -168,7 +168,7 @@ func (w *worker) recordCall(verb string) {
 	w.verbs = append(w.verbs, verb)
 }
 
-// calls returns the verbs that reached it, in order.
+// calls returns the methods that were called, in order.
 func (w *worker) calls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// The desired state, its record and the state of workers can diverge at every step. These tests check that no
-// healthy instance stays out of work because of that.
+// The wanted state, its record and the state of workers can differ after any failure. These tests check that no
+// healthy instance is kept from work because of that.
 
 var key = registry.Key{Agent: "research", ID: "a"}
 
-// getsSteps reports whether an instance gets steps, by its record and by routing.
+// getsSteps reports whether an instance gets steps, according to its record and to routing.
 func (r *rig) getsSteps(t *testing.T, of registry.Key) bool {
 	t.Helper()
 	want := r.recorded(t, of.Agent, of.ID).Want
@@ -38,7 +38,7 @@ func TestOperator_DrainReachesTheWorkerAfterItsCallerLeft(t *testing.T) {
 	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
 }
 
-// The drains in progress end with the operator, and the workers continue them.
+// When the operator stops, it stops waiting for its drains, and the workers continue them.
 func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -106,8 +106,8 @@ type nopRegistration struct{ registry.Registration }
 
 func (nopRegistration) Close(context.Context) error { return nil }
 
-// When the answer of the registry is lost, it is unknown what was recorded. It is taken back
-// once it is seen.
+// When the answer of the registry is lost, a desire may be recorded all the same. It is reverted once it is
+// seen.
 func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
 	for name, verb := range map[string]func(*rig) error{
 		"pause":  func(r *rig) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
@@ -182,7 +182,7 @@ func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 	}
 }
 
-// Two failed pauses leave nothing behind, although each found the desire of the other.
+// After two failed pauses the instance runs, although each found the desire of the other.
 func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -203,7 +203,7 @@ func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	require.False(t, w.life.Status().Pausing)
 }
 
-// A pause whose answer was lost took effect: the status of the worker shows it.
+// A pause whose answer was lost succeeds, because the status of the worker shows that it is paused.
 func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")

@@ -51,8 +51,8 @@ func (s *Step) ReachedAt(stage Stage) time.Time { return s.at[stage] }
 // Ended reports whether the stage is final.
 func (s *Step) Ended() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
 
-// Advance moves the step to its next stage. It fails with agent_state and changes nothing if that stage cannot
-// follow the current one.
+// Advance moves the step to the given stage. It fails with agent_state and changes nothing when that stage
+// cannot follow the current one.
 func (s *Step) Advance(next Stage, at time.Time) error {
 	if !transitions[s.stage][next] {
 		return failure.Newf(failure.AgentState, "progress.Advance", "step %s of the plan cannot become %q; it is %q", s.Name, next, s.stage)

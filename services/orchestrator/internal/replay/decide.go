@@ -64,7 +64,7 @@ func (p *recordedTurn) decision(task cursor.Task) *troupev1.RoutingDecision {
 	return p.decisions[task.Number]
 }
 
-// inherits reports whether a step was done by the earlier turn that this trace continues.
+// inherits reports whether the earlier turn that this trace continues has done a step.
 func (p *recordedTurn) inherits(number int) bool {
 	for later := range p.decisions {
 		if later > number {
@@ -76,8 +76,8 @@ func (p *recordedTurn) inherits(number int) bool {
 
 var errRoutingDiffers = errors.New("the trace did not record the choice")
 
-// chooser repeats the choices by strategy that the trace recorded. They depended on the state at their time,
-// and their recorded input leads to the same choice in any replay (package choice).
+// chooser returns a selector that repeats the recorded choices by strategy. They depended on the state of the
+// mesh at that time. Their recorded input leads to the same choice in any replay (package choice).
 func (p *recordedTurn) chooser(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		recorded := p.choices[number]
@@ -99,7 +99,7 @@ func isSameDecision(a, b *troupev1.RoutingDecision) bool {
 	return a.GetStep() == b.GetStep() && a.GetTarget() == b.GetTarget() && a.GetStrategy() == b.GetStrategy()
 }
 
-// describeDecision describes a decision for a person.
+// describeDecision returns a readable text about a decision.
 func describeDecision(d *troupev1.RoutingDecision) string {
 	if d == nil {
 		return "the turn ends"

@@ -71,8 +71,8 @@ func missingRecordingReason(result *troupev1.StepResult) string {
 	}
 }
 
-// loadMessages puts the messages into a step that its history names: what steps of this turn said from
-// their results, and all others from the session.
+// loadMessages loads the messages that the history of a step names. Messages of this turn come from the results
+// of its steps, and all others from the session.
 func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (input, string, error) {
 	g := input{step: step}
 	session, err := r.session(ctx, was, step.GetHistory())

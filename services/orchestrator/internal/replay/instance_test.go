@@ -30,7 +30,7 @@ import (
 
 var old = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
 
-// identicalWorker reports that every step did the same.
+// identicalWorker is a worker whose replay of every step has no difference.
 type identicalWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 }
@@ -39,7 +39,7 @@ func (identicalWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepReq
 	return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: req.GetStep().GetStep(), Agent: req.GetStep().GetAgent()}}, nil
 }
 
-// serveWorkers is a server of workers.
+// serveWorkers serves workers until the test ends.
 func serveWorkers(t *testing.T) (address string) {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
@@ -54,7 +54,7 @@ func serveWorkers(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// meshWithTrace is a mesh with a recorded trace of two steps, by research and then synthesis.
+// meshWithTrace returns a mesh with a recorded trace of two steps, by research and then synthesis.
 func meshWithTrace(t *testing.T) *Replayer {
 	t.Helper()
 	r, was := researchTurn(t)
@@ -120,7 +120,7 @@ func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	}
 }
 
-// No other instance runs the steps of the named one.
+// When the request names an instance, no other instance runs the steps of its agent.
 func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 	r := meshWithTrace(t)
 	for name, test := range map[string]struct {

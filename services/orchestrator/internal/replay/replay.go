@@ -134,7 +134,7 @@ func (r *Replayer) agentsOf(instance string, was *recordedTurn, numbers []int) (
 	return agents, nil
 }
 
-// notRecordedError is the error of a trace of which no step can be run again.
+// notRecordedError returns the error for a trace that has no step that can be run again.
 func notRecordedError(steps []*troupev1.StepReplay) error {
 	why := "no step of it has ended"
 	if len(steps) > 0 {
@@ -143,7 +143,7 @@ func notRecordedError(steps []*troupev1.StepReplay) error {
 	return failure.Newf(failure.NotFound, op, "the trace cannot be replayed: %s", why)
 }
 
-// recordedTurn holds what the trace recorded of its turn.
+// recordedTurn holds what a trace has recorded of its turn.
 type recordedTurn struct {
 	record    *troupev1.Trace
 	ref       session.Ref

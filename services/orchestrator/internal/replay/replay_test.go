@@ -23,7 +23,7 @@ import (
 
 var ref = session.Ref{Tenant: "default", Session: "s1"}
 
-// researchTurn is a turn of the research assistant: coordinator, research, synthesis.
+// researchTurn returns a turn of the research assistant: coordinator, research, synthesis.
 func researchTurn(t *testing.T) (*Replayer, *recordedTurn) {
 	t.Helper()
 	flows, err := workflow.Load(researchassistant.FS, "")
@@ -115,7 +115,7 @@ func TestReplayer_ReportsTheFirstDifferentDecision(t *testing.T) {
 	}
 }
 
-// A cancelled turn made no decision that could differ.
+// A cancelled turn has no decision after its last step, so none can differ.
 func TestReplayer_RepeatsDecisionsUpToACancellation(t *testing.T) {
 	r, was := researchTurn(t)
 	was.record.Result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
@@ -175,7 +175,7 @@ func TestReplayer_RebuildsTheInputOfAStep(t *testing.T) {
 	require.Equal(t, "its session was deleted, and what was recorded with it", why)
 }
 
-// A silent step has the sequence of the message before it, which may have the same author.
+// A step without a message has the sequence of the message before it. That message may have the same author.
 func TestReplayer_IgnoresStepsWithoutMessages(t *testing.T) {
 	was := &recordedTurn{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
 		1: {Step: 1, Agent: "planner", Text: "Let us look.", Sequence: 2},

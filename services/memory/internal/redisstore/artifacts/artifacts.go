@@ -1,4 +1,4 @@
-// Package artifacts keeps the artifacts of sessions and users, and the contents that they consist of.
+// Package artifacts stores the artifacts of sessions and users, and their contents.
 package artifacts
 
 import (
@@ -73,7 +73,7 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	}
 }
 
-// decodePut reads the version that a script put.
+// decodePut decodes the version that a script has stored.
 func decodePut(op string, r db.Reply) (memory.Artifact, error) {
 	put, err := contents.DecodeVersion(r.Text(1), r.Text(2))
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name str
 	return db.WriteError(op, h, r, err)
 }
 
-// OfSession returns the artifacts that a session itself has, sorted by name and version.
+// OfSession returns the artifacts of a session, without those of its user, sorted by name and version.
 func (s *Artifacts) OfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
 	stored, _, err := s.readOfSession(ctx, op, ref)
 	return stored, err

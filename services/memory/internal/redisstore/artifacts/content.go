@@ -32,10 +32,10 @@ var (
 	appendScript = db.Register("append", db.TurnSource, appendSource)
 )
 
-// stagedRetention is how long a staged content waits for its artifact.
+// stagedRetention is how long a staged content is kept before an artifact uses it.
 const stagedRetention = 24 * time.Hour
 
-// emptyDigest is the digest of no bytes.
+// emptyDigest is the SHA-256 digest of an empty content.
 const emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // StageArtifact implements memory.Artifacts.

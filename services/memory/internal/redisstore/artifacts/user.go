@@ -35,9 +35,9 @@ var (
 	unstageScript      = db.Register("unstage", db.TurnSource, unstageSource)
 )
 
-// putOfUser is PutArtifact for an artifact of the user, which is in another slot than the session. The
-// content is copied there, and then the version is enqueued in the session, which knows who holds the
-// turn, and made from there. So no fenced caller can make one.
+// putOfUser is PutArtifact for an artifact of the user, which is in another slot than the session. It copies
+// the content there. Then it enqueues the version in the session, which checks the fence of the turn, and
+// applies it. So a fenced caller cannot create a version.
 func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	for range outbox.MaxAttempts {
 		user, err := s.copyToUser(ctx, op, h, a)
@@ -92,9 +92,9 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease,
 	return db.ConcurrentChangeError(op)
 }
 
-// copyToUser copies a content from a session to its user, unless the user has it, and returns the user. A
-// copy that becomes no version is deleted like all that is staged. A fenced caller may still make a copy,
-// which is harmless: its bytes are those of its digest.
+// copyToUser copies a content from a session to its user, unless the user already has it, and returns the user.
+// A copy that no version uses expires like every staged content. A fenced caller may still make a copy. That is
+// harmless, because the digest determines the bytes.
 func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (user string, _ error) {
 	c, own := a.Content, db.OfSession(h.Ref)
 	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID, contents.ContentKey(c)), db.FenceArg(ctx, h.Epoch))
@@ -168,7 +168,7 @@ func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, 
 	return all, nil
 }
 
-// readPieceOfUser is ReadArtifact for a content of a user. The user has it only if a version does.
+// readPieceOfUser is ReadArtifact for a content of a user. A content that no version uses is not found.
 func (s *Artifacts) readPieceOfUser(ctx context.Context, op string, at db.Location, c memory.Content, offset int64) (piece []byte, has bool, _ error) {
 	var refs, bytes *redis.StringCmd
 	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {

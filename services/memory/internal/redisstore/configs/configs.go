@@ -1,4 +1,4 @@
-// Package configs keeps the configurations of agents.
+// Package configs stores the configurations of agents in Redis.
 package configs
 
 import (
@@ -27,8 +27,8 @@ type Configs struct {
 	leastEpoch func() (int64, error)
 }
 
-// New returns the configurations in a database. A version is at least what leastEpoch returns, so that
-// data that went back in time cannot give a version twice.
+// New returns the configurations in a database. Versions start at the value of leastEpoch, so that data that
+// lost writes cannot assign a version twice.
 func New(d *db.DB, leastEpoch func() (int64, error)) *Configs { return &Configs{d, leastEpoch} }
 
 // configKey returns the key of the configuration of an agent. Like its agent, it belongs to no tenant.

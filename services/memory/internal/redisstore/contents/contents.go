@@ -20,12 +20,13 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// Source is the Lua source about versions and contents. It defines room, version_of, shelve and discard.
+// Source is the Lua source about versions and contents. It defines make_room, version_of, put_version and
+// drop_versions.
 //
 //go:embed scripts/contents.lua
 var Source string
 
-// StagedName returns the name of a content among the staged ones: <sha>-<size>.
+// StagedStagedName returns the name of a content in the list of staged contents: <sha>-<size>.
 func StagedName(c memory.Content) string { return c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
 
 // ParseStagedName is the inverse of StagedName.
@@ -104,8 +105,8 @@ func DecodeVersion(version, stored string) (memory.Artifact, error) {
 	return a, nil
 }
 
-// RemovalArgs returns the keys and arguments with which discard of contents.lua removes a version of a name
-// (version 0 means all of them).
+// RemovalArgs returns the keys and arguments with which drop_versions of contents.lua removes a version of a
+// name (version 0 means all versions).
 func RemovalArgs(at db.Location, stored []memory.Artifact, name string, version int) (keys []string, args []any) {
 	for _, a := range stored {
 		if a.Name == name && (version == 0 || a.Version == version) {

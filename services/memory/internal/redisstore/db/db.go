@@ -20,8 +20,8 @@ const Schema = "3"
 //go:embed scripts/prelude.lua
 var prelude string
 
-// TurnSource is the Lua source in front of every script that acts for a turn. It defines check_turn, check_epoch,
-// append and gravest.
+// TurnSource is the Lua source in front of every script that acts for a turn. It defines check_turn,
+// check_epoch, append and gravest, which keeps the most serious source of untrusted text.
 //
 //go:embed scripts/turn.lua
 var TurnSource string
@@ -49,8 +49,8 @@ type DB struct {
 	*redisconn.Conn
 }
 
-// Run runs a script, in one round trip unless Redis must be sent its text first. A reply that rejects
-// every caller of the session becomes an error; all other rejections are left to the caller.
+// Run runs a script, in one round trip unless Redis must be sent its text first. A reply that rejects every
+// caller of the session becomes an error. The caller of Run handles all other rejections.
 func (d *DB) Run(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	r, err := script.Run(ctx, d, keys, args...).Slice()
 	if err != nil {

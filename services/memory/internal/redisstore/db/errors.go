@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// sessionError returns the error for a reply that any script may give about its session, or nil.
+// sessionError returns the error for a reply that any script may return about its session, or nil.
 func sessionError(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "deleted":
@@ -109,7 +109,7 @@ func RevisionMismatchError(op, what, given, current string) error {
 		With("if_revision", given).With("revision", current)
 }
 
-// ConcurrentChangeError returns the error for a change that another caller may have made, or kept from being made.
+// ConcurrentChangeError returns the error for a change that another caller may have applied or prevented.
 func ConcurrentChangeError(op string) error {
 	return failure.New(failure.SystemNetwork, op, "the change met others of its session, and may have been made; repeat the call")
 }
@@ -124,7 +124,7 @@ func UnreadableError(op string, cause error) error {
 	return failure.New(failure.Unknown, op, "what the store holds cannot be read; the log of the memory service has the cause").Because(cause)
 }
 
-// UnexpectedReplyError returns the error for a reply that the caller of the script does not know.
+// UnexpectedReplyError returns the error for a reply that the Go code does not know.
 func UnexpectedReplyError(op string, r Reply) error {
 	return UnreadableError(op, fmt.Errorf("script replied %q", r.Status()))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
-// StatusFields are the fields of the meta hash of a session that CheckReader looks at.
+// StatusFields are the fields of a session's meta hash that CheckReader reads.
 var StatusFields = []string{"deleted", "schema", "epoch", "open"}
 
 // ReadMeta reads the meta hash of a session. It fails when the caller may not read the session.
@@ -20,8 +20,8 @@ func (d *DB) ReadMeta(ctx context.Context, op string, ref session.Ref) (map[stri
 	return meta, CheckReader(ctx, op, ref, meta)
 }
 
-// CheckReader returns why the caller may not read the session with this meta hash, or nil. A worker may
-// read only while its turn is open and holds the latest epoch.
+// CheckReader returns an error when the caller may not read the session with this meta hash. A worker may read
+// only while its turn is open and holds the latest epoch.
 func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[string]string) error {
 	h, err := caller.WorkerOf(ctx), CheckSession(op, ref, meta)
 	switch {
@@ -35,7 +35,7 @@ func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[strin
 	return nil
 }
 
-// CheckSession returns why no caller can read the session with this meta hash, or nil.
+// CheckSession returns an error when no caller can read the session with this meta hash.
 func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 	switch {
 	case meta["deleted"] != "":
@@ -48,8 +48,8 @@ func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 	return nil
 }
 
-// CheckHolder returns why the worker that the context acts for no longer holds its turn, or nil. It is
-// nil as well when the context acts for no worker, and then Redis is not asked.
+// CheckHolder returns an error when the worker of the context no longer holds its turn. For a context without a
+// worker it returns nil, and does not ask Redis.
 func (d *DB) CheckHolder(ctx context.Context, op string) error {
 	h := caller.WorkerOf(ctx)
 	if h.Epoch == 0 {

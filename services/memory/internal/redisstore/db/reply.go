@@ -7,8 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Reply is what a script returns: a status, followed by the values that belong to it. Values that are
-// missing read as zero values.
+// Reply is the reply of a script: a status, followed by its values. A missing value reads as the zero value.
 type Reply []any
 
 // Status returns the first value.
@@ -51,7 +50,7 @@ func (r Reply) Fields(i int) map[string]string {
 	return fields
 }
 
-// FieldsByName returns the values of a reply by the names of the fields that were asked for.
+// FieldsByName returns the values of a reply by the names of the requested fields.
 func (r Reply) FieldsByName(fields []string) map[string]string {
 	named := make(map[string]string, len(fields))
 	for i, name := range fields {

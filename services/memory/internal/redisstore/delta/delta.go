@@ -1,4 +1,4 @@
-// Package delta prepares changes of the state of one scope for the scripts that make them.
+// Package delta encodes changes of the state of one scope for the scripts that apply them.
 package delta
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// Source is the Lua source that changes the state of a scope. It defines weighed and change.
+// Source is the Lua source that changes the state of a scope. It defines size_after and change.
 //
 //go:embed scripts/delta.lua
 var Source string
 
-// RequestSource is the Lua source in front of the scripts that change state because a caller asks for
-// it. It defines unknown and request, and needs db.TurnSource and Source before it.
+// RequestSource is the Lua source in front of the scripts that change state because a caller asks for it. It
+// defines check_caller and request, and needs db.TurnSource and Source before it.
 //
 //go:embed scripts/request.lua
 var RequestSource string
@@ -28,7 +28,8 @@ var RequestSource string
 // ValuePrefix begins the hash fields that hold the values of a scope.
 const ValuePrefix = "v:"
 
-// SortedPairs returns the keys and values of a delta in turn, sorted by key, as delta.lua takes them.
+// SortedSortedPairs returns the keys and values of a delta alternately, sorted by key, as delta.lua expects
+// them.
 func SortedPairs(delta map[string]json.RawMessage) []any {
 	flat := make([]any, 0, 2*len(delta))
 	for _, key := range slices.Sorted(maps.Keys(delta)) {
@@ -67,7 +68,7 @@ func RequiredRevision(u memory.StateUpdate) string {
 	return strconv.FormatInt(*u.IfRevision, 10)
 }
 
-// ScopeKeys returns the keys of a scope that sessions share: its state, and then those that are named.
+// ScopeKeys returns the keys of a scope that sessions share: its state, followed by the named ones.
 func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string) []string {
 	at := db.Location(func(name string) string { return db.AppKey(ref.Tenant, name) })
 	if scope == memory.ScopeUser {

@@ -48,8 +48,7 @@ func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration)
 // countPrefix begins the fields of a mark that count what was removed, by kind.
 const countPrefix = "n:"
 
-// deletionReport reads the mark of a deleted session. No caller could read anything of it since the mark was
-// made.
+// deletionReport decodes the mark of a deleted session. Since the mark was set, no caller can read the session.
 func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	at := db.ParseTime(mark["deleted"])
 	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.SessionRemainder(at)}}
@@ -65,9 +64,9 @@ func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 const expireBatch = 500
 
 // Expire deletes the sessions of a tenant in which nothing has happened for the given age, at least a
-// millisecond, and in which no turn is open under a lease. It also completes deletions that were cut off.
-// It returns how many sessions it deleted, also with an error. It reads the part of the index that is old
-// enough, by the clock of Redis.
+// millisecond, and in which no turn is open under a lease. It also completes interrupted deletions. It returns
+// how many sessions it deleted, even together with an error. The clock of Redis decides which sessions are old
+// enough.
 func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (int, error) {
 	const op = "memory.Expire"
 	now, err := e.db.Time(ctx).Result()

@@ -1,5 +1,5 @@
-// Package erasure removes what a session or a user has: clearing, deleting and expiring sessions, and
-// erasing users. Every removal may be cut off at any point; the next call completes it.
+// Package erasure clears, deletes and expires sessions, and erases users. A removal may be interrupted at any
+// point. The next call completes it.
 package erasure
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
 )
 
-// Eraser implements the part of memory.Sessions that removes. It is safe for concurrent use.
+// Eraser implements the methods of memory.Sessions that remove data. It is safe for concurrent use.
 type Eraser struct {
 	db        *db.DB
 	index     *index.Index
@@ -38,12 +38,12 @@ func IsUnfinished(meta map[string]string) bool {
 	return meta["deleted"] != "" && left
 }
 
-// IsGone reports whether at most a mark is left of the session with this meta hash.
+// IsGone reports whether nothing but the mark of a deletion is left of the session with this meta hash.
 func IsGone(meta map[string]string) bool { return meta["schema"] == "" && !IsUnfinished(meta) }
 
-// FinishDeletion removes what a deleted session still has besides its mark. No caller writes to the session any
-// more, so what is read is complete. It can be repeated wherever it ended: the mark stays, and the
-// index of the tenant leads to it, until all else is gone.
+// FinishDeletion removes all remaining data of a deleted session except for its mark. No caller writes to the
+// session any more, so the list of keys that it reads is complete. It can be repeated after an interruption,
+// because the mark and its index entry are removed last.
 func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, user string) error {
 	if err := e.outbox.Drain(ctx, ref); err != nil {
 		return err

@@ -29,15 +29,15 @@ var (
 	eraseUserScript = db.Register("erase_user", eraseUserSource)
 )
 
-// erasingRetention is how long a user cannot begin sessions after an erasure that no caller completed.
+// erasingRetention is how long an unfinished erasure keeps its user from beginning sessions.
 const erasingRetention = 24 * time.Hour
 
 // EraseUser implements memory.Sessions.
 //
-// The user's mark is set first, and a new session enters the user's index before it looks for the mark.
-// So the session is in the index, or it knows that the erasure is complete. A session that was ever
-// returned is noted as erased, and the scripts reject late changes of the user's data in its name. So
-// once the index is empty, no caller writes to what is left.
+// The user's mark is set first, and a new session enters the user's index before it looks for the mark. So
+// either the erasure finds the session in the index, or the session sees the mark. Each session that the
+// erasure has listed is recorded as erased, and the scripts reject its late changes of the user's data. So once
+// the index is empty, no caller writes to the remaining data.
 func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
 	const op = "memory.EraseUser"
 	at := db.OfUser(tenant, user)
@@ -83,7 +83,7 @@ func decodeErasedUser(user string, began time.Time, r db.Reply) memory.ErasedUse
 }
 
 // remainingSessions returns the sessions of a list, of ids and creation times, that are still to be deleted. It
-// completes deletions that were cut off, and drops entries that have no session.
+// completes interrupted deletions, and drops entries that have no session.
 func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
 	entries := make([]index.Entry, 0, len(listed)/2)
 	for i := 0; i+1 < len(listed); i += 2 {

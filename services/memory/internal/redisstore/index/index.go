@@ -1,5 +1,5 @@
-// Package index finds sessions: sorted sets of session ids of a tenant and of each user, by the time when
-// the sessions were created, and the list of tenants.
+// Package index keeps the indexes of sessions. There is a sorted set of session ids, by creation time, for each
+// tenant and each user, and a list of the tenants.
 package index
 
 import (
@@ -70,13 +70,13 @@ type Entry struct {
 	Session string
 }
 
-// First is before all entries, latest first.
+// First is the position before the first entry of a list that begins with the latest session.
 var First = Entry{Created: math.MaxInt64 >> 10}
 
 // String returns the page token that follows the entry.
 func (e Entry) String() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
 
-// isAfter reports whether e comes after f, latest first.
+// isAfter reports whether e comes after f in a list that begins with the latest session.
 func (e Entry) isAfter(f Entry) bool {
 	return e.Created < f.Created || e.Created == f.Created && e.Session < f.Session
 }
@@ -110,8 +110,8 @@ func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int
 				found = append(found, e)
 			}
 		}
-		// When many sessions were created in one millisecond, those before the given entry may have
-		// filled the answer. Then more are read.
+		// When many sessions were created in one millisecond, entries before the given one may fill the reply.
+		// Then more entries are read.
 		if len(found) == limit || len(stored) < count {
 			return found, nil
 		}

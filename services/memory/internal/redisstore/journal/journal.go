@@ -41,7 +41,7 @@ var (
 	recordingScript = db.Register("recording", db.TurnSource, pageSource, recordingSource)
 )
 
-// Retention is how long the journal of an open step waits for a successor of its worker.
+// Retention is how long the journal of an open step is kept for a successor of its worker.
 const Retention = 24 * time.Hour
 
 // Journal implements memory.Journal. It is safe for concurrent use.
@@ -105,7 +105,8 @@ func (j *Journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 	return decodeAll(op, r.List(1))
 }
 
-// FieldsToKeep returns the entries of a commit as hash fields and values (none when journals are not kept).
+// FieldsToKeep returns the journal entries of a commit as hash fields and values (none when journals are not
+// kept after a step).
 func (j *Journal) FieldsToKeep(entries []execution.Entry) ([]any, error) {
 	if j.retention == 0 {
 		return nil, nil
@@ -113,11 +114,11 @@ func (j *Journal) FieldsToKeep(entries []execution.Entry) ([]any, error) {
 	return encode(entries)
 }
 
-// KeepAfterCommit is how long the journal stays after the commit of its step (0 means not at all).
+// KeepAfterCommit returns how long the journal stays after the commit of its step (0 means that it is deleted).
 func (j *Journal) KeepAfterCommit() time.Duration { return j.retention }
 
-// KeepAfterTurn is how long the journal of the running step stays after a turn ended with this outcome.
-// A turn that resumes a failed one must know what was done; a cancelled turn is never resumed.
+// KeepAfterTurn returns how long the journal of the running step stays after its turn ended with this outcome.
+// A turn that resumes a failed one needs the journal. A cancelled turn is never resumed.
 func (j *Journal) KeepAfterTurn(outcome session.Outcome) time.Duration {
 	if outcome == session.OutcomeFailed {
 		return max(Retention, j.retention)
@@ -182,8 +183,8 @@ func decodeHash(stored map[string]string) ([]execution.Entry, error) {
 	return entries, nil
 }
 
-// nondeterminismError returns the error for a step that differs from its journal. It names what the step did
-// before, and what it does now.
+// nondeterminismError returns the error for a step that acts differently than its journal says. It names both
+// actions.
 func nondeterminismError(op string, step int, entries []execution.Entry, r db.Reply) error {
 	before, err := decode(r.Text(2))
 	if err != nil {
@@ -199,7 +200,7 @@ func nondeterminismError(op string, step int, entries []execution.Entry, r db.Re
 		With("phase", string(before.Phase)).With("tool", before.Tool)
 }
 
-// describe says what an entry is about.
+// describe returns a short text about an entry, for error messages.
 func describe(e execution.Entry) string {
 	if e.Tool == "" {
 		return "a model call"

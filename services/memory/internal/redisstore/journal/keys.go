@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// BatchSize is how many turns or keys one command names.
+// BatchSize is the largest number of turns or keys in one command.
 const BatchSize = 500
 
 // KeysOfTurns returns the keys of all steps of the given turns that may have a journal: the next step,

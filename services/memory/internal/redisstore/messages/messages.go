@@ -1,5 +1,4 @@
-// Package messages reads and writes the log of a session: how a message is stored, and how the log is
-// read by a script or in parts.
+// Package messages encodes the messages in the log of a session, and reads the log in parts.
 package messages
 
 import (
@@ -29,7 +28,8 @@ var ReadSource string
 // messages are stored with besides.
 const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
-// EncodeBody encodes a message for the log. Its sequence, turn and time are stored beside it.
+// EncodeEncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
+// separately.
 func EncodeBody(m conversation.Message) ([]byte, error) {
 	m = m.Stored()
 	m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
@@ -62,13 +62,13 @@ func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
 	return messages, nil
 }
 
-// SummaryMessage returns the message that stands for those that a compaction removed.
+// SummaryMessage returns the message that replaces those that a compaction has removed.
 func SummaryMessage(sequence int64, text string) conversation.Message {
 	return conversation.Message{Sequence: sequence, Role: conversation.RoleSummary, Text: text}
 }
 
-// OldestFirst reverses messages that were read newest first, and drops the oldest that exceed what one
-// answer may hold.
+// OldestFirst reverses messages that were read newest first. It drops the oldest ones when the messages exceed
+// the size of one reply.
 func OldestFirst(messages []conversation.Message) []conversation.Message {
 	messages = messages[:conversation.Fit(slices.Values(messages), memory.MaxWindowBytes)]
 	slices.Reverse(messages)

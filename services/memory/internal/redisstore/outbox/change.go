@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// The prefixes of the ids of changes that a call enqueued. No turn id begins so.
+// These prefixes begin the ids of changes that calls enqueue. No turn id begins with one of them.
 const (
 	callPrefix = "call:" // a change of state
 	putPrefix  = "put:"  // a new version of an artifact of the user
@@ -26,7 +26,7 @@ type Change struct {
 	artifact memory.Artifact // set only for changes of artifacts, which use no field of StateUpdate but Ref and TurnID
 }
 
-// PutArtifact returns the change that makes a content the next version of an artifact of the user.
+// PutArtifact returns the change that stores a content as the next version of an artifact of the user.
 func PutArtifact(a memory.Artifact) Change { return Change{id: putPrefix + rand.Text(), artifact: a} }
 
 // DropArtifact returns the change that removes a version of an artifact of the user (0 means all of
@@ -58,5 +58,5 @@ func (c Change) isPut() bool { return strings.HasPrefix(c.id, putPrefix) }
 
 func (c Change) isDrop() bool { return strings.HasPrefix(c.id, dropPrefix) }
 
-// decisionID is the id under which the destination remembers that it decided on the change.
+// decisionID returns the id under which the destination records that it has applied or rejected the change.
 func (c Change) decisionID() string { return c.Ref.Session + "/" + c.id }

@@ -50,15 +50,15 @@ var (
 	dropArtifactScript = db.Register("drop_artifact", contents.Source, dropArtifactSource)
 )
 
-// decisionRetention is how long a destination remembers a change after the session forgot it. It is
-// longer than a call lasts that read the change as still to be made.
+// decisionRetention is how long a destination remembers a change after it left the outbox. It is longer than
+// any call that has read the change from the outbox before.
 const decisionRetention = 24 * time.Hour
 
-// MaxAttempts bounds how often a change is enqueued again because others of its session must be made
-// first. Each further attempt means that another caller made progress.
+// MaxAttempts bounds how often a change is enqueued again because earlier changes of its session must be
+// applied first. Each further attempt means that another caller made progress.
 const MaxAttempts = 5
 
-// Outbox holds the changes that sessions still have to make elsewhere. It is safe for concurrent use.
+// Outbox stores the changes that sessions still have to apply to shared data. It is safe for concurrent use.
 type Outbox struct {
 	db *db.DB
 }
@@ -66,7 +66,7 @@ type Outbox struct {
 // New returns the outboxes of the sessions in a database.
 func New(d *db.DB) *Outbox { return &Outbox{d} }
 
-// Drain makes all changes in the outbox of a session, each once and in their order, and removes them.
+// Drain applies all changes in the outbox of a session once and in order, and removes them.
 func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 	const op = "memory.DrainOutbox"
 	var waiting *redis.MapStringStringCmd
@@ -103,8 +103,8 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 	return nil
 }
 
-// EnqueueState enqueues a change of app: or user: state on behalf of a turn, and makes it. The status is
-// pending when other changes must be made first: those were made, and the caller may try again.
+// EnqueueState enqueues a change of app: or user: state on behalf of a turn, and applies it. The status is
+// pending when earlier changes had to be applied first. Then the caller may try again.
 func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 	if err != nil {
@@ -127,8 +127,8 @@ func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpda
 	return r, nil
 }
 
-// EnqueueArtifact enqueues a change of the artifacts of the user on behalf of a turn, and makes it. When
-// other changes must be made first, it makes those, and the status is pending.
+// EnqueueArtifact enqueues a change of the artifacts of the user on behalf of a turn, and applies it. The
+// status is pending when earlier changes had to be applied first. Then the caller may try again.
 func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease, user string, c Change) (db.Reply, error) {
 	c.Ref = h.Ref
 	c.artifact.Turn = h.TurnID
@@ -149,14 +149,14 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 	return o.decideArtifact(ctx, op, user, c)
 }
 
-// enqueue stores a change in its session, which checks who holds the turn.
+// enqueue stores a change in its session, which checks the fence of the turn.
 func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, stored []byte, needsUser bool) (db.Reply, error) {
 	keys := db.TurnKeys(c.Ref, c.TurnID, "out")
 	return o.db.Run(ctx, op, c.Ref, enqueueScript, keys, db.FenceArg(ctx, epoch), c.id, stored, needsUser)
 }
 
-// forget removes a change that was decided on, first from the session, and then from what the scopes
-// remember.
+// forget removes a change that was applied or rejected: first from the outbox, and then from the record of the
+// scope.
 func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
 	if err := o.db.HDel(ctx, db.Key(c.Ref, "out"), c.id).Err(); err != nil {
 		return o.db.Fault(op, err)
@@ -170,8 +170,8 @@ func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes [
 	return nil
 }
 
-// forgetDecided forgets a change of a call that was decided on. That includes a change that was dropped
-// because the user was erased.
+// forgetDecided removes the change of a call that was applied or rejected, or dropped because the user was
+// erased.
 func (o *Outbox) forgetDecided(ctx context.Context, op, user string, c Change, scope memory.Scope, r db.Reply, err error) (db.Reply, error) {
 	if err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return nil, err

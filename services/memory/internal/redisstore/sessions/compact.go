@@ -73,7 +73,7 @@ func sizeUpTo(held []conversation.Message, last int64) int64 {
 	return bytes
 }
 
-// readAll reads all messages that a session holds, after its summary.
+// readAll reads all messages of a session that follow its summary.
 func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
 	var all []conversation.Message
 	if meta["summary"] != "" {
@@ -86,8 +86,8 @@ func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta
 	return all, err
 }
 
-// countNeededByPending returns how many of the latest messages belong to the turn whose calls wait: from the
-// one with which its window ends. It is 0 when no turn waits.
+// countNeededByPending returns how many of the latest messages the turn with pending calls needs: all from the
+// end of its window on. It is 0 when no turn has pending calls.
 func (s *Sessions) countNeededByPending(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
 	turnID, _, waits := strings.Cut(waiting, ":")
 	if !waits {

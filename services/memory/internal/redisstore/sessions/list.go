@@ -42,7 +42,7 @@ func (s *Sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]
 }
 
 // readEntries reads the sessions of some entries. It drops entries that have no session, and completes
-// deletions that were cut off.
+// interrupted deletions.
 func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entries []index.Entry) ([]session.Session, error) {
 	metas, err := s.index.ReadMetas(ctx, op, tenant, entries)
 	if err != nil {

@@ -56,8 +56,8 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	}, memory.MaxWindowBytes)], nil
 }
 
-// bestHits returns the hits with the highest scores. Among equal scores, those that were found first come
-// first.
+// bestHits returns the hits with the highest scores. Hits with equal scores stay in the order in which they
+// were found.
 func bestHits(hits []memory.Hit, limit int) []memory.Hit {
 	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
 	return hits[:min(len(hits), limit)]

@@ -31,7 +31,7 @@ var updateScript = db.Register("update", updateSource)
 // labelPrefix begins the fields of the meta hash that hold metadata.
 const labelPrefix = "md:"
 
-// Sessions implements the part of memory.Sessions that does not remove. It is safe for concurrent use.
+// Sessions implements the methods of memory.Sessions that do not remove data. It is safe for concurrent use.
 type Sessions struct {
 	db      *db.DB
 	index   *index.Index
@@ -54,8 +54,8 @@ func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Ses
 	return s.addPendingCalls(ctx, op, ref, sessionFromMeta(ref.Session, meta), meta["waiting"])
 }
 
-// addPendingCalls adds the calls that wait, which are in the result of their step. A turn that expired does
-// not wait any more.
+// addPendingCalls adds the pending calls of a session, which are in the result of their step. There are none
+// once their turn has expired.
 func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
 	turnID, step, waits := strings.Cut(waiting, ":")
 	if !waits {
@@ -108,7 +108,7 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 	return found
 }
 
-// states are all states of a session.
+// states lists all states that a session may have.
 var states = []session.State{
 	session.Created, session.Ready, session.Busy, session.InputRequired,
 	session.AuthRequired, session.Paused, session.Failed, session.Closed,

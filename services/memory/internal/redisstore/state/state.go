@@ -1,5 +1,5 @@
-// Package state keeps the state of a session and the state that sessions share: reading all of it, and
-// changing one scope.
+// Package state reads the state of a session together with the state that it shares with other sessions, and
+// changes one scope.
 package state
 
 import (
@@ -51,7 +51,7 @@ func (s *State) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	return snapshot, err
 }
 
-// read reads what a session sees, and whether its outbox holds changes that are still to be made.
+// read returns the state that a session sees, and whether its outbox holds changes that are not applied yet.
 func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
 	var meta *redis.SliceCmd
 	var out *redis.Cmd
@@ -61,7 +61,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 		out = p.Do(ctx, "EXISTS", db.Key(ref, "out"))
 		own = p.HGetAll(ctx, db.Key(ref, "state"))
 		app = p.HGetAll(ctx, db.AppKey(ref.Tenant, "state"))
-		// Last, so that it names the source of what a commit put there in between.
+		// The source of untrusted text is read last, so that it covers a commit between the reads.
 		meta = p.HMGet(ctx, db.Key(ref, "meta"), fields...)
 		return nil
 	})
@@ -107,8 +107,8 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case scope == memory.ScopeSession:
 		r, err = s.updateSession(ctx, op, u)
 	case u.TurnID != "":
-		// The change is enqueued in the session, which knows who holds the turn, so that no fenced
-		// caller can make one.
+		// The change is enqueued in the session, which checks the fence of the turn. So a fenced caller cannot
+		// change shared state.
 		r, err = s.outbox.EnqueueState(ctx, op, u, scope)
 	default:
 		r, err = s.updateShared(ctx, op, u, scope)

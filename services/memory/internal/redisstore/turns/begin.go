@@ -25,9 +25,9 @@ var beginSource string
 
 var beginScript = db.Register("begin", db.TurnSource, messages.ReadSource, contents.Source, attachSource, delta.Source, originSource, beginSource)
 
-// maxBeginAttempts bounds how often BeginTurn runs its script again, because the turn that must make room
-// changed between two round trips, or the files of its message become other versions than assumed.
-// Except for one time each, another caller made progress.
+// maxBeginAttempts bounds how often BeginTurn runs its script again. That happens when the turn that must make
+// room changes between two round trips, or when the files of the message get other versions than assumed.
+// Except for one attempt each, another caller made progress.
 const maxBeginAttempts = 4
 
 // moreResults is how many more messages are read when a window has only tool results. A round of tool
@@ -52,7 +52,7 @@ func onlyResults(messages []conversation.Message) bool {
 	return !slices.ContainsFunc(messages, func(m conversation.Message) bool { return m.Role != conversation.RoleTool })
 }
 
-// begin is BeginTurn, with the given number of messages read for the window.
+// begin is BeginTurn with a given number of messages to read for the window.
 func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Begun, error) {
 	const op = "memory.BeginTurn"
 	if err := memory.CheckBegin(op, b); err != nil {
@@ -72,7 +72,8 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		if err != nil {
 			return memory.Begun{}, err
 		}
-		// The reply may come from another Redis than the one whose generation was asked for.
+		// The reply may come from another Redis process than the one whose generation was read, so the
+		// generation is checked again.
 		if now, err := t.cfg.LeastEpoch(); err != nil || now != least {
 			return memory.Begun{}, cmp.Or(err, storeReplaced(op))
 		}
@@ -131,7 +132,7 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 	if b.LookupOnly {
 		return begun, nil
 	}
-	// A turn that was evicted may never have been acknowledged, and then its session is in no index.
+	// The begin of an evicted turn may never have been acknowledged. Then its session is in no index yet.
 	evicted := attempt.predecessor.failure != nil
 	if begun.Status != memory.StatusClosed && (begun.Turn.Number == 1 || evicted) {
 		if err := t.index.Add(ctx, op, b.Ref, b.User, db.ParseTime(r.Text(3))); err != nil {
@@ -170,7 +171,7 @@ func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (me
 	return begun, nil
 }
 
-// beginError returns the error for a reply of the script that begins no turn.
+// beginError returns the error for a reply with which the script rejected a turn.
 func (t *Turns) beginError(op string, b memory.Begin, r db.Reply) error {
 	switch r.Status() {
 	case "no_session":
@@ -218,7 +219,8 @@ func decodeWindow(r db.Reply, b memory.Begin, read int) ([]conversation.Message,
 	return conversation.Window(messages.OldestFirst(window), b.Window, int64(b.WindowTokens)), nil
 }
 
-// encodeLeaseExpired encodes why a turn that made room for another one has no answer.
+// encodeLeaseExpired encodes the failure of a turn that had to make room for another one, because its lease had
+// expired.
 func encodeLeaseExpired(op, turnID string) ([]byte, error) {
 	return db.Encoding.Marshal(grpcfailure.ToProto(failure.New(failure.SystemTimeout, op,
 		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").

@@ -80,7 +80,7 @@ type commitCall struct {
 	bodies    []any // of the messages
 }
 
-// args returns the ARGV of commit.lua, where the variable parts are found by the index at which they end.
+// args returns the ARGV of commit.lua. It contains the index at which each part of variable length ends.
 func (call commitCall) args(exceeded []any) []any {
 	args := append(call.fixedArgs, exceeded...)
 	endOfChanges := len(args) + 2 + len(call.changes)
@@ -122,7 +122,7 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	return call, nil
 }
 
-// commitError returns the error for a reply of the script that commits nothing.
+// commitError returns the error for a reply with which the script rejected a commit.
 func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
@@ -147,10 +147,10 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	}
 }
 
-// exceededScope returns the name of a shared scope that the changes would make too large, its keys and
-// its bytes, as commit.lua takes them (three empty strings when there is none). The scope is checked
-// before the commit, because it is in another slot. So commits that come at the same moment may exceed
-// the limit together; a change that a commit enqueued never fails.
+// exceededScope returns the name of a shared scope that the changes would make too large, its keys and its
+// bytes, as commit.lua takes them (three empty strings when there is none). The scope is checked before the
+// commit, because it is in another slot. So concurrent commits may exceed the limit together. A change that a
+// commit has enqueued never fails.
 func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
 	none := []any{"", "", ""}
 	if len(shared) == 0 {
@@ -209,7 +209,8 @@ func waitingStep(c memory.Commit) string {
 	return c.TurnID + ":" + strconv.Itoa(c.Result.Step)
 }
 
-// digest identifies the parts. Each is hashed with its length, so that no other split has the same digest.
+// digest returns a digest of the parts. Each part is hashed with its length, so that parts of other lengths
+// have another digest.
 func digest(parts [][]byte) string {
 	h := sha256.New()
 	for _, p := range parts {

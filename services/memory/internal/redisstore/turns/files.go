@@ -14,9 +14,9 @@ import (
 //go:embed scripts/attach.lua
 var attachSource string
 
-// files are the attachments of the message with which a turn begins. Each becomes a version of an
-// artifact, and the message names the versions, so they are guessed. When the guess is wrong, the script
-// replies with the right versions before it writes anything.
+// files are the attachments of the message with which a turn begins. Each becomes a version of an artifact, and
+// the message contains the version numbers. So the numbers are assumed before the script runs. When they are
+// wrong, the script replies with the right ones and writes nothing.
 type files struct {
 	begin    memory.Begin
 	versions []string // in the order of the files
@@ -26,7 +26,7 @@ func newFiles(b memory.Begin) files {
 	return files{b, slices.Repeat([]string{"1"}, len(b.NewFiles()))}
 }
 
-// body returns the message as the log holds it (empty when the turn has none).
+// body returns the message as it is encoded in the log (empty when the turn has none).
 func (f files) body() ([]byte, error) {
 	said := f.begin.UserMessages()
 	if len(said) == 0 {

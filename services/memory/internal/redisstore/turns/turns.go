@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
 )
 
-// Retention is how long a closed turn answers repeated requests.
+// Retention is how long a closed turn is kept, so that a repeated request gets its result.
 const Retention = memory.Retention
 
 // Config holds the limits of turns.
@@ -30,8 +30,8 @@ type Config struct {
 	MaxMessages, MaxBytes int64
 	// KeepJournals is how long journals are kept after their steps (0 means not at all).
 	KeepJournals time.Duration
-	// LeastEpoch returns the least epoch that a turn may get. It is asked before each turn; its error
-	// rejects the turn.
+	// LeastEpoch returns the lowest epoch that a turn may get. It is called before each turn. Its error rejects
+	// the turn.
 	LeastEpoch func() (int64, error)
 }
 
@@ -49,8 +49,8 @@ func New(d *db.DB, x *index.Index, o *outbox.Outbox, j *journal.Journal, cfg Con
 	return &Turns{d, x, o, j, cfg}
 }
 
-// maxSteps is how many steps a turn may have. The stored number is not trusted: a wrong one would keep
-// a reader of the turn busy for ever.
+// maxSteps is how many steps a turn may have. The stored number is checked against it, because a wrong one
+// would make decodeTurn loop almost for ever.
 const maxSteps = 50
 
 // decodeTurn reads the hash of a turn.

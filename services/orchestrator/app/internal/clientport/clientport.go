@@ -1,5 +1,5 @@
-// Package clientport opens the gRPC port of the orchestrator, which clients and workers call. It knows who calls,
-// how often they may call, and what a worker may touch.
+// Package clientport opens the gRPC port of the orchestrator, which clients and workers call. It authenticates
+// callers, limits their rates, and limits workers to their own turns.
 package clientport
 
 import (
@@ -39,7 +39,7 @@ func (c *Config) Check() error {
 // Port is an open port. NewServer returns the server of its calls.
 type Port struct {
 	Listener net.Listener
-	// Certificate is what clients see. The caller watches its files.
+	// Certificate is the certificate that clients see. The caller of Open watches its files.
 	Certificate *identity.EdgeSource
 
 	cfg       Config

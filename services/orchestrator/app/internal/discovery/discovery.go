@@ -52,8 +52,9 @@ type Discovery struct {
 	closers  process.Closers
 }
 
-// Open returns a discovery that knows no instances until its Parts run. onChange is called after each change of the
-// instances, with whether any were ever listed; it must not use the Discovery. The caller closes it.
+// Open returns a discovery, which is empty until its Parts run. onChange is called after each change of the
+// instances, and learns whether they were ever listed. It must not use the Discovery. The caller closes the
+// Discovery.
 func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(listed bool)) (*Discovery, error) {
 	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
 	if err != nil {

@@ -54,7 +54,7 @@ func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient
 	return troupev1.NewSessionServiceClient(conn)
 }
 
-// eraser erases from the store, and has its own traces.
+// eraser returns an eraser of the sessions in the store, with an empty store of traces.
 func eraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
 	t.Helper()
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)

@@ -15,7 +15,7 @@ import (
 )
 
 // Breakers are the circuit breakers of instances. Instances whose last step succeeded have none and cost
-// nothing. Breakers count failures of steps that an instance accepted; package backoff is about steps that it
+// nothing. Breakers count failures of steps that an instance accepted. Package backoff handles steps that it
 // did not accept. Safe for concurrent use.
 type Breakers struct {
 	log *zap.Logger
@@ -30,7 +30,7 @@ type instanceBreaker struct {
 	err      error     // the last failure
 }
 
-// forgetAfter is how long a failure without a successor is remembered.
+// forgetAfter is how long a failure counts when no other one follows.
 const forgetAfter = 10 * time.Minute
 
 // New returns breakers that are all closed.
@@ -38,11 +38,12 @@ func New(log *zap.Logger) *Breakers {
 	return &Breakers{log: log, byInstance: map[instances.Incarnation]*instanceBreaker{}}
 }
 
-// ReportFunc reports what a step showed about its instance, and the error if it failed. It is called once.
+// ReportFunc reports what a step showed about its instance, and the error if it failed. It must be called
+// exactly once.
 type ReportFunc func(result breaker.Result, err error)
 
-// Begin asks for permission to give an instance a step. It returns nil while the breaker is open or
-// another step is its trial.
+// Begin asks whether an instance may get a step, and returns the function that reports the outcome. It returns
+// nil while the breaker is open or another step is its trial.
 func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +109,7 @@ const (
 	InTrial               // a step shows now whether the instance works again
 )
 
-// Failure is what is known of an instance that failed its last step.
+// Failure describes an instance that failed its last step.
 type Failure struct {
 	Status Status
 	Err    error // the last failure

@@ -42,7 +42,7 @@ func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 	})
 }
 
-// A failure without a successor is forgotten when another instance fails.
+// An old failure that no other one followed is forgotten when another instance fails.
 func TestBreakers_ForgetOldFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(zap.NewNop())

@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// IdentityError returns why the process at the address of an instance is not a worker of its agent, as the last
-// connection found (empty if it is, or if there was no connection).
+// IdentityError returns why the process at the address of an instance is not a worker of its agent, according
+// to the last connection (empty when it is, or when there was no connection).
 func (p *Pool) IdentityError(in registry.Instance) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,7 +28,7 @@ func (p *Pool) recordUnproven(at endpoint, why error) {
 	p.unproven[at] = why.Error()
 }
 
-// recordProven drops what recordUnproven recorded.
+// recordProven removes the record of recordUnproven, because the process has now proved its agent.
 func (p *Pool) recordProven(at endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package connection keeps the connections to workers, and checks who answers there.
+// Package connection keeps the connections to workers, and verifies that each leads to the expected worker.
 package connection
 
 import (
@@ -50,16 +50,16 @@ func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...
 	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, unproven: map[endpoint]string{}}
 }
 
-// UseIdentity makes every new connection prove both sides: this process by the source, and the
-// worker by a certificate of the agent that it registered for (S16). With a nil source connections
-// stay in plain text.
+// UseIdentity makes every new connection use mutual TLS. This process uses the certificate of the source, and
+// the worker needs one of the agent that it registered for (S16). With a nil source connections stay in plain
+// text.
 func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.self = self
 }
 
-// connect is called with the lock held.
+// connect opens a connection to an endpoint. The caller holds the lock.
 func (p *Pool) connect(to endpoint) (_ *pooledConn, err error) {
 	c, target := &pooledConn{}, "passthrough:///"+to.address
 	if p.self == nil {

@@ -2,10 +2,10 @@ package queue
 
 import "slices"
 
-// Order says where a step waits in the line of its agent. Steps of turns that have begun come before
-// first steps, so that turns end. Among each come those of turns with a higher priority (contract
-// OC-28), and then those that arrived first. While steps of a higher priority keep arriving, the
-// others wait. The timeout of their turn bounds that.
+// Order says where a step waits in the line of its agent. Steps of turns that have begun come before first
+// steps, so that turns end. Within each group, steps of turns with a higher priority come first (contract
+// OC-28), and then steps that arrived earlier. While steps of a higher priority keep arriving, the others wait.
+// The timeout of their turn bounds that.
 type Order struct {
 	HasBegun bool // not the first attempt of the first step of its turn
 	Priority int  // of its turn
@@ -19,7 +19,7 @@ type Waiter struct {
 	order Order
 	woken chan struct{} // of 1: there may be a slot
 
-	// The lock of the queue guards the rest.
+	// The lock of the queue guards the fields below.
 	arrival  uint64 // 1 for the first step of the line (0: it was never there)
 	lastLook uint64 // version of the line when it looked last
 	blocked  bool   // it wanted to look before an earlier step had looked
@@ -31,7 +31,7 @@ func NewWaiter(order Order) *Waiter { return &Waiter{order: order, woken: make(c
 // Woken delivers a value when the step should look for a slot.
 func (w *Waiter) Woken() <-chan struct{} { return w.woken }
 
-// Wake makes Woken deliver a value, once for several calls.
+// Wake makes Woken deliver a value. Several calls before it is received deliver one.
 func (w *Waiter) Wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -56,7 +56,7 @@ type line struct {
 	version  uint64 // grows when there may be more slots
 }
 
-// join puts a step at its position, unless it is there.
+// join inserts a step at its position, unless it is in the line already.
 func (l *line) join(w *Waiter) {
 	if slices.Contains(l.waiting, w) {
 		return
@@ -72,7 +72,7 @@ func (l *line) join(w *Waiter) {
 	l.waiting = slices.Insert(l.waiting, i, w)
 }
 
-// leave takes a step out. The next step gets its wake-up.
+// leave removes a step, and passes its wake-up to the next one.
 func (l *line) leave(w *Waiter) {
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
@@ -80,7 +80,7 @@ func (l *line) leave(w *Waiter) {
 	}
 }
 
-// addSlot records that there are more slots.
+// addSlot records that there are more free slots, and wakes the first eligible step.
 func (l *line) addSlot() {
 	l.version++
 	l.wakeFirst(func(*Waiter) bool { return true })
@@ -111,8 +111,8 @@ func (l *line) mayLook(w *Waiter) bool {
 	return true
 }
 
-// recordLook records whether a step found a slot, and wakes the next step that may find one. Where
-// w found nothing there is nothing for steps that look for the same.
+// recordLook records whether a step found a slot, and wakes the next step that may find one. When w found none,
+// steps that may use the same instances are not woken.
 func (l *line) recordLook(w *Waiter, found bool) {
 	if found {
 		l.leave(w)

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// look makes one step look for a slot, as it does when it is woken.
+// look makes one step look for a slot, as a woken step does.
 func (d *queueRig) look(w *Waiter) (registry.Instance, bool) {
 	list, _ := d.cache.List("a")
 	in, _, ok := d.Take("a", list, selection.Input{}, w)
@@ -35,8 +35,8 @@ func wokenWaiters(d *queueRig, names map[*Waiter]string) (all []string) {
 	return all
 }
 
-// Begun steps come first, and no step overtakes another: neither a new one, nor one that was not woken for the
-// slot. Each free slot wakes one step, not all.
+// Steps of begun turns come first, and otherwise steps are served in the order of arrival. Each free slot wakes
+// one step only.
 func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	d, names := newQueueRig(1, 2), map[*Waiter]string{}
 	wait := func(name string, late bool) *Waiter {
@@ -111,7 +111,7 @@ func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
 	}
 }
 
-// A step that needs a certain instance delays no step that has found a slot elsewhere.
+// A step that waits for a certain instance does not delay steps that find a slot elsewhere.
 func TestLine_SelectiveStepDelaysNoOtherStep(t *testing.T) {
 	d := newQueueRig(2, 1)
 	var taken []registry.Instance

@@ -38,7 +38,7 @@ func New(decide func(selection.Input) selection.Decision) *Queue {
 	return &Queue{decide: decide, agents: map[string]*agent{}}
 }
 
-// agent is called with the lock held.
+// agent returns the line and the slots of an agent, and creates them when needed. The caller holds the lock.
 func (q *Queue) agent(name string) *agent {
 	a, ok := q.agents[name]
 	if !ok {
@@ -48,7 +48,7 @@ func (q *Queue) agent(name string) *agent {
 	return a
 }
 
-// setList takes the candidates from a list. It does nothing while the list stays the same.
+// setList takes the candidates from a list. It does nothing when the list is unchanged.
 func (a *agent) setList(list *instances.List) {
 	if a.list == list {
 		return
@@ -118,7 +118,7 @@ func (q *Queue) Release(in registry.Instance, used bool) {
 // StepBegan records that an instance began a step for which it was asked.
 func (q *Queue) StepBegan(in registry.Instance) { q.addRunning(in, 1) }
 
-// StepEnded records the end of such a step.
+// StepEnded records that a step of StepBegan has ended.
 func (q *Queue) StepEnded(in registry.Instance) { q.addRunning(in, -1) }
 
 func (q *Queue) addRunning(in registry.Instance, n int32) {
@@ -149,14 +149,14 @@ func (q *Queue) Candidates(agent string, list *instances.List) []selection.Candi
 	return slices.Clone(a.candidates)
 }
 
-// Join puts a step into the line of its agent, unless it is there.
+// Join puts a step into the line of its agent, unless it is in the line already.
 func (q *Queue) Join(agent string, w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.agent(agent).join(w)
 }
 
-// Leave takes a step out of the line of its agent, if it is there.
+// Leave removes a step from the line of its agent, if it is in the line.
 func (q *Queue) Leave(agent string, w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -36,7 +36,7 @@ func (d *queueRig) takeSlot(strategy selection.Strategy) (registry.Instance, sel
 	return d.Take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 }
 
-// However many steps ask at once, each instance gets the same number of them.
+// Round robin gives each instance the same number of steps, however many steps ask at once.
 // Req: OC-17
 func TestQueue_SpreadsStepsEvenly(t *testing.T) {
 	const workers, each, n = 8, 100, 4
@@ -107,7 +107,7 @@ func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
 	require.True(t, ok)
 }
 
-// One decision with everything that belongs to it: reading the cache, taking the slot, and the record.
+// The benchmark makes one decision, including the read of the cache, the slot and the record.
 func BenchmarkQueue(b *testing.B) {
 	for _, strategy := range selection.Strategies() {
 		for _, n := range []int{10, 100, 1000} {

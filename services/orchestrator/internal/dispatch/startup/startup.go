@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// timeout bounds the start of an instance. Its agent bounds it too.
+// timeout bounds the start of an instance, in addition to the timeout of its agent.
 const timeout = 5 * time.Minute
 
 // Connect returns a connection to an instance, which the caller releases once.
@@ -47,8 +47,8 @@ func NewStarter(connect Connect) *Starter {
 	return &Starter{connect: connect, ctx: ctx, cancel: cancel, starts: map[registry.Key]*Start{}}
 }
 
-// Begin returns the start of an instance that is UNINITIALIZED. It begins the start unless that was
-// done before, and does not wait for its end.
+// Begin returns the start of an UNINITIALIZED instance. It begins the start when there is none yet, and does
+// not wait for its end.
 func (s *Starter) Begin(in registry.Instance) *Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *Starter) Begin(in registry.Instance) *Start {
 	return begun
 }
 
-// Forget drops the starts of all instances that need none any more.
+// Forget drops the starts of all instances that no longer need one.
 func (s *Starter) Forget(registered []registry.Instance) {
 	unstarted := map[registry.Key]bool{}
 	for _, in := range registered {
@@ -76,7 +76,7 @@ func (s *Starter) Forget(registered []registry.Instance) {
 	maps.DeleteFunc(s.starts, func(key registry.Key, _ *Start) bool { return !unstarted[key] })
 }
 
-// errStarting is the outcome of a start that still runs.
+// errStarting is the result of Err while the start still runs.
 var errStarting = failure.New(failure.AgentState, "dispatch", "the instance is still starting")
 
 // Err returns nil once the instance is started. It does not wait.
