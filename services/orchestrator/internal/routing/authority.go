@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Authority decides which agent gets a task, at which instance, and with which tools. Nothing else
-// does (contract OC-13): agents, planners, tools and models ask and decide nothing. Where a workflow
-// leaves no choice, or an agent asked for a route, package cursor follows the workflow.
+// Authority decides which agent gets a task, at which instance, and with which tools. Nothing else does
+// (contract OC-13): agents, planners, tools and models ask and decide nothing. When a workflow leaves no
+// choice, or an agent has named a route, package cursor follows the workflow.
 //
 // Packages choice and selection make the decisions, as pure functions of an input that the decision
 // carries. The authority keeps the counters that the next input needs. Safe for concurrent use.
@@ -25,9 +25,9 @@ type Authority struct {
 // NewAuthority returns an authority whose counters are 0.
 func NewAuthority() *Authority { return &Authority{counters: map[string]uint64{}} }
 
-// Agent chooses among the routes of a step that has no agent. candidate returns the state of an agent
-// at this moment, so the decision must be stored before anything is done by it. Concurrent decisions
-// for one step get different counters. It fails with no_worker when no route is available (OC-6).
+// Agent chooses among the routes of a step that has no agent. candidate returns the present state of an agent,
+// so the decision must be stored before it is carried out. Concurrent decisions for one step get different
+// counters. It fails with no_worker when no route is available (OC-6).
 func (a *Authority) Agent(
 	flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate,
 ) (choice.Decision, error) {
@@ -46,8 +46,8 @@ func (a *Authority) Agent(
 	return d, nil
 }
 
-// Instance decides which instance of an agent gets a step. The caller counts the steps: asking again
-// for a step that was rejected must not use up the turn of the next step.
+// Instance decides which instance of an agent gets a step. The caller numbers the steps, so that a second
+// decision about a rejected step does not advance the round robin.
 func (*Authority) Instance(in selection.Input) selection.Decision { return selection.Decide(in) }
 
 // Tool decides which tools of its agent a step may use, those that fit best first. It fails with

@@ -52,7 +52,7 @@ var whole = selection.Request{
 	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}, Parent: "u",
 }
 
-// Only the routing authority decides: no other package decides, and none makes up a decision.
+// Only the routing authority makes decisions: no other package calls Decide or constructs a Decision.
 //
 // Req: OC-13
 func TestAuthority_OnlyItMakesDecisions(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAuthority_OnlyItMakesDecisions(t *testing.T) {
 	require.Greater(t, looked, 300, "or nothing is shown")
 }
 
-// qualifiedName returns a name of another package, as it is written.
+// qualifiedName returns a name of another package as it is written in the source: package.Name.
 func qualifiedName(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		if pkg, ok := s.X.(*ast.Ident); ok {
@@ -226,7 +226,8 @@ func TestAuthority_CountsConcurrentDecisions(t *testing.T) {
 	require.Equal(t, map[string]int{"billing": 80, "support": 80, "law": 80}, had)
 }
 
-// A recorded choice is followed, whatever would be chosen now, unless the workflow has changed.
+// A recorded choice is followed even when the strategy would choose another agent now, unless the workflow has
+// changed.
 func TestDecisionFromRecord_FollowsTheRecordedChoice(t *testing.T) {
 	flow := choosingFlow(t, "choose: {strategy: load_balanced}")
 	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// noTarget is the recorded target of a decision without one (OC-6).
+// noTarget is recorded as the target of a decision that chose none (OC-6).
 const noTarget = "none"
 
 // strategies maps the strategies of agents and tools to their records.
@@ -28,9 +28,9 @@ var strategies = map[selection.Strategy]troupev1.RoutingStrategy{
 // StrategyToProto returns the record of a strategy for agents and tools.
 func StrategyToProto(s selection.Strategy) troupev1.RoutingStrategy { return strategies[s] }
 
-// RecordChoice returns a choice among agents or tools as it is published and stored. It holds the parts
-// of its input that the turn does not. number counts the choices of the turn, so that a later owner
-// finds this one (0 when none has to).
+// RecordChoice returns a choice among agents or tools as it is published and stored. It holds those parts of
+// its input that the turn does not store elsewhere. number counts the choices of the turn, so that a later
+// owner finds this one (0 when none has to).
 func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
 	in := d.Input
 	name := func(id string) string { return in.Find(id).Name }
@@ -79,7 +79,7 @@ func choiceType(d choice.Decision) troupev1.DecisionType {
 	}
 }
 
-// DecisionFromRecord returns the decision that a turn recorded. It is followed again and never made again.
+// DecisionFromRecord returns the decision that a turn recorded. The decision is followed, and not made again.
 // It fails with nondeterminism when the workflow does not lead to the recorded step any more.
 func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {
 	step, ok := flow.Steps[r.GetStep()]

@@ -48,7 +48,8 @@ func (d Decision) Proto() *troupev1.RoutingDecision {
 	}
 }
 
-// decisionType is what the decision is about: a default stands in for what an agent should have chosen.
+// decisionType returns the type of the decision: routing by an agent, a rule, or a default that replaces the
+// choice of an agent.
 func (d Decision) decisionType() troupev1.DecisionType {
 	if d.Strategy == troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT {
 		return troupev1.DecisionType_DECISION_TYPE_FALLBACK

@@ -1,5 +1,5 @@
-// Package scope limits what a worker may ask of the orchestrator: child turns of its own turn, and the traces
-// of these (guarantees 4.2, S5), as long as its step has not ended (S6).
+// Package scope limits the calls of workers to the orchestrator. While its step runs (S6), a worker may request
+// child turns of its turn and read their traces (guarantees 4.2, S5).
 package scope
 
 import (
@@ -25,8 +25,8 @@ type FindTrace func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 // TraceStatus returns the status of a trace and of one of its steps.
 type TraceStatus func(ctx context.Context, ref trace.Ref, step int) (trace.Status, error)
 
-// New returns the check of all calls to an orchestrator. It passes calls of other roles than worker: their
-// tenants limit what they may touch.
+// New returns the check of all calls to an orchestrator. It does not restrict callers of other roles, which are
+// limited to their tenant.
 //
 // Modes: policy_security without the credential of a turn, or for a request that no turn may make; not_found
 // for sessions and traces that belong neither to the turn nor to its children, whether they exist or not;
@@ -67,7 +67,7 @@ type scope struct {
 
 // checkChild rejects a child turn unless it belongs to the same user, has a child session of the turn, and has
 // the parent, depth and budget that the credential of the turn prescribes. It does not trust what the worker
-// says about these, because a worker could otherwise request turns without end.
+// says about these, because a worker could otherwise request an unlimited number of turns.
 func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest) error {
 	const op = "turn.Orchestrate"
 	refuse := func(field, what string) error {

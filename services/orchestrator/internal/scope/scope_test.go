@@ -29,7 +29,7 @@ const (
 	over    = "55555555555555555555555555555555"
 )
 
-// find knows four traces of one tenant.
+// find returns one of four traces of one tenant.
 func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	sessions := map[string]string{own: "s1", below1: turnctx.ChildSessionPrefix("s1") + "a", foreign: "s2", over: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {

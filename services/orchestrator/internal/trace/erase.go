@@ -16,8 +16,8 @@ type Erasures interface {
 	// which is its receipt, is replaced by a new one. Unfinished returns an erasure that was not
 	// continued for a while since it was last marked.
 	BeginErasure(ctx context.Context, s Subject, by string, anew bool) (memory.Erasure, error)
-	// ChildSessions fences all traces of a marked session. It returns the child sessions in which agents worked
-	// for it, as claims and events say, sorted. Later claims add no others.
+	// ChildSessions fences all traces of a marked session. It returns, sorted, the child sessions in which
+	// agents worked for it, according to claims and events. Later claims cannot add any.
 	ChildSessions(ctx context.Context, ref session.Ref) ([]string, error)
 	// SessionsOfUser returns at most limit sessions in which a user had traces, none of which was claimed later
 	// than until. It includes sessions that the memory service no longer has, and excludes those that
@@ -45,7 +45,7 @@ type Subject struct {
 // Ref names the session.
 func (s Subject) Ref() session.Ref { return session.Ref{Tenant: s.Tenant, Session: s.Session} }
 
-// Kinds of what the tier has of a session.
+// These are the kinds of data that the tier has of a session.
 const (
 	KindTraces    = "traces"
 	KindEvents    = "events"

@@ -54,7 +54,7 @@ func (h *history) add(e *troupev1.Event) bool {
 	return true
 }
 
-// full reports whether the history has as many durable events as a trace may have.
+// full reports whether the history has reached the limit of durable events.
 func (h *history) full() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
 
 // pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they

@@ -35,7 +35,7 @@ func newLog(t *Traces, c Claim) *Log {
 	return l
 }
 
-// takeOver claims the trace before any event is appended, and reads the events that it has.
+// takeOver claims the trace of another owner before any event is appended, and reads its stored events.
 func (l *Log) takeOver(ctx context.Context) error {
 	h := &l.history
 	last, err := retry.Do(ctx, func(ctx context.Context) (last uint64, err error) {
@@ -67,8 +67,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 // Ref names the trace.
 func (l *Log) Ref() Ref { return l.claim.Ref() }
 
-// Root returns the trace with which the run began that the trace belongs to, as its first owner stored it
-// (contract OC-10).
+// Root returns the trace with which the run began, as the first owner of this trace stored it (contract OC-10).
 func (l *Log) Root() string { return l.root }
 
 // Events returns a copy of the list of events so far, in the order in which they happened.
@@ -130,8 +129,8 @@ func (l *Log) SetTurnEpoch(turnEpoch int64) {
 	l.turnEpoch, l.history.earlierCount = turnEpoch, len(l.history.events)
 }
 
-// Rejected returns a channel that is closed when the store takes no more events: another owner has the
-// trace, or the ctx of the writes has ended.
+// Rejected returns a channel that is closed when no more events can be stored, because another owner has the
+// trace or the ctx of the writes has ended.
 func (l *Log) Rejected() <-chan struct{} { return l.writer.rejected }
 
 // Append adds an event. A durable event gets the next sequence; the sequence of an ephemeral one stays 0.
@@ -214,7 +213,7 @@ func (l *Log) notify() {
 	l.changed = make(chan struct{})
 }
 
-// rejection returns trace_orphaned when the store takes no more events, or nil.
+// rejection returns trace_orphaned when no more events can be stored.
 func (l *Log) rejection() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +224,7 @@ func (l *Log) rejection() error {
 }
 
 // pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
-// are. After an error no more than now can be shown. The caller holds the lock.
+// are. After an error no further events can be shown. The caller holds the lock.
 func (l *Log) pendingEvents() (batch []*troupev1.Event, upto int) {
 	if l.writer.err != nil {
 		return nil, l.history.shownCount

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memoryStore is an in-memory store with a delay that can be made unavailable.
+// memoryStore is an in-memory store with a latency. It can be made unavailable.
 type memoryStore struct {
 	Erasures // none
 
@@ -178,7 +178,8 @@ func from(first, last uint64) (all []uint64) {
 	return all
 }
 
-// A watcher may begin anywhere. Other watchers that leave or fail do not affect it.
+// A watcher sees every event once and in order, from any sequence. Other watchers that leave or fail do not
+// affect it.
 //
 // Req: OC-4, LP-35
 func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
@@ -365,7 +366,7 @@ func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 	})
 }
 
-// An owner that is only slow keeps its trace.
+// IsOrphaned waits for an owner that is slow, and does not take its trace away.
 func TestTraces_IsOrphanedWaitsForALivingOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Times of the leases of open traces. A trace whose owner dies is taken over after at most LeaseTime, plus
-// HeartbeatInterval with its jitter, plus the time of the takeover. With more replicas it takes less, because
-// they ask independently.
+// These are the times of the leases of open traces. A trace whose owner dies is taken over after at most
+// LeaseTime, plus HeartbeatInterval with its jitter, plus the time of the takeover. With more replicas it takes
+// less, because they ask independently.
 const (
 	LeaseTime         = 6 * time.Second // the duration of a lease, by the clock of the store
 	HeartbeatInterval = 2 * time.Second // about how long between two heartbeats
@@ -50,7 +50,7 @@ type Stop struct {
 	Reason string
 }
 
-// heartbeatStatus says how reliably the heartbeats of this replica reach the store.
+// heartbeatStatus records whether the heartbeats of this replica reach the store.
 type heartbeatStatus struct {
 	since time.Time // of the first heartbeat after a failed one, or of the first at all
 	last  time.Time // of the last heartbeat that succeeded, or of the last lapse (zero means none yet)

@@ -2,13 +2,13 @@ package trace
 
 import troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 
-// Published is what the events of a trace say about its steps, by step number.
+// Published summarizes what the events of a trace say about its steps, by step number.
 type Published struct {
 	Finished  map[int]*troupev1.StepResult // steps that have ended
 	Started   map[int]*troupev1.Event      // the last start of each step that has not ended
 	Retracted map[int]bool                 // whether the text of such a step was retracted
-	// Choices are the routing decisions by a strategy, by their numbers. They were made from the state
-	// at that time, and are not made again.
+	// Choices are the routing decisions by a strategy, by their numbers. They depended on the state at that
+	// time, so they are not made again.
 	Choices map[int]*troupev1.RoutingDecision
 }
 

@@ -10,8 +10,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A worker learns whether it still owns a step. That is immediate where the trace is driven, and follows the
-// next stored events elsewhere. Storing the epoch costs no extra write (guarantees S6).
+// A worker learns whether it still owns a step. At the orchestrator that drives the trace, it learns this
+// immediately, and at others with the next stored events. Storing the epoch costs no extra write (guarantees
+// S6).
 func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

@@ -57,13 +57,13 @@ type Query struct {
 	Limit       int    // above 0
 }
 
-// Quarantined reports whether a trace with this result is no longer given to any worker or orchestrator,
-// because it took down those that had it (guarantee F22).
+// Quarantined reports whether a trace with this result is never run again, because it crashed the workers or
+// orchestrators that ran it (guarantee F22).
 func Quarantined(result *troupev1.TurnResult) bool {
 	return result.GetFailure().GetMode() == troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED
 }
 
-// Claim is a trace as its owner opens it.
+// Claim holds the data with which an owner opens a trace.
 type Claim struct {
 	Tenant string
 	Record *troupev1.Trace
@@ -74,8 +74,8 @@ type Claim struct {
 // Ref names the trace.
 func (c Claim) Ref() Ref { return Ref{c.Tenant, c.Record.GetTraceId()} }
 
-// Terms are what another owner needs to continue a turn, besides its record and what the memory service
-// keeps of it.
+// Terms hold the data that another owner needs to continue a turn, in addition to its record and its turn in
+// the memory service.
 type Terms struct {
 	User           string
 	Fingerprint    string        // of the request
@@ -88,7 +88,7 @@ type Terms struct {
 	Parent string
 }
 
-// RunningTrace is what a new owner of a trace finds.
+// RunningTrace is a trace as a new owner loads it.
 type RunningTrace struct {
 	Record        *troupev1.Trace
 	Terms         Terms

@@ -63,7 +63,7 @@ func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error 
 	return err
 }
 
-// forget drops a log, unless a successor on this replica has taken its place.
+// forget drops a log, unless this replica has opened another log of the trace since.
 func (t *Traces) forget(l *Log) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,10 +79,9 @@ const (
 	firstTime = time.Second
 )
 
-// IsOrphaned reports whether another owner must end the trace of a closed turn: its owner died before it
-// stored the last event, or any event, or so long ago that the trace is no longer kept. It waits first,
-// because the owner may be about to store it. A trace that this replica drives, or that has ended, is not
-// orphaned.
+// IsIsOrphaned reports whether another owner must end the trace of a closed turn: its owner died before it
+// stored the last event, or any event, or so long ago that the trace is no longer kept. It waits first, because
+// the owner may be about to store it. A trace that this replica drives, or that has ended, is not orphaned.
 func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 	patience, first := time.NewTimer(ownerTime), time.Now().Add(firstTime)
 	defer patience.Stop()

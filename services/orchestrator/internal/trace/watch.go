@@ -13,8 +13,8 @@ import (
 // pageSize is how many stored events are read at once.
 const pageSize = 256
 
-// The bounds of the time between two reads of a trace that another replica drives. Without new events the
-// time grows.
+// These are the bounds of the time between two reads of a trace that another replica drives. The time grows
+// while there are no new events.
 const (
 	minPoll = 50 * time.Millisecond
 	maxPoll = 800 * time.Millisecond
@@ -166,8 +166,8 @@ func wholeText(end *troupev1.Event, text string) *troupev1.Event {
 	}
 }
 
-// checkOverdue returns trace_orphaned for a trace that should have ended long ago, or nil when it was begun
-// again since.
+// checkOverdue returns trace_orphaned for a trace that should have ended long ago, unless it was begun again
+// since.
 func (w *watch) checkOverdue(ctx context.Context) error {
 	running, err := w.traces.store.Load(ctx, w.ref)
 	if err == nil && running.TimeLeft < -endingTime && running.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {

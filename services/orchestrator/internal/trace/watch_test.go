@@ -60,7 +60,7 @@ func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 	})
 }
 
-// Each of several concurrent steps has its complete text before its end, whichever ends first.
+// A watcher gets the complete text of each concurrent step before its end, whichever step ends first.
 func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
@@ -133,7 +133,7 @@ func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 	})
 }
 
-// No replica ends the trace in time. Its watchers do not wait for ever.
+// A watch ends with an error when no replica ends the trace in time.
 func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

@@ -23,7 +23,7 @@ type writer struct {
 	rejected   chan struct{} // closed when err is set
 }
 
-// fail notes that no more events will be stored.
+// fail records why no more events will be stored, and closes rejected.
 func (w *writer) fail(err error) {
 	w.err = err
 	close(w.rejected)

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// limitedRig is a rig whose runners have one permit and room for one queued request.
+// limitedRig returns a rig whose runners have one permit and room for one queued request.
 func limitedRig(t *testing.T, queueTime time.Duration) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -85,7 +85,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	require.Equal(t, completed, resultOf(runToEnd(t, runner, fresh)).GetOutcome())
 }
 
-// A turn that is taken over was admitted once already.
+// A takeover needs no permit, because the turn was admitted once already.
 func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 	t.Run("by its request", func(t *testing.T) {
 		rig := limitedRig(t, 0)

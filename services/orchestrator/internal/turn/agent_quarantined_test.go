@@ -144,7 +144,7 @@ func (l *lateList) List(ctx context.Context, tenant string, q trace.Query) ([]*t
 	return l.Store.List(ctx, tenant, q)
 }
 
-// A child that was requested at the last moment ends too.
+// A child that was requested just before the quarantine ends too.
 func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

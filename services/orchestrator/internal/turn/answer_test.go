@@ -26,7 +26,7 @@ import (
 
 const inputRequired = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED
 
-// approvalCall is a call of research, the second step, that waits for an approval.
+// approvalCall is a pending call of research, the second step, that needs an approval.
 func approvalCall() *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: "1-2-2", CallId: "call-1", Tool: "send_mail", Arguments: `{"to":"bob@example.com"}`, Needs: troupev1.CallNeed_CALL_NEED_APPROVAL,
@@ -34,7 +34,7 @@ func approvalCall() *troupev1.PendingCall {
 	}
 }
 
-// makeResearchWait has research wait with calls, once.
+// makeResearchWait makes research return pending calls, once.
 func (r *rig) makeResearchWait(calls ...*troupev1.PendingCall) {
 	r.setScript("research", func(s *scriptedStep) error {
 		r.setScript("research", nil)
@@ -49,7 +49,7 @@ func (r *rig) makeResearchWait(calls ...*troupev1.PendingCall) {
 	})
 }
 
-// answerRequest is a request in session s1 with answers.
+// answerRequest returns a request in session s1 with answers.
 func answerRequest(requestID string, answers ...execution.Answer) request.Request {
 	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, Answers: answers}
 }

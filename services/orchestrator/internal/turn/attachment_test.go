@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// attachmentRequest is a request with an attachment.
+// attachmentRequest returns a request with an attachment.
 func attachmentRequest(sessionID, requestID string) request.Request {
 	req := textRequest(sessionID, requestID)
 	req.Target = "synthesis"
@@ -44,7 +44,7 @@ func TestTurn_BeginsWithAttachments(t *testing.T) {
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText(), "%v", resultOf(events))
 	requireNotes(t, rig, "s1", events)
 
-	// The same again is the same turn. Other bytes are another request.
+	// A repeated request with the same file is the same turn. With other bytes it is another request.
 	require.Len(t, runToEnd(t, r, attachmentRequest("s1", "r1")), len(durableEvents(events)))
 	requireNotes(t, rig, "s1", events)
 	other := attachmentRequest("s1", "r1")

@@ -64,7 +64,7 @@ func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// plannedBudget is the budget in the plan of a turn.
+// plannedBudget returns the budget in the plan of a turn.
 func plannedBudget(events []*troupev1.Event) *troupev1.TurnBudget {
 	return payloadsOf(events, (*troupev1.Event).GetPlan)[0].GetBudget()
 }
@@ -94,7 +94,7 @@ func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 	}
 }
 
-// The same assistant with a timeout of one second: a turn that takes longer fails.
+// A turn of the assistant that takes longer than its timeout, here one second, fails.
 //
 // Req: RA-25
 func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// failingStep is a step whose worker reports a failure.
+// failingStep returns a step whose worker reports a failure.
 func failingStep(mode failure.Mode) func(*scriptedStep) error {
 	return func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))})
@@ -28,7 +28,7 @@ func eventsOf(agent string, events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetAgent() != agent })
 }
 
-// shownText is the text of an agent that a client sees: the deltas after the last retraction.
+// shownText returns the text of an agent that a client sees: the deltas after the last retraction.
 func shownText(agent string, events []*troupev1.Event) (text string) {
 	for _, e := range eventsOf(agent, events) {
 		if e.GetTextRetracted() != nil {
@@ -191,7 +191,7 @@ func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
 }
 
-// If another orchestrator took over the turn while its worker was being lost, this one leaves it alone.
+// If another orchestrator took over the turn while its worker was being lost, this one does not continue it.
 func TestTurn_LeavesTheTurnOfAnotherOrchestratorAlone(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)

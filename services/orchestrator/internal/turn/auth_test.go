@@ -16,14 +16,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
-// requestWithAuth is a request with an actor's credentials.
+// requestWithAuth returns a request with credentials of a user.
 func requestWithAuth(actor, sessionID, requestID string) request.Request {
 	req := textRequest(sessionID, requestID)
 	req.Auth = execution.Auth{Actor: actor, Credentials: map[string]secret.Value{"github": secret.New("token of " + actor)}}
 	return req
 }
 
-// requireCredentials checks whose credentials each step brought, in order (empty means none).
+// requireCredentials checks whose credentials each step got, in order (empty means none).
 func (r *rig) requireCredentials(t *testing.T, actors ...string) {
 	t.Helper()
 	var got []string
@@ -69,7 +69,7 @@ func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(history), "token of")
 }
 
-// A turn that is taken over has only the credentials of the request that takes over.
+// After a takeover, a turn has only the credentials of the request that took it over.
 func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		again request.Request

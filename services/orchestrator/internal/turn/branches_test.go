@@ -21,13 +21,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// declareSteps has the mesh run the steps of one workflow.
+// declareSteps makes the mesh use a workflow with these steps.
 func (r *rig) declareSteps(t *testing.T, steps string) {
 	t.Helper()
 	r.declareFrom(t, "a", steps)
 }
 
-// declareFrom is declares for a workflow with another entry.
+// declareFrom is declareSteps for a workflow with another entry.
 func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 	t.Helper()
 	var err error
@@ -36,7 +36,7 @@ func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 	require.NoError(t, err)
 }
 
-// three parallel branches, and a step that sees the results of all.
+// fork has three parallel branches, and a step that sees the results of all.
 const three = `
     a: {parallel: [b, c, d], join: e}
     b: {agent: coordinator, next: e}
@@ -45,7 +45,7 @@ const three = `
     e: {agent: synthesis, end: true}
 `
 
-// priorTexts are the texts of earlier steps that a step is given.
+// priorTexts returns the texts of earlier steps that a step gets.
 func priorTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, r := range req.GetPrior() {
 		texts = append(texts, r.GetText())
@@ -165,7 +165,7 @@ func TestTurn_FailedBranchStopsTheOtherBranches(t *testing.T) {
 	receive(t, stopped)
 }
 
-// failTimes makes an agent fail with a retriable mode so many times before it answers.
+// failTimes makes an agent fail with a retriable mode the given number of times before it answers.
 func failTimes(rig *rig, agent string, times int) {
 	left := times
 	rig.setScript(agent, func(s *scriptedStep) error {
@@ -227,7 +227,7 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	}
 }
 
-// A fallback is for a step that failed, not a way around a rejection.
+// A fallback applies to a step that failed. It does not bypass a rejection.
 func TestTurn_RejectedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")

@@ -23,7 +23,7 @@ func (s *scriptedStep) reportUsage(a budget.Amounts) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
 }
 
-// budgets are the budgets that the steps were given, ordered by step number.
+// budgets returns the budgets that the steps got, ordered by step number.
 func (w *scriptedWorker) budgets() (all []budget.Limits) {
 	steps := slices.Clone(w.steps())
 	slices.SortStableFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
@@ -33,7 +33,7 @@ func (w *scriptedWorker) budgets() (all []budget.Limits) {
 	return all
 }
 
-// line is three steps one after the other.
+// line declares three steps in sequence.
 const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarification, next: c}\n    c: {agent: synthesis, end: true}\n"
 
 func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
@@ -72,7 +72,7 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	require.EqualValues(t, budget.DefaultToolCalls, got[3].ToolCalls)
 }
 
-// A lost attempt has used what it reported; its successor gets the rest of the budget.
+// The usage that a lost attempt reported counts. Its successor gets the rest of the budget.
 func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -191,7 +191,7 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a turn has used up what it had").Len())
 }
 
-// childRequest is a request that an agent makes from a turn.
+// childRequest returns a request that an agent makes from a turn.
 func childRequest(depth int32, given budget.Limits) request.Request {
 	req := textRequest("s1", "r1")
 	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
@@ -245,7 +245,7 @@ func TestTurn_LimitsNestingDepth(t *testing.T) {
 	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
 }
 
-// A request with another budget is still the same request.
+// The fingerprint of a request does not depend on its budget, so a repeated request may have another one.
 func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
 	req := textRequest("s1", "r1")
 	same := req

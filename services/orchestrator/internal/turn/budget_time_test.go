@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// The turn takes 1.3 s. At 1.2 s, in its last step, most of its 1.5 s is gone. The current owner warns of that
-// once, and a successor does not repeat it.
+// The turn takes 1.3 s. At 1.2 s, in its last step, most of its 1.5 s is gone. The current owner warns about
+// that once, and a successor does not repeat the warning.
 //
 // Req: OC-30
 func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/step"
 )
 
-// Cancel ends the turn of a session that this orchestrator drives, if there is one, as cancelled. It
-// returns when the turn has ended, or with ctx. Then the turn ends all the same.
+// Cancel ends the turn of a session that this orchestrator drives, if there is one, as cancelled. It returns
+// when the turn has ended, or when ctx ends. The turn ends in any case.
 func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
 	if turn := r.active.OfSession(ref); turn != nil {
 		return turn.Cancel(ctx, "")
@@ -51,7 +51,7 @@ const (
 	cancelTimeout = 5 * time.Second // to ask all descendants to end
 )
 
-// cancelDescendants asks all turns below a turn to end as cancelled, at whichever orchestrator, and
+// cancelDescendants asks all descendants of a turn to end as cancelled, at whichever orchestrator they run, and
 // does not wait. It finds them by their records, not by events: the worker may not have reported some.
 func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) error {
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)

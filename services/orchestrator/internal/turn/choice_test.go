@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// either chooses one of two agents.
+// either is a step that chooses one of two agents.
 const either = `
     a: {routes: [b, c], choose: {needs: [docs]}}
     b: {agent: clarification, next: d}
@@ -41,7 +41,7 @@ func choiceRig(t *testing.T) *rig {
 	return rig
 }
 
-// choices are the decisions by strategy among agents.
+// choices returns the decisions by strategy among agents.
 func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
 	for _, d := range payloadsOf(events, (*troupev1.Event).GetRoutingDecision) {
 		if d.GetChoice() > 0 {
@@ -103,7 +103,8 @@ func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
-// A turn that continues with answers keeps the choice of the pending turn, and so does the next one.
+// A turn that continues with answers keeps the choice of the pending turn. So does a turn that continues that
+// one.
 func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `

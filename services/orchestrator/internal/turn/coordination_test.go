@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/coordination"
 )
 
-// coordinationStates is the state of a turn each time that an agent has worked, once it is decided who is next,
-// and at its end: iteration, who was last, who is next.
+// coordinationStates returns the coordination state of a turn after each agent and at the end: iteration, last
+// agent, next agent.
 func coordinationStates(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, last coordination.State) {
 	t.Helper()
 	all, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: events[0].GetSessionId()}, 0, 100)
@@ -106,8 +106,8 @@ func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	require.Len(t, data["messages"], 3)
 }
 
-// A replica that continues a turn and one that only closes it report the same state. The latter omits the
-// messages, which it does not read.
+// A replica that continues a turn and one that only closes it report the same state. The replica that only
+// closes it omits the messages, which it does not read.
 func TestTurn_CoordinationStateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))

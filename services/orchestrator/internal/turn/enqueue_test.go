@@ -20,7 +20,7 @@ import (
 
 const cancelledOutcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 
-// requestOnBusy is a request in session s1 with a policy for a busy session.
+// requestOnBusy returns a request in session s1 with a policy for a busy session.
 func requestOnBusy(requestID string, onBusy request.OnBusy) request.Request {
 	req := textRequest("s1", requestID)
 	req.OnBusy = onBusy
@@ -33,13 +33,14 @@ func awaitQueue(t *testing.T, r *Runner, length int) {
 	require.Eventually(t, func() bool { return r.active.Waiting(session.Ref{Session: "s1"}) == length }, patience, time.Millisecond)
 }
 
-// awaitIdle returns once a runner holds no session: it has finished the work after the last event of a turn.
+// awaitIdle returns once a runner has no active session, because it has finished the work after the last event
+// of a turn.
 func awaitIdle(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Sessions() == 0 }, patience, time.Millisecond)
 }
 
-// rejectionOf is the error of a rejected request.
+// rejectionOf returns the error of a rejected request.
 func rejectionOf(t *testing.T, r *Runner, req request.Request) error {
 	t.Helper()
 	for e, err := range r.Orchestrate(t.Context(), req) {
@@ -236,7 +237,7 @@ func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	require.EqualValues(t, 2, receive(t, urgent)[0].GetTurn())
 }
 
-// A turn whose orchestrator is gone makes room once its lease expires.
+// A queued request replaces the turn of a lost orchestrator once its lease expires.
 func TestRunner_EnqueueReplacesAnAbandonedTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

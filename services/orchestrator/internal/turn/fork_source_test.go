@@ -17,12 +17,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// forkRequest forks from a step of a trace into a session of its own.
+// forkRequest returns a request that forks a trace at a step into a new session.
 func forkRequest(events []*troupev1.Event, sessionID string, step int) request.Request {
 	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: "f1", From: request.From{Trace: events[0].GetTraceId(), Step: step, IsFork: true}}
 }
 
-// sessionTexts are the messages of a session.
+// sessionTexts returns the texts of the messages of a session.
 func (r *rig) sessionTexts(t *testing.T, sessionID string) (all []string) {
 	t.Helper()
 	messages, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: sessionID}, 0, 100)
@@ -68,7 +68,7 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	next := runToEnd(t, runner, request.Request{Ref: session.Ref{Session: "s2"}, RequestID: "r2", Text: "Go on."})
 	require.Equal(t, completed, resultOf(next).GetOutcome())
 
-	// A fork may be forked, and with another text.
+	// A fork can be forked again, with another text.
 	req := forkRequest(on, "s3", 1)
 	req.Text = "May a worker?"
 	again := runToEnd(t, runner, req)
@@ -77,7 +77,8 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
 }
 
-// A fork begins with the state and the sources of the words in it, even if no message names them.
+// A fork begins with the state of the session and its source of untrusted text, even if no message names the
+// source.
 //
 // Req: S14
 func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// surviving continues with b when a fails.
+// surviving is a workflow that continues with b when a fails.
 const surviving = `
     a: {agent: research, next: b, onError: {continue: true}}
     b: {agent: synthesis, end: true}

@@ -98,7 +98,7 @@ func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// The same holds for answers that are sent again because the begin of their turn is in doubt.
+// Answers that are sent again, because the begin of their turn is in doubt, keep the labels too.
 func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -49,7 +49,7 @@ func (r *renewalMemory) set(away error) {
 	r.away = away
 }
 
-// hastyRunner is a runner that renews leases often.
+// hastyRunner returns a runner that renews leases often.
 func (r *rig) hastyRunner(t *testing.T, owner string) (*Runner, *renewalMemory) {
 	t.Helper()
 	runner := r.runner(t, owner)
@@ -58,7 +58,7 @@ func (r *rig) hastyRunner(t *testing.T, owner string) (*Runner, *renewalMemory) 
 	return runner, watched
 }
 
-// holdResearch makes research work until release, and reports when its step was cancelled.
+// holdResearch makes research work until release, and reports when its step is cancelled.
 func (r *rig) holdResearch() (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})

@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// runScraped are turns whose runner is scraped, and whose log is read.
+// runScraped runs turns, and returns the metrics and the log of their runner.
 func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
 	t.Helper()
 	tel, err := telemetry.New(t.Context(), "orchestrator", telemetry.Config{LogLevel: "error"})
@@ -37,7 +37,7 @@ func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.Observe
 	}, logs
 }
 
-// A turn whose first step fails and whose second is lost once, and that calls two tools.
+// The metrics count a turn whose first step fails, whose second step is lost once, and which calls two tools.
 //
 // Req: OC-21, OC-31
 func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {

@@ -36,7 +36,7 @@ func (r *rig) loseAtResearch(t *testing.T, req request.Request) (first *Runner, 
 	return first, trace.Ref{Trace: first.active.OfSession(req.Ref).Trace}, left
 }
 
-// watchedEvents are the events of a trace, to its end, as another runner shows them.
+// watchedEvents returns the events of a trace up to its end, as another runner shows them.
 func watchedEvents(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
 	t.Helper()
 	for e, err := range r.cfg.Traces.Watch(t.Context(), ref, after) {
@@ -90,7 +90,7 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
-// No client asks again, and the lease of the turn has long to run. The turn still continues, without the
+// An orphaned turn is taken over without a repeated request and before its lease expires. It continues without
 // credentials, which are stored nowhere.
 func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
@@ -266,7 +266,7 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	require.Contains(t, left, trace.Subject{Session: "s1"})
 }
 
-// A turn that crashes its orchestrators does not crash all of them.
+// A turn that crashes its orchestrators is ended before it has crashed all of them.
 func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))

@@ -52,8 +52,8 @@ var took = map[string]time.Duration{
 	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
 }
 
-// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh are real
-// and in the same process.
+// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh
+// are real and in the same process.
 type simulatedMesh struct {
 	*Runner
 	cache *instances.Cache
@@ -237,7 +237,7 @@ func (c *loadGenerator) note(tenant string, what func(*outcomeTally)) {
 	what(c.byTenant[tenant])
 }
 
-// defaults are the defaults of the flags.
+// defaults returns the defaults of the flags.
 func defaults(places int) gate.Config {
 	return gate.Config{Turns: func() int { return places }, QueueTime: 5 * time.Second}
 }

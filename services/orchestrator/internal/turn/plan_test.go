@@ -119,7 +119,7 @@ func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 	require.Equal(t, map[int32]int{1: 1, 2: 1, 3: 1, 4: 1}, decided)
 }
 
-// A planner without tasks need not produce text either.
+// A planner may return neither tasks nor text. The turn continues.
 func TestTurn_ContinuesAfterAnEmptyPlan(t *testing.T) {
 	rig := planRig(t, "false")
 	rig.setScript("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })

@@ -117,7 +117,7 @@ func New(cfg Config) (*Runner, error) {
 // Orchestrate begins the turn of a request, or finds it, and yields the events of its trace from the first
 // one on. An error as the first item means that nothing was admitted, unless it is system_network,
 // system_timeout or trace_orphaned, which leave that open. A later error means that the stream broke off.
-// When the consumer stops, the turn goes on.
+// When the consumer stops, the turn continues.
 func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		begun, err := r.admit.Admit(ctx, req)

@@ -1,6 +1,6 @@
-// Package choice decides which agent gets a task and which tools a step may use (contract OC-13 to
-// OC-18). It is to agents and tools what package selection is to instances, and shares its terms. A
-// decision is a pure function of its input.
+// Package choice decides which agent gets a task and which tools a step may use (contract OC-13 to OC-18).
+// Package selection does the same for instances, and both use the same terms. A decision is a pure function of
+// its input.
 package choice
 
 import (
@@ -30,7 +30,7 @@ type Policy struct {
 	Names      []string       // ids of the candidates to choose, for strategy manual
 }
 
-// IsZero reports whether nothing is declared.
+// IsZero reports whether the policy is empty.
 func (p Policy) IsZero() bool {
 	return p.Strategy == "" && len(p.Needs) == 0 && len(p.Priorities) == 0 && len(p.Names) == 0
 }
@@ -100,7 +100,7 @@ func (in Input) Find(id string) Candidate {
 	return Candidate{}
 }
 
-// Rename returns the policy with other candidate ids.
+// Rename returns the policy with its candidate ids replaced.
 func (p Policy) Rename(to func(string) string) Policy {
 	names, priorities := p.Names, p.Priorities
 	p.Names, p.Priorities = nil, nil

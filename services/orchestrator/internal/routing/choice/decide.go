@@ -42,7 +42,7 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// availability says why a candidate cannot be chosen (Available when it can).
+// availability returns why a candidate cannot be chosen (Available when it can).
 func (in Input) availability(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
@@ -75,7 +75,8 @@ func (in Input) order(free []Candidate) {
 	slices.SortStableFunc(free, in.compare)
 }
 
-// compare is negative when the strategy prefers a to b. Taking turns is no preference.
+// compare returns a negative number when the strategy prefers a to b. The order of a round robin is no
+// preference.
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
 	case selection.Capability:
@@ -91,8 +92,8 @@ func (in Input) compare(a, b Candidate) int {
 	}
 }
 
-// isStandIn reports whether the strategy prefers a candidate that is not available to the chosen one.
-// Load and turns do not count as a preference.
+// isStandIn reports whether the strategy prefers an unavailable candidate to the chosen one. Load and round
+// robin are no preference.
 func (in Input) isStandIn(chosen Candidate) bool {
 	return in.Strategy != selection.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
 		if !c.Available {

@@ -105,7 +105,7 @@ func TestDecide_ByName(t *testing.T) {
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
 }
 
-// All tools that fit are allowed, the best first.
+// Every tool with a needed capability is allowed, the best first.
 func TestDecide_AmongTools(t *testing.T) {
 	in := Input{Type: Tool, Candidates: []Candidate{
 		{ID: "clock", Available: true},
@@ -128,7 +128,7 @@ func TestDecide_AmongTools(t *testing.T) {
 	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
 }
 
-// An agent combines its instances.
+// The candidate of an agent combines its instances.
 func TestCombine_CombinesTheInstancesOfAnAgent(t *testing.T) {
 	instance := func(id string, busy int32, why selection.Availability, can ...string) Candidate {
 		return FromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)

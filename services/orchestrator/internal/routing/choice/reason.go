@@ -64,7 +64,8 @@ func (in Input) needsReason(c Candidate) string {
 	}
 }
 
-// describeRejected names the rejected candidates for a person, except for those that the policy does not name.
+// describeRejected returns a readable list of the rejected candidates, without those that the policy does not
+// name.
 func describeRejected(rejected []Rejected) string {
 	var parts []string
 	more := 0

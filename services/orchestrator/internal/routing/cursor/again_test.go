@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// desk is a workflow with a root, an agent that conversations stay with, and one that they do not stay with.
+// desk is a workflow with a root and two agents. The workflow lets a conversation stay with only one of them.
 const desk = `
 apiVersion: troupe.dev/v1
 kind: Workflow

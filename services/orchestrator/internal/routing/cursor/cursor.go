@@ -54,9 +54,9 @@ type join struct {
 	queued  []workflow.Step  // sequential tasks that have not begun
 }
 
-// Selector chooses among the routes of a step that has no agent. number counts the choices of the
-// turn, from 1: an earlier owner of the turn recorded this choice under the same number. next is the
-// number that the chosen step gets if it runs.
+// Selector chooses among the routes of a step that has no agent. number counts the choices of the turn, from 1.
+// An earlier owner of the turn has recorded this choice under the same number. next is the number that the
+// chosen step gets.
 type Selector func(number, next int, step workflow.Step) (routing.Decision, error)
 
 // New returns the cursor of a turn that begins with a history whose last message is the turn's own.

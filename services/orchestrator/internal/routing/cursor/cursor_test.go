@@ -101,7 +101,8 @@ func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 	}
 }
 
-// No step may end a turn while others run, and the result of a failed step is not passed on.
+// A step in a branch cannot end the turn while others run. The result of a failed step is not given to later
+// steps.
 func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
 	c, err := New(forked(), asked, nil)
 	require.NoError(t, err)
@@ -137,7 +138,7 @@ func TestCursor_LimitsStepsAsTheWorkflowSays(t *testing.T) {
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(successfulResults(c.Round()))))
 }
 
-// randomWorkflow is a random workflow.
+// randomWorkflow is a random workflow, for property tests.
 type randomWorkflow struct {
 	*rand.Rand
 	flow *workflow.Workflow
@@ -152,7 +153,7 @@ func (g *randomWorkflow) add(s workflow.Step) string {
 	return s.Name
 }
 
-// addBefore grows steps that lead to the given one, and returns the first.
+// addBefore adds random steps that lead to the given one, and returns the first.
 func (g *randomWorkflow) addBefore(next, fork string, depth int) string {
 	for range 1 + g.IntN(2) {
 		switch kind := g.IntN(7); {
@@ -218,8 +219,8 @@ func (g *randomWorkflow) someResults(ways [][]Task, all []execution.Result) (kno
 	return known
 }
 
-// Whatever is known of a round at a takeover: the same steps come with the same numbers and reasons, and with
-// the same results before them.
+// After a takeover with any part of the results, the cursor returns the same steps, with the same numbers,
+// reasons and prior results.
 func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	rounds, wide, tasks := 0, 0, 0
 	for seed := range uint64(500) {
@@ -244,7 +245,7 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 		require.True(t, ways[len(ways)-1][0].Decision.Step.End, "seed %d", seed)
 		replay(t, g, ways, known, g.someResults(ways, known), seed)
 
-		// Failures are not stored: only later steps show that a step failed.
+		// Failures are not stored. Only the presence of later steps shows that a step has failed.
 		var stored []execution.Result
 		for _, r := range known {
 			if r.Failure == nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// How sure a decision is. The workflow and its rules are certain; the choice of a model is not.
+// These are the confidences of decisions. Those by the workflow and its rules are certain. The choice of a
+// model is not.
 const (
 	certainConfidence = 1.0
 	learnedConfidence = 0.8
@@ -99,8 +100,8 @@ func limitDecision(w *workflow.Workflow, step workflow.Step, times int) (routing
 	}, step.Limit > 0 && times >= step.Limit
 }
 
-// isRejection reports whether a policy or the user rejected a step. A default or fallback is for a
-// step that failed. It must not be a way around a rejection.
+// isRejection reports whether a policy or the user rejected a step. A default or fallback applies to a step
+// that failed. It must not bypass a rejection.
 func isRejection(f *failure.Error) bool {
 	return failure.Is(f, failure.PolicySecurity, failure.PolicyBudget, failure.PolicyAllowlist, failure.PolicyRateLimit,
 		failure.UserPermission, failure.UserUnauthenticated, failure.UserInvalidInput, failure.UserCancelled)

@@ -32,7 +32,7 @@ type Input struct {
 	History  []conversation.Message // at the start of the turn, its own message last
 }
 
-// Decide returns the first decision of a cursor, or the decision after one of its steps.
+// Decide returns the first decision of a cursor, or the decision that follows one of its steps.
 func Decide(in Input) (routing.Decision, error) {
 	c, err := New(in.Workflow, in.History, nil)
 	if err == nil && in.From != "" {
@@ -119,7 +119,7 @@ func TestDecide_FailedStepEndsTheTurn(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 }
 
-// A default is for a step that could not choose. It is not a way around a rejection or a stop.
+// The default route applies when a step could not choose. It does not bypass a rejection or a stop.
 func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
 	refused := failure.New(failure.PolicySecurity, "agent", "not this")
 	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: asked})

@@ -25,7 +25,7 @@ type State struct {
 	quarantineBegun map[string]chan struct{}   // by agent, closed while it is quarantined
 }
 
-// source says where the desired state comes from.
+// source is where the known desired state comes from.
 type source int
 
 const (
@@ -43,7 +43,7 @@ func New(onChange func()) *State {
 	}
 }
 
-// change applies a change of the desires and announces it.
+// change applies a change to the desires and calls onChange.
 func (s *State) change(apply func()) {
 	s.mu.Lock()
 	apply()
@@ -69,7 +69,7 @@ func (s *State) updateQuarantines() {
 	}
 }
 
-// beginChannel is called with the lock held.
+// beginChannel returns the channel that is closed while an agent is quarantined. The caller holds the lock.
 func (s *State) beginChannel(agent string) chan struct{} {
 	if s.quarantineBegun[agent] == nil {
 		s.quarantineBegun[agent] = make(chan struct{})
@@ -84,16 +84,15 @@ func (s *State) Watch(ctx context.Context, d registry.Desires) error {
 	})
 }
 
-// Await keeps steps from all instances until the desired state is known: from the registry, or
-// from the snapshot of an orchestrator that knew it. It is called before instances are known.
+// Await keeps steps from all instances until the desired state is known, from the registry or from a snapshot.
+// It is called before any instance is known.
 func (s *State) Await() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.source = awaited
 }
 
-// Recover takes the quarantines of a snapshot while the desired state is awaited. It ignores them
-// otherwise.
+// Recover applies the quarantines of a snapshot while the desired state is unknown. Otherwise it ignores them.
 func (s *State) Recover(quarantines []registry.Desire) {
 	if s.IsKnown() {
 		return
@@ -109,15 +108,15 @@ func (s *State) Recover(quarantines []registry.Desire) {
 	})
 }
 
-// IsKnown reports whether the desired state is not awaited any more.
+// IsKnown reports whether the desired state is known, from the registry or from a snapshot.
 func (s *State) IsKnown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.source != awaited
 }
 
-// IsFromRegistry reports whether the registry has delivered the desired state. A snapshot may
-// know less.
+// IsFromRegistry reports whether the registry has delivered the desired state. The one of a snapshot may be
+// incomplete.
 func (s *State) IsFromRegistry() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,14 +137,14 @@ func (s *State) EndQuarantine(agent string) {
 	s.change(func() { delete(s.desires, registry.Whole(agent)) })
 }
 
-// Get returns what is recorded for an instance (zero when nothing is).
+// Get returns the desire that is recorded for an instance (zero when there is none).
 func (s *State) Get(key registry.Key) registry.Desire {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.desires[key]
 }
 
-// All returns a copy of everything that is recorded.
+// All returns a copy of all recorded desires.
 func (s *State) All() map[registry.Key]registry.Desire {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +196,7 @@ func (s *State) QuarantineBegun(agent string) <-chan struct{} {
 	return s.beginChannel(agent)
 }
 
-// RejectQuarantined fails for calls of workers whose agent is quarantined, whatever they call.
+// RejectQuarantined returns an error for every call from a worker whose agent is quarantined.
 func (s *State) RejectQuarantined(p identity.Principal, _ string) error {
 	if p.Role != identity.Worker {
 		return nil

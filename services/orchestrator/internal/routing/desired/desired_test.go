@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// fixedDesires delivers the same desires once.
+// fixedDesires is a registry that delivers the same desires once.
 type fixedDesires struct {
 	registry.Desires
 	all map[registry.Key]registry.Desire

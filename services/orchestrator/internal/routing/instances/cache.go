@@ -38,7 +38,7 @@ type Cache struct {
 	unclaimed map[registry.Key]time.Time // desires without an instance, since when
 }
 
-// cacheSource says where the instances of the cache come from.
+// cacheSource is where the instances of the cache come from.
 type cacheSource int
 
 const (
@@ -63,7 +63,7 @@ func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool))
 	return r
 }
 
-// Desired returns what operators want of these instances.
+// Desired returns the desired state of these instances, as operators set it.
 func (r *Cache) Desired() *desired.State { return r.desired }
 
 // Watch keeps the cache up to date from the registry until ctx ends.
@@ -116,8 +116,8 @@ func (r *Cache) replace(list []registry.Instance) {
 	}
 }
 
-// remove is called with the lock held, for a registration that vanished. The end of a drain is no
-// reason to doubt it.
+// remove is called with the lock held, for a registration that vanished. A drained instance is removed at once,
+// because its registration is expected to end.
 func (r *Cache) remove(key registry.Key) {
 	in, ok := r.instances[key]
 	delete(r.instances, key)

@@ -2,8 +2,8 @@ package instances
 
 import "github.com/troupe-dev/troupe/internal/registry"
 
-// Incarnation identifies one process of an instance. An instance that registers anew is another
-// incarnation, of which nothing bad is known.
+// Incarnation identifies one process of an instance. An instance that registers again is another incarnation,
+// without earlier failures.
 type Incarnation struct {
 	registry.Key
 	Number int64

@@ -57,7 +57,7 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	require.Equal(t, 2, r.Ready("a"))
 }
 
-// A decision among many instances does not begin with sorting them.
+// The list of an agent is built once for each change of the cache, and not for each decision.
 func TestList_IsBuiltOncePerChange(t *testing.T) {
 	r, _ := filledCache()
 	first, changed := r.List("a")

@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// How far the registry is believed when registrations vanish (guarantees F11). A lease can expire
-// although its worker still works. A registry that loses many registrations at once is more likely
+// These limits say how far the cache trusts the registry when registrations vanish (guarantees F11). A lease
+// can expire although its worker still works. A registry that loses many registrations at once is more likely
 // to be wrong than right.
 const (
 	registrationTTL = 15 * time.Second // of a registration, and of the doubt about one that vanished
@@ -23,9 +23,9 @@ type absence struct {
 }
 
 // missingInstances decides what becomes of instances whose registration vanished. One that answers gets no
-// steps for registrationTTL and is then removed. One that does not answer is removed at once. When
-// many vanish at once, all of them keep their work until their workers have answered: removals are
-// frozen. It has no clock and no lock of its own.
+// steps for registrationTTL and is then removed. One that does not answer is removed at once. When many vanish
+// at once, all of them keep their work until their workers have answered: removals are frozen. It has no clock
+// and no lock of its own: callers pass the time and hold the lock of the cache.
 type missingInstances struct {
 	absences map[registry.Key]*absence
 	frozen   bool
@@ -45,7 +45,7 @@ func (m *missingInstances) isSettled() bool {
 	return !m.frozen
 }
 
-// review drops the absences that are decided, and freezes or thaws removals.
+// review drops the absences that are decided, and freezes or unfreezes removals.
 func (m *missingInstances) review(registered map[registry.Key]registry.Instance, now time.Time) {
 	taken := map[string]bool{}
 	for _, in := range registered {

@@ -157,7 +157,7 @@ func TestMissing_DrainedInstanceIsRemovedAtOnce(t *testing.T) {
 	})
 }
 
-// Guarantees F11: the registry is not believed when more than 15 % vanish at once, and at least two.
+// When more than 15 % of the instances vanish at once, and at least two, removals are frozen (guarantee F11).
 func TestMissing_FreezesRemovalsWhenManyVanish(t *testing.T) {
 	inBubble(t, 13, func(m *mesh) {
 		m.setHealth("1", Unreachable)
@@ -180,7 +180,7 @@ func TestMissing_FreezesRemovalsWhenManyVanish(t *testing.T) {
 	})
 }
 
-// Each absence lasts its own registrationTTL: later ones do not keep dead instances known.
+// Each missing instance is kept for its own registrationTTL. Later absences do not extend it.
 func TestMissing_FreezeDoesNotKeepDeadInstances(t *testing.T) {
 	inBubble(t, 10, func(m *mesh) {
 		m.setHealth("1", Unreachable)
@@ -226,7 +226,7 @@ func TestMissing_DoesNotFreezeForAFew(t *testing.T) {
 	})
 }
 
-// A list after an outage that lacks instances counts like deletions.
+// Instances that are missing from the first list after an outage count like vanished ones.
 func TestMissing_FreezesWhenAListLacksMany(t *testing.T) {
 	inBubble(t, 4, func(m *mesh) {
 		m.Apply(registry.Update{List: &[]registry.Instance{instance("0", lifecycle.Ready)}})
@@ -278,7 +278,7 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 	})
 }
 
-// A worker that registers again is still the paused one.
+// A worker that registers again shortly after its registration vanished is still paused.
 func TestCache_KeepsAPauseWhenARegistrationIsBrieflyLost(t *testing.T) {
 	for _, health := range []Health{Serving, NotServing, Unreachable} {
 		inBubble(t, 3, func(m *mesh) {

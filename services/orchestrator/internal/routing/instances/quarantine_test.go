@@ -67,7 +67,7 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "again")
 }
 
-// fixedDesires delivers desires once.
+// fixedDesires is a registry that delivers desires once.
 type fixedDesires struct{ registry.Desires }
 
 func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
@@ -89,7 +89,7 @@ func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	require.Empty(t, instances(r, "b"))
 }
 
-// The same holds for an orchestrator that starts without etcd, from its snapshot.
+// An orchestrator that starts without etcd knows the quarantined agents from its snapshot.
 func TestSnapshot_ContainsQuarantinedAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
 	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {

@@ -44,7 +44,8 @@ type document struct {
 // content is the part of the document that changes with the registry.
 type content struct {
 	Instances []json.RawMessage `json:"instances"`
-	// Quarantined agents are known to an orchestrator that starts from the file.
+	// Quarantined lists the quarantined agents, so that an orchestrator that starts from the file gives them no
+	// steps.
 	Quarantined []quarantinedAgent `json:"quarantined,omitempty"`
 }
 
@@ -54,9 +55,9 @@ type quarantinedAgent struct {
 	Since  time.Time `json:"since"`
 }
 
-// Keep writes the file at each change while the registry is there and believed. While the registry
-// is away and was never there, the cache takes those instances of the file that confirm themselves,
-// and the others are asked again. It returns nil when ctx ends.
+// Keep writes the file at each change while the registry is reachable and trusted. While the registry was never
+// reachable, Keep adds to the cache those instances of the file that confirm themselves, and asks the others
+// again. It returns nil when ctx ends.
 func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 	log := r.log.With(zap.String("snapshot", s.Path))
 	var saved []byte
@@ -104,7 +105,8 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// cacheView is what a snapshot contains of the cache, and whether it should be written or read.
+// cacheView is the part of the cache that a snapshot contains, with the facts that decide whether it is written
+// or read.
 type cacheView struct {
 	source       cacheSource
 	registryAway bool                // the registry is away
@@ -125,7 +127,7 @@ func (r *Cache) view() cacheView {
 	}
 }
 
-// isReliable reports whether the cache is worth writing.
+// isReliable reports whether the cache agrees with the registry, so that it may be written.
 func (v cacheView) isReliable() bool { return v.source != unfilled && !v.registryAway && v.isSettled }
 
 // isReady reports whether the instance is already known to be ready.

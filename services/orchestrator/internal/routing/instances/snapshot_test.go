@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 )
 
-// keepSnapshot runs a cache that keeps a snapshot, in a synctest bubble. Instances that confirm themselves are
-// alive.
+// keepSnapshot runs a cache that keeps a snapshot, in a synctest bubble. Only the instances in alive confirm
+// themselves.
 func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestSnapshot_RetriesUntilTheRegistryIsBack(t *testing.T) {
 	})
 }
 
-// A registry that is not believed is not written to the file.
+// While removals are frozen, the file is not overwritten.
 func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
 	inBubble(t, 4, func(m *mesh) {

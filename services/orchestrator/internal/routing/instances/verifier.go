@@ -30,9 +30,9 @@ type verifier struct {
 	wake chan struct{}                                   // of 1: an instance went missing
 }
 
-// VerifyWith makes the cache ask the worker of a missing instance before it removes the instance.
-// Without it the instance is removed at once. It is called before Watch. ask must check that the
-// same instance answers, and must return within about two seconds.
+// VerifyWith sets the function with which the cache asks the worker of a missing instance. Without it, a
+// missing instance is removed at once. It is called before Watch. ask must check that the same instance
+// answers, and must return within about two seconds.
 func (r *Cache) VerifyWith(ask func(context.Context, registry.Instance) Health) {
 	r.verifier.ask = ask
 }

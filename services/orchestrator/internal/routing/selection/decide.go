@@ -50,7 +50,7 @@ type topRanked struct {
 	items [maxRejected]ranked
 }
 
-// admits reports whether a candidate of such a rank would be among the first.
+// admits reports whether a candidate with this rank would be among the first.
 func (t *topRanked) admits(r rank, limit int) bool {
 	return t.n < limit || r.before(t.items[t.n-1].rank)
 }
@@ -201,7 +201,7 @@ func (s *survey) withheld() (few []Rejected) {
 	return few
 }
 
-// record returns the part of the input that leads to the same decision.
+// record returns the part of the input that is enough to repeat the decision.
 func (s *survey) record() Input {
 	in := *s.in
 	var kept []int32

@@ -14,7 +14,7 @@ import (
 // page is the documentation of routing.
 const page = "../../../../../docs/routing.md"
 
-// The decision on the page is the decision for the input on the page.
+// The decision that the page shows is the one that Decide makes for the input on the page.
 func TestPage_DecisionIsReal(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -206,7 +206,7 @@ func stride(n int) int {
 	}
 }
 
-// restriction says why the policy keeps a candidate from the step, whatever its load (Available when it does not).
+// restriction returns why the policy excludes a candidate, whatever its load is (Available when it does not).
 func (o *ranking) restriction(c *Candidate) Availability {
 	switch {
 	case o.manual.isExclusive && !o.isNamed(c):
@@ -220,7 +220,7 @@ func (o *ranking) restriction(c *Candidate) Availability {
 	}
 }
 
-// Weights of the parts of rank.class.
+// These are the weights of the parts of rank.class.
 const (
 	leadClass   = 4 // above what the strategy adds
 	leadUnnamed = 4 * leadClass
@@ -262,7 +262,7 @@ func (o *ranking) countMet(c *Candidate) int {
 	return o.metBySkill[c.skill] - 1
 }
 
-// countMetText computes the result of meets.
+// countMetText computes the result of countMet by comparing texts.
 func (o *ranking) countMetText(c *Candidate) {
 	o.countedCandidate, o.metBySkill[c.skill] = c, 1
 	for _, need := range o.needs {
@@ -279,7 +279,8 @@ func (o *ranking) priority(c *Candidate) int {
 	return 0
 }
 
-// prefers reports whether the strategy prefers a to b. A turn or a draw is no preference.
+// prefers reports whether the strategy prefers a to b. The order of a round robin or a random draw is no
+// preference.
 func (o *ranking) prefers(a, b rank) bool {
 	switch {
 	case a.class != b.class && (o.manual.id != "" || o.strategy == Weighted):
@@ -293,7 +294,7 @@ func (o *ranking) prefers(a, b rank) bool {
 	}
 }
 
-// comparesLoads reports whether the less busy of two neighbors comes first.
+// comparesLoads reports whether the strategy takes the less busy of two neighbors first.
 func (o *ranking) comparesLoads(a, b rank) bool {
 	return (o.strategy == LoadBalanced || o.strategy == Weighted) && a.class == b.class
 }
@@ -315,14 +316,14 @@ func (c *Candidate) idHash() uint64 {
 	return c.hash
 }
 
-// hash is the same in every process, so all orchestrators send a session to the same instance.
+// hash returns the same value in every process, so that all orchestrators send a session to the same instance.
 func hash(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	return mix(h.Sum64())
 }
 
-// mix scatters neighboring numbers.
+// mix maps neighboring numbers to numbers that are far apart.
 func mix(x uint64) uint64 {
 	high, low := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
 	x = high ^ low

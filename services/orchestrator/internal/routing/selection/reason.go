@@ -143,7 +143,7 @@ func (s *survey) describeShare() string {
 	}
 }
 
-// noneReason explains why there is no target.
+// noneReason explains why no instance is selected.
 func (s *survey) noneReason() string {
 	switch {
 	case s.ranking.manual.isExclusive:

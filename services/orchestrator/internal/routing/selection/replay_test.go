@@ -98,7 +98,7 @@ func TestDecide_RecordedInputLeadsToTheSameDecision(t *testing.T) {
 	}
 }
 
-// Properties of every decision.
+// Every decision names its target, a reason, alternatives and rejected instances.
 // Req: OC-12, OC-15
 func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 2))}
@@ -138,7 +138,7 @@ func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 	require.Less(t, nobody, inputs/2, "or nothing is shown")
 }
 
-// After a refusal the fallback is next, until none is left, and each is asked once.
+// When an instance rejects the step, the fallback is asked next. Each instance is asked once.
 func TestDecide_SelectsTheFallbackAfterARejection(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 3))}
 	for range inputs / 10 {

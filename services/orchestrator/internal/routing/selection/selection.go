@@ -5,20 +5,21 @@ package selection
 
 import "slices"
 
-// Request says what a decision is made for. It is the same for agents, instances and tools (contract
-// OC-14).
+// Request describes the task for which a decision is made. It is the same for agents, instances and tools
+// (contract OC-14).
 type Request struct {
 	TraceID  string            `json:"trace_id,omitempty"`
 	Profile  string            `json:"profile,omitempty"`
 	Goal     string            `json:"goal,omitempty"` // what the user wants
 	Task     string            `json:"task,omitempty"` // the step
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Needs are the needed capabilities, of the step and of the call.
+	// Needs are the needed capabilities: those of the step and those of the call (constraints in contract
+	// OC-14).
 	Needs  []string `json:"constraints,omitempty"`
 	Parent string   `json:"parent,omitempty"` // trace of the turn that asked for this one
 }
 
-// Input is all that a decision depends on.
+// Input contains everything that a decision depends on.
 type Input struct {
 	Request Request `json:"ask,omitzero"`
 	Policy  Policy  `json:"policy"`
@@ -29,7 +30,7 @@ type Input struct {
 
 	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
 	Sizes      Sizes       `json:"of"`
-	// Excluded are candidates that must not get this step, by id. Full ones are not among them.
+	// Excluded are candidates that must not get this step, by id. It does not include full ones.
 	Excluded map[string]Rejected `json:"out,omitempty"`
 	// Withheld are instances that are no candidates. They only appear in the reason.
 	Withheld []Rejected `json:"withheld,omitempty"`
@@ -38,7 +39,7 @@ type Input struct {
 	Omitted map[Availability]int `json:"omitted,omitempty"`
 }
 
-// Candidate is an instance that may take steps.
+// Candidate is an instance that could take the step.
 type Candidate struct {
 	ID          string `json:"id"`
 	Version     string `json:"version,omitempty"` // of the agent
@@ -101,7 +102,7 @@ type Rejected struct {
 	Detail      string       `json:"detail,omitempty"` // for a person
 }
 
-// How much a decision names, however many instances there are.
+// These limits bound how many instances a decision names.
 const (
 	maxChoices  = 4 // the target and its alternatives
 	maxRejected = 8
@@ -134,8 +135,8 @@ type Decision struct {
 	Fallback     string     `json:"fallback,omitempty"`
 	Alternatives []string   `json:"alternatives,omitempty"` // in the order in which they are asked when the target refuses; 3 at most
 	Rejected     []Rejected `json:"rejected,omitempty"`     // most preferred first; 8 at most
-	// MaybeLater reports, without a target, that an instance may take the step soon. Now it is full, refused
-	// the step, did not answer, or its breaker is open.
+	// MaybeLater reports, without a target, that an instance may take the step soon. At present it is full, has
+	// rejected the step, did not answer, or has an open breaker.
 	MaybeLater bool `json:"later,omitempty"`
 	// Input leads to the same decision. Of many candidates it holds only those that mattered, at most
 	// 28.

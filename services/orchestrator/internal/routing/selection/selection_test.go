@@ -40,7 +40,7 @@ func TestRoundRobin_SpreadsEvenly(t *testing.T) {
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
 }
 
-// Candidates that are only asked last do not disturb the round robin of the others.
+// Candidates of a later class do not disturb the round robin of the earlier classes.
 func TestRoundRobin_LaterClassesDoNotDisturbIt(t *testing.T) {
 	all := readyCandidates(5)
 	all[3].Class, all[4].Class = MissingReady, Unstarted
@@ -81,7 +81,7 @@ func TestLoadBalanced_UsesAllButTheBusiest(t *testing.T) {
 	}
 }
 
-// When an instance leaves, only its own sessions move.
+// When an instance leaves, only its own sessions move to other instances.
 func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
 	all := readyCandidates(8)
 	fewer := slices.Delete(slices.Clone(all), 3, 4)

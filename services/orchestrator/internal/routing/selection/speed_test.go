@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// busyInstances returns n instances, every second busy and every tenth full.
+// busyInstances returns n instances. Every second one is busy, and every tenth is full.
 func busyInstances(strategy Strategy, n int) Input {
 	all := make([]Candidate, n)
 	for i := range all {

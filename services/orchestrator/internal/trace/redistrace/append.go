@@ -21,7 +21,7 @@ var appendSource string
 
 var appendScript = redis.NewScript(appendSource)
 
-// maxDecisions is how many decisions of a type the audit of a tenant points to.
+// maxDecisions is how many decisions of each type the audit of a tenant keeps.
 const maxDecisions = 10_000
 
 // Append implements trace.Store.

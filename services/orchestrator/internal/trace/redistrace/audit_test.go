@@ -59,7 +59,8 @@ func ids(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
 	return all
 }
 
-// This holds for every kind of store; in a Cluster the traces and the audit are in different slots.
+// Decisions are found by trace and by type, on every kind of Redis. In a Cluster, traces and audit are in
+// different slots.
 //
 // Req: OC-32
 func TestStore_FindsDecisions(t *testing.T) {
@@ -108,7 +109,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 	}
 }
 
-// Redis is killed as soon as it has acknowledged the events.
+// Decisions are found after Redis is killed right after it acknowledged their events.
 //
 // Req: OC-32
 func TestStore_DecisionsSurviveAKillWithTheirEvents(t *testing.T) {
@@ -121,7 +122,7 @@ func TestStore_DecisionsSurviveAKillWithTheirEvents(t *testing.T) {
 	require.Equal(t, []string{"1-2", "1-1"}, ids(t, s, trace.DecisionQuery{Limit: 9}))
 }
 
-// An expired trace takes its decisions with it and hides no others.
+// The decisions of a trace expire with it. Those of other traces are still found.
 func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())

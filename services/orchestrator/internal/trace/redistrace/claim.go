@@ -145,7 +145,7 @@ func (w *writer) addToLists(ctx context.Context, p redis.Pipeliner, c trace.Clai
 	w.addUserSession(ctx, p, c)
 }
 
-// addExpiring enters a trace in a list that expires, unless it is there.
+// addExpiring enters a trace in a list that expires, unless the list contains it.
 func (w *writer) addExpiring(ctx context.Context, p redis.Pipeliner, key, id string, at time.Time) {
 	p.ZAddNX(ctx, key, redis.Z{Score: float64(at.UnixMilli()), Member: id})
 	p.ZRemRangeByRank(ctx, key, 0, -maxIndex-1)

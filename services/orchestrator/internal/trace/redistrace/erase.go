@@ -87,7 +87,7 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	return e.conn.failure(op, err)
 }
 
-// fencedTrace is what a trace had when it was fenced.
+// fencedTrace holds the data of a trace at the time when it was fenced.
 type fencedTrace struct {
 	root     string // the trace with which its run began (empty when unknown)
 	user     string
@@ -115,8 +115,8 @@ func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fencedTra
 	return had, nil
 }
 
-// removeFromLists removes a trace from all lists but the list of its session, and the session from the list of its
-// user. It returns to how many decisions of the trace the audit pointed.
+// removeFromLists removes a trace from all lists but the list of its session, and the session from the list of
+// its user. It returns how many decisions of the trace the audit contained.
 func (e *eraser) removeFromLists(ctx context.Context, op string, subject trace.Subject, ref trace.Ref, had fencedTrace) (decisions int, _ error) {
 	pointers := map[string][]any{}
 	err := e.reader.eachPage(ctx, ref, func(page []*troupev1.Event) {

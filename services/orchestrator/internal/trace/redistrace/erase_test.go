@@ -25,7 +25,8 @@ const marker = "MARKED"
 
 var erased = trace.Subject{Tenant: "default", Session: "s"}
 
-// storeMarkedTrace stores a trace of the session with the words in every list and field, and returns its owner epoch.
+// storeMarkedTrace stores a trace of the session with the words in every list and field, and returns its owner
+// epoch.
 func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	t.Helper()
 	r := record(n)
@@ -42,7 +43,7 @@ func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64
 	return epoch
 }
 
-// dump is the content of Redis by key.
+// dump returns the content of Redis by key.
 func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -63,7 +64,7 @@ func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	return all
 }
 
-// keysWith are the keys that contain any of the words.
+// keysWith returns the keys that contain any of the words.
 func keysWith(all map[string]string, words ...string) (found []string) {
 	for key, value := range all {
 		for _, word := range words {
@@ -166,7 +167,7 @@ func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 	}
 }
 
-// cutAfter fails every round trip after the given number.
+// cutAfter is a hook that fails every round trip after the given number.
 type cutAfter struct{ left int }
 
 var errCut = errors.New("the connection was cut")
@@ -247,7 +248,7 @@ func TestStore_ErasesInACluster(t *testing.T) {
 	require.Empty(t, list)
 }
 
-// A user may come back: a second erasure is counted separately.
+// A user may come back after an erasure. A second erasure has its own counts.
 func TestStore_ErasesAUserAgain(t *testing.T) {
 	s := store(t, miniredis.RunT(t).Addr())
 	user := trace.Subject{Tenant: "default", User: "alice@example.org"}

@@ -70,8 +70,8 @@ func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*t
 	return all, nil
 }
 
-// trimResult removes from a result what may be long, and what GetTrace returns. So a list of the longest possible
-// results is still a message that every client accepts.
+// trimResult removes the long texts from a result, which GetTrace returns. So even a list of the longest
+// results fits into a gRPC message that every client accepts.
 func trimResult(r *troupev1.TurnResult) {
 	if r == nil {
 		return

@@ -60,7 +60,7 @@ func heartbeatArgs(b trace.Heartbeat) []any {
 	return args
 }
 
-// sendBatch runs heartbeat.lua once, and adds its reply to what was heard before.
+// sendBatch runs heartbeat.lua once, and adds its reply to the reply of the batches before it.
 func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *trace.HeartbeatReply) error {
 	const op = "trace.Heartbeat"
 	reply, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()

@@ -43,9 +43,9 @@ var _ trace.Store = (*Store)(nil)
 // runningTTL is how long a trace is kept if it never ends.
 const runningTTL = 7 * 24 * time.Hour
 
-// pendingTTL is the least time for which a trace is kept whose turn ended with calls that wait, or that is
-// quarantined: as long as memory.Retention keeps the turn. The turn that continues needs its target, and an
-// operator needs to know what took the workers down.
+// pendingTTL is the least time for which a trace with pending calls, or a quarantined one, is kept. It equals
+// memory.Retention, which keeps the turn. The turn that continues needs the target of the trace, and an
+// operator needs to know what crashed the workers.
 const pendingTTL = memory.Retention
 
 // Store implements trace.Store. It is safe for concurrent use.
@@ -71,8 +71,8 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	return &Store{writer: &writer{c, e}, reader: r, openTraces: &openTraces{c}, eraser: e, conn: c}, nil
 }
 
-// needs are the commands that the scripts and the calls besides them use. The user of the service in
-// deploy/redis/users.acl may use these, and what connections need.
+// needs are the Redis commands that the scripts and the other calls use. The user of the service in
+// deploy/redis/users.acl may use these, and the commands for connections.
 var needs = redisconn.Needs{Prefix: "o:", Commands: []string{
 	"eval", "evalsha", "exists", "time", "unlink", "pexpire", "hexists", "hgetall", "hincrby", "hmget", "hset", "hsetnx",
 	"xadd", "xdel", "xrange", "zadd", "zrem", "zrevrange", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
@@ -94,10 +94,10 @@ type conn struct {
 	retention time.Duration
 }
 
-// longestRetention is the longest time for which any data of a trace are kept, from its last claim on.
+// longestRetention is the longest time for which any data of a trace are kept, counted from its last claim.
 func (c *conn) longestRetention() time.Duration { return max(runningTTL, pendingTTL) + c.retention }
 
-// failure returns the failure for an error of Redis, or nil.
+// failure returns the failure for an error of Redis (nil when there is none).
 func (c *conn) failure(op string, err error) error {
 	if err == nil {
 		return nil

@@ -29,7 +29,7 @@ func NewDrain() *Drain {
 	return d
 }
 
-// Enter counts one in, unless the orchestrator stops. The caller calls Leave.
+// Enter counts one more turn or call, unless the orchestrator stops. The caller must call Leave.
 func (d *Drain) Enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,14 +46,14 @@ func (d *Drain) Leave() { d.running.Done() }
 // Go runs a turn. It is called between Enter and Leave.
 func (d *Drain) Go(turn func()) { d.running.Go(turn) }
 
-// Closing is closed when the orchestrator stops: no request waits any longer.
+// Closing returns a channel that is closed when the orchestrator begins to stop. Requests stop waiting then.
 func (d *Drain) Closing() <-chan struct{} { return d.closing }
 
-// HandingOver is closed when turns that still run must be handed over.
+// HandingOver returns a channel that is closed when the turns that still run must be handed over.
 func (d *Drain) HandingOver() <-chan struct{} { return d.handingOver }
 
-// Close lets nothing enter any more and calls rejecting, once. It then waits until nothing runs. When
-// ctx ends before that, the turns that are left are handed over. It may be called again.
+// Close makes Enter reject everything, and calls rejecting once. It then waits until nothing runs. When ctx
+// ends before that, the turns that are left are handed over. It may be called again.
 func (d *Drain) Close(ctx context.Context, rejecting func()) {
 	d.mu.Lock()
 	if !d.closed {

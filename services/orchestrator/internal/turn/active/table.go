@@ -20,7 +20,7 @@ type Table struct {
 	sessions map[session.Ref]*sessionEntry
 }
 
-// sessionEntry is one session that has an active turn, or requests that wait.
+// sessionEntry is a session that has an active turn or waiting requests.
 type sessionEntry struct {
 	turn    *Turn       // nil when this orchestrator drives none
 	queue   []*Position // the first one may ask for its turn next
@@ -39,7 +39,7 @@ type Position struct {
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{sessions: map[session.Ref]*sessionEntry{}} }
 
-// getEntry is called with the lock held.
+// getEntry returns the entry of a session, and creates it when needed. The caller holds the lock.
 func (t *Table) getEntry(ref session.Ref) *sessionEntry {
 	if t.sessions[ref] == nil {
 		t.sessions[ref] = &sessionEntry{changed: make(chan struct{})}
@@ -64,8 +64,8 @@ func (t *Table) Add(turn *Turn) {
 	t.getEntry(turn.Ref).turn = turn
 }
 
-// Remove ends a turn, and lets the next request ask. The session may have another active turn
-// already; that one stays.
+// Remove removes the active turn of its session, and notifies the next request. If the session already has
+// another active turn, that one stays.
 func (t *Table) Remove(turn *Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +76,7 @@ func (t *Table) Remove(turn *Turn) {
 	}
 }
 
-// OfSession is the active turn of a session; nil when there is none.
+// OfSession returns the active turn of a session (nil when there is none).
 func (t *Table) OfSession(ref session.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +86,7 @@ func (t *Table) OfSession(ref session.Ref) *Turn {
 	return nil
 }
 
-// OfTrace is the active turn of a trace; nil when there is none.
+// OfTrace returns the active turn of a trace (nil when there is none).
 func (t *Table) OfTrace(ref trace.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +122,7 @@ func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position,
 	return p, true
 }
 
-// insert puts an urgent position before all that are not, and any other at the end.
+// insert puts an urgent position behind the other urgent ones, and any other position at the end.
 func (e *sessionEntry) insert(p *Position) {
 	at := len(e.queue)
 	if p.isUrgent {
@@ -133,7 +133,7 @@ func (e *sessionEntry) insert(p *Position) {
 	e.queue = slices.Insert(e.queue, at, p)
 }
 
-// Leave gives a position back. It is free when the last call that shares it has left.
+// Leave gives up a position. It is removed when the last call that shares it has left.
 func (t *Table) Leave(ref session.Ref, p *Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,8 +145,8 @@ func (t *Table) Leave(ref session.Ref, p *Position) {
 	t.notify(ref)
 }
 
-// CheckFirst reports whether a position is the first. Changed is closed when that changes, or when the
-// active turn ends. A request that is first calls asked once the memory service has answered it.
+// CheckCheckFirst reports whether a position is the first of its queue. Changed is closed when that changes, or
+// when the active turn ends. A request that is first calls asked once the memory service has answered it.
 func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
 	t.mu.Lock()
 	e := t.sessions[ref] // stays while it has a position
@@ -161,7 +161,7 @@ func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func
 	return true, e.asking.Unlock, e.changed
 }
 
-// Waiting is how many requests wait for a session.
+// Waiting returns how many requests wait for a session.
 func (t *Table) Waiting(ref session.Ref) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,14 +171,14 @@ func (t *Table) Waiting(ref session.Ref) int {
 	return 0
 }
 
-// Sessions is how many sessions have an active turn here, or requests that wait.
+// Sessions returns how many sessions have an active turn here, or waiting requests.
 func (t *Table) Sessions() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.sessions)
 }
 
-// NoteBusy keeps the answer that the memory service gave to the first request of a queue.
+// NoteBusy stores the error that the memory service returned to the first request of a queue.
 func (t *Table) NoteBusy(ref session.Ref, busy error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +207,7 @@ func (t *Table) Busy(ref session.Ref, message string) error {
 	return err
 }
 
-// Fact returns a fact of a failure; empty when it has none of that name.
+// Fact returns the named fact of a failure (empty when it has none).
 func Fact(err error, key string) string {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok {

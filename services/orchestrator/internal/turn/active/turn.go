@@ -33,13 +33,13 @@ func (t *Turn) Stop(why error) {
 	}
 }
 
-// StopRequests gives the reason with which Stop was called, to the one who drives the turn.
+// StopRequests returns the channel that delivers the reason of Stop to the driver of the turn.
 func (t *Turn) StopRequests() <-chan error { return t.stop }
 
-// Done is closed when nothing of the turn runs any more.
+// Done returns a channel that is closed when no goroutine of the turn runs any more.
 func (t *Turn) Done() <-chan struct{} { return t.done }
 
-// Cancel ends the turn as cancelled, and returns when nothing of it runs any more, or with ctx.
+// Cancel ends the turn as cancelled. It returns when the turn has ended, or when ctx ends.
 func (t *Turn) Cancel(ctx context.Context, reason string) error {
 	t.Stop(CancelledError(reason))
 	select {
@@ -50,7 +50,7 @@ func (t *Turn) Cancel(ctx context.Context, reason string) error {
 	}
 }
 
-// CancelledError is why a cancelled turn ends. Reason is the caller's; it may be empty.
+// CancelledError returns the error with which a cancelled turn ends. The caller's reason may be empty.
 func CancelledError(reason string) error {
 	why := "the turn was cancelled"
 	if reason != "" {

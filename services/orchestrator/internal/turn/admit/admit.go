@@ -118,7 +118,7 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 	return a.waitForSession(ctx, req, position)
 }
 
-// endOrphan ends the trace of a closed turn whose owner went away before it stored the last event. Concurrent
+// endOrphan ends the trace of a closed turn whose owner was lost before it stored the last event. Concurrent
 // requests for the turn do that once.
 func (a *Admitter) endOrphan(ctx context.Context, req request.Request, closed session.Turn) {
 	_, err := runOnce(ctx, a, "end trace "+closed.Trace, func(ctx context.Context) (struct{}, error) {

@@ -85,8 +85,8 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	return begun, err
 }
 
-// toBegun is the begun turn as it is driven. What the memory service has by now is not sent to it again, also not
-// by an orchestrator that takes the turn over: files, and what the turn inherits.
+// toBegun returns the begun turn as the driver needs it. It omits files and inherited results, because the
+// memory service has stored them and must not get them again.
 func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
@@ -104,7 +104,7 @@ func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun 
 	}
 }
 
-// Attachments are the files that came with the message of a turn, as the session has them.
+// Attachments returns the files of the message of a turn, as the session has stored them.
 func Attachments(begun memory.Begun) []conversation.Attachment {
 	for _, m := range begun.History {
 		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn == begun.Turn.Number {
@@ -114,7 +114,8 @@ func Attachments(begun memory.Begun) []conversation.Attachment {
 	return nil
 }
 
-// lastUserText is the user's last text in a window: what a turn is about that brings none itself.
+// lastUserText returns the last text of the user in a window. It is the goal of a turn whose request has no
+// text.
 func lastUserText(history []conversation.Message) string {
 	for _, m := range slices.Backward(history) {
 		if m.Role == conversation.RoleUser {

@@ -33,8 +33,8 @@ func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy
 	}
 }
 
-// runOnce makes concurrent calls with one key share one execution. It continues when its callers leave, and
-// the orchestrator does not stop before it has ended.
+// runOnce makes concurrent calls with the same key share one execution. The execution continues when its
+// callers leave, and the orchestrator waits for it when it stops.
 func runOnce[T any](ctx context.Context, a *Admitter, key string, do func(context.Context) (T, error)) (T, error) {
 	flight := a.flights.DoChan(key, func() (_ any, err error) {
 		if !a.Drain.Enter() {
@@ -63,7 +63,7 @@ type callers struct {
 	byKey map[string]*waiters
 }
 
-// waiters are the calls that wait for one request.
+// waiters holds the calls that wait for one request.
 type waiters struct {
 	calls int
 	ctx   context.Context //nolint:containedctx // ends with the last of the calls
@@ -93,7 +93,7 @@ func (c *callers) join(ctx context.Context, key string) (_ context.Context, leav
 	})
 }
 
-// Waiting is how many calls wait for the turn of a request to begin.
+// Waiting returns how many calls wait for the turn of a request to begin.
 func (a *Admitter) Waiting(req request.Request) int {
 	a.callers.mu.Lock()
 	defer a.callers.mu.Unlock()

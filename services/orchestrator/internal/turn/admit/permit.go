@@ -85,8 +85,8 @@ func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.
 	}
 }
 
-// waitsForOtherTurn reports whether a request waits for an open turn of another orchestrator. To ask for its
-// own turn then begins nothing, and tells which turn to interrupt.
+// waitsForOtherTurn reports whether a request waits for an open turn of another orchestrator. Then asking for
+// its own turn begins none, and returns which turn to interrupt.
 func (a *Admitter) waitsForOtherTurn(ctx context.Context, req request.Request) bool {
 	if req.OnBusy == request.Reject {
 		return false
@@ -97,7 +97,7 @@ func (a *Admitter) waitsForOtherTurn(ctx context.Context, req request.Request) b
 	return err == nil && s.OpenTurn != ""
 }
 
-// maxChildrenHere is how many children the turn of a trace may have at once, if it runs here.
+// maxChildrenHere returns how many children the turn of a trace may have at once, if it runs here.
 func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
@@ -109,7 +109,7 @@ func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
 	return turn.MaxChildren, true
 }
 
-// maxChildrenElsewhere is how many children the turn of a trace may have at once, if it runs at another
+// maxChildrenElsewhere returns how many children the turn of a trace may have at once, if it runs at another
 // orchestrator.
 func (a *Admitter) maxChildrenElsewhere(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {

@@ -15,11 +15,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// interrupted is why a turn ends that a request with Interrupt found open.
+// interrupted is the reason with which a request with Interrupt cancels the open turn.
 const interrupted = "another request of the session interrupted it"
 
-// pollInterval is how often a request that waits for a turn of another orchestrator asks whether that
-// has ended: nothing notifies it.
+// pollInterval is how often a request that waits for a turn of another orchestrator asks whether that has
+// ended. It polls because nothing notifies it.
 const pollInterval = time.Second
 
 // waitForSession begins the turn of a request once its position is the first and the session is free.

@@ -12,9 +12,9 @@ type Share struct {
 	usedBefore budget.Amounts // by the step when it got the share
 }
 
-// DivideBudget divides what is left of the budget among steps that are about to run side by side, and reserves it
-// until they have ended: together they cannot use more. Where the budget only warns, each step gets all
-// that is left. Remote turns that a step has begun already do not count against it again.
+// DivideBudget divides what is left of the budget among steps that are about to run side by side, and reserves
+// it until they have ended: together they cannot use more. Where the budget only warns, each step gets all that
+// is left. Child turns that a step has already begun do not count against it again.
 func (t *Turn) DivideBudget(steps []int) []Share {
 	shares := make([]Share, len(steps))
 	used := t.Events.Usage()
@@ -33,7 +33,7 @@ func (t *Turn) DivideBudget(steps []int) []Share {
 	return shares
 }
 
-// attemptBudget is what an attempt may use: the share of its step, less what earlier attempts used of it.
+// attemptBudget returns what an attempt may use: the share of its step, less the usage of its earlier attempts.
 func (t *Turn) attemptBudget(a Attempt) *troupev1.Budget {
 	left := a.Share.amounts.Less(t.Events.StepUsage(a.Position.Number).Less(a.Share.usedBefore))
 	left.FanOut = a.Share.amounts.FanOut

@@ -1,5 +1,5 @@
-// Package assignment is what an instance is given for an attempt at a step: the request with its history
-// and task, a share of the budget, and a credential. It also says which instances may get the step.
+// Package assignment builds what an instance gets for an attempt at a step: the request with its history and
+// task, a share of the budget, and a credential. It also says which instances may get the step.
 package assignment
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Services are what the assignments of all turns use.
+// Services holds what the assignments of all turns share.
 type Services struct {
 	Instances   *instances.Cache
 	Workflows   *workflow.Set
@@ -26,7 +26,7 @@ type Services struct {
 	Audit       *audit.Log
 }
 
-// Turn is what all assignments of one turn share.
+// Turn holds what all assignments of one turn share.
 type Turn struct {
 	Services
 	Request      request.Request
@@ -39,15 +39,15 @@ type Turn struct {
 	credential sync.Once // records in the audit log that workers of the turn get credentials
 }
 
-// Conversation is what steps see of the turn so far.
+// Conversation is the part of the session and of the turn that the next step sees.
 type Conversation struct {
 	History []conversation.Message // the window of the session, with what earlier steps said
 	Base    int64                  // sequence of the last message of the session
 	Results []execution.Result     // of the steps so far, in order
 }
 
-// Add adds the result of a step of a turn, by the number of the turn. What the agent said is in the session
-// now, unless the step was hidden.
+// Add adds the result of a step of a turn, by the number of the turn. The messages of the agent are in the
+// session now, unless the step was hidden.
 func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
 	c.Results = append(c.Results, r)
 	if r.Failure != nil {

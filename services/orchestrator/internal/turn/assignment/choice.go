@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// InstanceChoice is why an instance gets a step, as clients see it.
+// InstanceChoice returns why an instance gets a step, as clients see it.
 func InstanceChoice(d selection.Decision) *troupev1.InstanceChoice {
 	choice := &troupev1.InstanceChoice{
 		Strategy: string(d.Strategy), Reason: d.Reason, Confidence: d.Confidence, Fallback: d.Fallback, Alternatives: d.Alternatives,

@@ -25,7 +25,7 @@ import (
 // maxDescription is how many characters of an agent's description a planner gets.
 const maxDescription = 500
 
-// StepRequest is what an instance is sent for an attempt.
+// StepRequest returns the request that an instance gets for an attempt.
 func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteStepRequest, error) {
 	step := a.Task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
@@ -49,7 +49,7 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 	return req, t.issueCredential(work, req)
 }
 
-// addTask says in a request what the step is asked to do (contract OC-28).
+// addTask adds the task of the step to a request (contract OC-28).
 func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, step workflow.Step, history []conversation.Message) {
 	req.Goal = goal(t.Request.Text, history)
 	req.Task = cmp.Or(step.Task, req.GetGoal())
@@ -70,8 +70,8 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 	}
 }
 
-// goal is what the user wants, as the first event of the trace quotes it: the last text, or the names
-// of files that came without one.
+// goal returns what the user wants, as the first event of the trace quotes it: the last text, or the names of
+// files that came without one.
 func goal(text string, history []conversation.Message) string {
 	if text := conversation.Brief(text, publish.MaxText); text != "" {
 		return text
@@ -89,12 +89,12 @@ func goal(text string, history []conversation.Message) string {
 	return "go on with the conversation" // the user's message is no longer in the window
 }
 
-// RoutingRequest is what the routing authority gets to see of the turn for a step.
+// RoutingRequest returns the view of the turn that the routing authority gets for a step.
 func (t *Turn) RoutingRequest(step workflow.Step) selection.Request {
 	return RoutingRequest(t.Request, t.Turn.Trace, step)
 }
 
-// RoutingRequest is what the routing authority gets to see of a turn for each of its decisions (contract OC-14).
+// RoutingRequest returns the view of a turn that the routing authority gets for each decision (contract OC-14).
 func RoutingRequest(req request.Request, traceID string, step workflow.Step) selection.Request {
 	return selection.Request{
 		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Brief(req.Text, publish.MaxText), Task: step.Name,
@@ -102,9 +102,9 @@ func RoutingRequest(req request.Request, traceID string, step workflow.Step) sel
 	}
 }
 
-// Policy is how the instance for a step is chosen. A credential that comes with an answer is sealed to
-// a key in the RAM of one instance (LP-37). That instance gets the step if it can take it, because any
-// other one would have to ask again. A step with a fixed instance keeps that one.
+// Policy returns the policy that selects the instance for a step. A credential that comes with an answer is
+// sealed to a key in the RAM of one instance (LP-37). That instance gets the step if possible, because any
+// other one would have to ask for the credential again. A step with a fixed instance keeps it.
 func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
 	if number != publish.AnsweredStep(t.Turn) || policy.Strategy == selection.Manual {
 		return policy

@@ -56,7 +56,7 @@ func TestTurn_PolicyPrefersTheInstanceThatCanOpenACredential(t *testing.T) {
 	}
 }
 
-// The goal has words, whatever the user sent.
+// The goal is never empty, whatever the user sent.
 func TestGoal_IsNeverEmpty(t *testing.T) {
 	sent := conversation.User("")
 	sent.Attachments = []conversation.Attachment{{Name: "a.pdf"}, {Name: "b.png"}}

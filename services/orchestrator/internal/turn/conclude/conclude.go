@@ -69,7 +69,7 @@ type Turn struct {
 	Events  *publish.Writer
 }
 
-// Outcome is what came of running a turn.
+// Outcome is the outcome of running a turn.
 type Outcome struct {
 	Results []execution.Result     // of its steps, in order
 	History []conversation.Message // the window, with what the steps said
@@ -154,9 +154,9 @@ func (c *Closer) countTurn(ctx context.Context, closed session.Turn, d time.Dura
 	c.duration.Record(ctx, d.Seconds(), by)
 }
 
-// noteQuarantined reports a turn that took down every worker, or orchestrator, that had it (guarantee
-// F22). It is closed and never run again, also when the same request is repeated. A person has to find
-// out why.
+// noteQuarantined logs and counts a turn that crashed every worker or orchestrator that ran it (guarantee F22).
+// The turn is closed and never runs again, even when the same request is repeated. An operator has to find the
+// cause.
 func (c *Closer) noteQuarantined(ctx context.Context, t Turn, result *troupev1.TurnResult) {
 	if !trace.Quarantined(result) {
 		return

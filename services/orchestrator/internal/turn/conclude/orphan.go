@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// EndOrphan ends the trace of a closed turn whose owner went away before it stored the last event. No
-// orchestrator takes over a closed turn, so a repeated request does this. A trace that is no longer kept,
-// or never was, is stored from the record of the turn, which is kept longer (guarantees F13): every
-// caller sees the same.
+// EndOrphan ends the trace of a closed turn whose owner was lost before it stored the last event. No
+// orchestrator takes over a closed turn, so a repeated request does this. A trace that is no longer kept, or
+// never was, is stored from the record of the turn, which is kept longer (guarantees F13): every caller sees
+// the same.
 func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -27,8 +27,8 @@ func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint
 	return c.EndTrace(ctx, req, fingerprint, closed)
 }
 
-// EndTrace ends the trace of a closed turn in place of its owner, and publishes what that one did not
-// come to publish.
+// EndTrace ends the trace of a closed turn instead of its lost owner, and publishes the events that the owner
+// did not publish.
 func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
 	began := time.Now()
 	events, err := c.publisher.Open(ctx, publish.Turn{
@@ -48,7 +48,7 @@ func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint 
 	return nil
 }
 
-// complete publishes the rest of a closed turn, and its end.
+// complete publishes the missing events of a closed turn, and its last event.
 func (c *Closer) complete(ctx context.Context, t Turn) error {
 	if t.Events.Events().Empty() {
 		if err := t.Events.WriteStart(ctx, 0); err != nil {

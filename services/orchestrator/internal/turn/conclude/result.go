@@ -25,7 +25,7 @@ import (
 // maxOutput is how many characters of the answer the aggregate quotes.
 const maxOutput = 500
 
-// finalStage is the stage in which a turn ends, by its outcome.
+// finalStage maps the outcome of a turn to the stage in which it ends.
 var finalStage = map[session.Outcome]troupev1.Stage{
 	session.OutcomeCompleted:     troupev1.Stage_STAGE_COMPLETE,
 	session.OutcomeFailed:        troupev1.Stage_STAGE_FAILED,
@@ -45,7 +45,7 @@ func aggregate(ctx context.Context, w *publish.Writer, results []execution.Resul
 	return w.Write(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
 
-// lastEvent is the last event of a closed turn, with what its trace adds up to.
+// lastEvent returns the last event of a closed turn, with the totals of its trace.
 func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *troupev1.Event {
 	result := turnResult(closed)
 	result.Duration = durationpb.New(duration)
@@ -58,7 +58,7 @@ func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *
 	}
 }
 
-// turnResult is what a closed turn itself says of its result.
+// turnResult returns the result of a closed turn, as far as the turn itself contains it.
 func turnResult(closed session.Turn) *troupev1.TurnResult {
 	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(totalUsage(closed.Steps))}
 	switch closed.Outcome {
@@ -76,7 +76,7 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 	return result
 }
 
-// pendingCalls are the calls with which a turn ended because they need external input.
+// pendingCalls returns the calls that need external input, with which a turn has ended.
 func pendingCalls(closed session.Turn) []execution.Pending {
 	if n := len(closed.Steps); n > 0 && closed.Outcome.Asks() {
 		return closed.Steps[n-1].Pending
@@ -95,8 +95,8 @@ func totalUsage(steps []execution.Result) execution.Usage {
 	return sum
 }
 
-// partialResult is what was done of a failed turn (OC-26); nil when no step of it is completed. The turn knows
-// what was committed; only its trace knows what failed.
+// partialResult returns the completed steps of a failed turn (OC-26, nil when there are none). The turn
+// contains the committed steps. Only its trace contains the failed ones.
 func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil

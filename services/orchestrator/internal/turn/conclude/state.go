@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
-// finalState is the state that the agents of the turn share, after its last event.
+// finalState returns the coordination state of the turn after its last event.
 func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
 	ownStep := func(r execution.Result) bool { return !r.Inherited && r.Step >= publish.AnsweredStep(t.Turn) }
 	return coordination.Start(coordination.Turn{

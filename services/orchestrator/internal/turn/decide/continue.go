@@ -15,22 +15,24 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// retryBegin is the admission of a turn in doubt. Its trace may not be stored, so the first try says how it
-// is handled.
+// retryBegin returns the admission of a turn in doubt. Its trace may not be stored, so the target and the
+// labels come from the first try.
 func (d *Decider) retryBegin(ctx context.Context, req request.Request, begin memory.Begin, tried Try) Admission {
 	decided := d.withTarget(RetryBegin, begin, tried.Target)
 	decided.Labels, decided.Rerun = tried.Labels, d.FailedSteps(ctx, req)
 	return decided
 }
 
-// repeat is the admission of a request whose turn is known: it is handled as the trace of the turn says.
+// repeat returns the admission of a request whose turn exists. The trace of the turn determines its target and
+// its labels.
 func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	decided, err := d.admitLikeTrace(ctx, req, begin, traceID)
 	decided.Case, decided.Rerun = Repeated, d.FailedSteps(ctx, req)
 	return decided, err
 }
 
-// continueTurn is the admission of answers. They begin a turn in the place of the one that waits for them.
+// continueTurn returns the admission of answers. They begin a turn that continues the one with the pending
+// calls.
 func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
 	begin.From.Continues = seen.WaitingTurn
 	if begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
@@ -41,8 +43,8 @@ func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin m
 	return decided, err
 }
 
-// stampAnswers returns answers as the orchestrator passes them on: it alone says who gave them, and whether
-// they came in time.
+// stampAnswers returns the answers with their author and whether they came in time. Only the orchestrator sets
+// these.
 func stampAnswers(answers []execution.Answer, actor string) []execution.Answer {
 	all := make([]execution.Answer, len(answers))
 	for i, answer := range answers {
@@ -51,7 +53,7 @@ func stampAnswers(answers []execution.Answer, actor string) []execution.Answer {
 	return all
 }
 
-// admitLikeTrace is the admission of a turn that is handled as another trace was.
+// admitLikeTrace returns the admission of a turn with the target and the labels of another trace.
 func (d *Decider) admitLikeTrace(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
@@ -92,7 +94,7 @@ func (d *Decider) withChoicesOf(ctx context.Context, ref trace.Ref, labels reque
 var ErrNothingPending = failure.New(failure.TurnNotOpen, op,
 	"answers: nothing waits in the session: it was answered before, or a text came instead; GetSession shows what waits")
 
-// errTraceGone rejects a request whose earlier trace has expired, or was never stored because its
-// orchestrator went away at once.
+// errTraceGone rejects a request whose earlier trace has expired, or was never stored because its orchestrator
+// died too early.
 var errTraceGone = failure.New(failure.TurnNotOpen, op,
 	"the turn cannot be continued: its trace is not kept, and only that says who handles it; send a text instead")

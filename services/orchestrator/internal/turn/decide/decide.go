@@ -77,7 +77,7 @@ func errTarget(kind Kind) error {
 		"target: what continues from a trace is handled as that was; leave it empty").With("fields", "target")
 }
 
-// newBegin is what the memory service is asked for a request, before its target is known.
+// newBegin returns the Begin for a request, before its target is known.
 func newBegin(req request.Request, kind Kind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
@@ -101,7 +101,7 @@ func NewTraceID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Kind is how a turn is asked for.
+// Kind is the kind of a request for a turn.
 type Kind string
 
 // The kinds.
@@ -113,7 +113,7 @@ const (
 	Orphan  Kind = "orphan"  // an open trace whose orchestrator went away; no request asks, its record does
 )
 
-// KindOf is the kind of a request.
+// KindOf returns the kind of a request.
 func KindOf(req request.Request) Kind {
 	switch {
 	case req.IsAnswer():
@@ -130,7 +130,7 @@ func KindOf(req request.Request) Kind {
 // Found is what the memory service has under the id of the turn.
 type Found string
 
-// What may be found. NotAsked stands for a text, of which nothing needs to be known before it begins.
+// These are the possible findings. NotAsked applies to a text, which needs no lookup before it begins.
 const (
 	NotAsked   Found = "not asked"
 	Absent     Found = "absent"    // no such turn
@@ -140,7 +140,7 @@ const (
 	Closed     Found = "closed"    // a turn that has ended
 )
 
-// Case is what an admission turns out to be.
+// Case is how an admission is handled.
 type Case string
 
 // The cases.
@@ -165,7 +165,7 @@ type decision struct {
 	result  Case
 }
 
-// decisions is the one place that says what follows from what is found in the stores.
+// decisions is the table from which the case of every admission follows.
 var decisions = []decision{
 	{kind: Text, found: []Found{NotAsked}, result: NewTurn},
 
@@ -187,8 +187,8 @@ var decisions = []decision{
 	{kind: Orphan, found: []Found{Held, Abandoned}, result: TakeOver},
 }
 
-// CaseOf returns the case of a kind of request by what is found. Pending counts for answers that have no
-// turn yet. It is empty for a combination that cannot be.
+// CaseOf returns the case for a kind of request and a finding. Pending matters only for answers that have no
+// turn yet. The case is empty for an impossible combination.
 func CaseOf(kind Kind, found Found, pending bool) Case {
 	for _, row := range decisions {
 		if row.kind != kind || kind == Answers && found == Absent && row.pending != pending {
@@ -201,7 +201,7 @@ func CaseOf(kind Kind, found Found, pending bool) Case {
 	return ""
 }
 
-// Admission is what is decided about a request before its turn begins.
+// Admission is the decision about a request before its turn begins.
 type Admission struct {
 	Case      Case
 	Begin     memory.Begin // what the memory service is asked

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// resume is the admission of a turn in the place of the failed turn of an earlier trace.
+// resume returns the admission of a turn that resumes the failed turn of an earlier trace.
 func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	found, err := d.endedTrace(ctx, req)
 	if err != nil {
@@ -31,7 +31,7 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 	return decided, err
 }
 
-// endedTrace is the earlier trace of a request, which must have ended.
+// endedTrace returns the earlier trace of a request, which must have ended.
 func (d *Decider) endedTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.earlierTrace(ctx, req)
 	if err == nil && found.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
@@ -55,8 +55,8 @@ func checkResumable(record *troupev1.Trace) error {
 	return nil
 }
 
-// failedSteps are the agents of the steps that run again when a trace is resumed, by number. What those
-// steps did is in journals that only the same agents may read.
+// failedSteps returns, by number, the agents of the steps that run again when a trace is resumed. Their
+// journals may be read only by the same agents.
 func failedSteps(record *troupev1.Trace) map[int]string {
 	agents := map[int]string{}
 	for _, s := range record.GetResult().GetPartial().GetStepResults() {
@@ -67,8 +67,8 @@ func failedSteps(record *troupev1.Trace) map[int]string {
 	return agents
 }
 
-// FailedSteps are the steps that a turn runs again because it resumes a trace; nil when that is not kept
-// any more.
+// FailedSteps returns the steps that a turn runs again because it resumes a trace (nil when the trace has
+// expired).
 func (d *Decider) FailedSteps(ctx context.Context, req request.Request) map[int]string {
 	if !req.From.IsResume() {
 		return nil
@@ -84,8 +84,8 @@ func errNotContinued(why, traceID string) error {
 	return failure.Newf(failure.TurnNotOpen, op, "trace %s cannot be continued: %s", traceID, why).With("trace_id", traceID)
 }
 
-// SessionMovedError says in the words of the caller, who knows traces, that the memory service resumes only
-// the last turn of a session.
+// SessionMovedError returns the error for a trace that is not the last one of its session: only the last turn
+// can be resumed.
 func SessionMovedError(traceID string) error {
 	return errNotContinued("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
 		" --step N), or resume its latest trace", traceID)

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// fork is the admission of a turn that begins a session as the session of an earlier trace was when its
-// turn began, with the results of the steps below the one that the request names.
+// fork returns the admission of a turn that begins a new session. The session is a copy of the one of an
+// earlier trace, as it was when that turn began, with the results of the steps before the named one.
 func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	found, err := d.endedTrace(ctx, req)
 	if err != nil {
@@ -60,12 +60,12 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 		decided.Begin.Message.Untrusted = said.Untrusted
 	}
 	decided.Begin.Message.Attachments = req.Files
-	// Words of that source may be in the state, and in messages that are not copied.
+	// Text from that source may be in the state, and in messages that are not copied.
 	decided.Begin.Message = conversation.Behind(untrusted, []conversation.Message{decided.Begin.Message})[0]
 	return decided, nil
 }
 
-// firstMessage is the index of the message with which a turn began, among the messages up to its end.
+// firstMessage returns the index of the message with which a turn began, among the messages up to its end.
 func firstMessage(messages []conversation.Message, turn int, req request.Request) (int, error) {
 	for i, m := range slices.Backward(messages) {
 		if m.Role != conversation.RoleUser || m.Author != "" || m.Turn > turn {
@@ -80,16 +80,16 @@ func firstMessage(messages []conversation.Message, turn int, req request.Request
 	return 0, errNotContinued("the message with which its turn began is no longer in the session", req.From.Trace)
 }
 
-// forkedLabels are the labels of a fork: it begins a run of its own, and what it runs again it also chooses
-// again.
+// forkedLabels returns the labels of a fork. A fork begins a new run, and makes the choices about the steps
+// that it runs again anew.
 func forkedLabels(found trace.RunningTrace, p earlierTurn, step int) (request.Labels, error) {
 	labels := request.LabelsOf(found).WithoutChoicesFrom(step)
 	labels.Root, labels.Budget = "", nil
 	return labels.WithChoices(p.choices)
 }
 
-// windowBefore is what a forked session gets of the messages before its first turn: as much as a turn may
-// see, without files, which stay in their session.
+// windowBefore returns the messages that a forked session gets from before its first turn: as many as a turn
+// may see, without their files.
 func windowBefore(messages []conversation.Message, limit int) []conversation.Message {
 	fits := conversation.Fit(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(messages) {
@@ -118,7 +118,7 @@ func withoutFiles(m conversation.Message) conversation.Message {
 	return m
 }
 
-// messagesAfter is what inherited steps had said after the message of their turn, the first of the messages.
+// messagesAfter returns the messages of inherited steps, which follow the first message of their turn.
 func messagesAfter(messages []conversation.Message, inherited []execution.Result) (said []conversation.Message) {
 	last := messages[0].Sequence
 	for _, r := range inherited {

@@ -12,10 +12,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// InDoubt remembers the turns that this orchestrator may have begun: its call was not answered, or the
-// trace could not be opened. Nothing was dispatched for them. A repeated request asks for such a turn
-// under the same trace, by which the memory service knows its holder; otherwise it would wait until
-// the lease has run out. Safe for concurrent use.
+// InDoubt records the turns that this orchestrator may have begun, because its call got no answer or the trace
+// could not be opened. No step was dispatched for them. A repeated request asks for such a turn under the same
+// trace, which identifies the holder of the lease. Otherwise it would wait until the lease has expired. Safe
+// for concurrent use.
 type InDoubt struct {
 	mu     sync.Mutex
 	byTurn map[string]Try
@@ -29,7 +29,7 @@ type Try struct {
 	until  time.Time      // by then its lease has run out, if there is one
 }
 
-// NewInDoubt returns an empty memory.
+// NewInDoubt returns an InDoubt without turns.
 func NewInDoubt() *InDoubt { return &InDoubt{byTurn: map[string]Try{}} }
 
 // Take returns the try of a turn and forgets it.
@@ -49,7 +49,7 @@ func (d *InDoubt) Peek(turnID string) (Try, bool) {
 	return t, ok && time.Now().Before(t.until)
 }
 
-// Note remembers a try whose error leaves open whether its turn began.
+// Note records a try whose error leaves open whether its turn began.
 func (d *InDoubt) Note(decided Admission, err error) {
 	if err == nil || !failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return

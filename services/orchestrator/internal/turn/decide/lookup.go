@@ -44,7 +44,7 @@ func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Requ
 	return req, nil
 }
 
-// storedTurn is what the memory service has for a request that is no text.
+// storedTurn is the result of the lookup for a request that is not a text.
 type storedTurn struct {
 	session  session.Session // only for answers
 	found    Found
@@ -76,7 +76,7 @@ func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session
 	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return d.Memory.GetSession(ctx, ref) })
 }
 
-// LookUpTurn asks the memory service what it has of a turn, and changes nothing. The error is not_found when
+// LookUpTurn asks the memory service for the state of a turn, and changes nothing. The error is not_found when
 // the turn is Absent; any other error leaves open what there is.
 func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
 	begin.LookupOnly = true
@@ -95,7 +95,7 @@ func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.Be
 	}
 }
 
-// BeginTurn asks the memory service for a turn.
+// BeginTurn calls BeginTurn of the memory service, with retries.
 func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
@@ -105,7 +105,7 @@ func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.Beg
 	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return d.Memory.BeginTurn(ctx, begin) })
 }
 
-// earlierTrace is the trace from which a request continues. A trace of another user is not found.
+// earlierTrace returns the trace from which a request continues. A trace of another user is not found.
 func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
 	if failure.Is(err, failure.NotFound) || err == nil && found.Terms.User != req.User {
@@ -148,7 +148,7 @@ func (d *Decider) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([
 	})
 }
 
-// messagesUpTo are the messages of a session up to a sequence, as many as a forked session may have.
+// messagesUpTo returns the messages of a session up to a sequence, as many as a forked session may have.
 func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
 	var all []conversation.Message
 	for from := max(0, last-memory.MaxWindow); from < last; {
@@ -166,8 +166,8 @@ func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64)
 	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
 }
 
-// sessionState is the state of a session as it is now, without the state of its user and tenant, and the source
-// of untrusted words in it. Older states are not kept.
+// sessionState returns the present state of a session, without the state of its user and tenant, and the source
+// of untrusted text in it. Older states are not kept.
 func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
 	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// earlierTurn is what is known of the turn of an earlier trace.
+// earlierTurn holds what the stores contain about the turn of an earlier trace.
 type earlierTurn struct {
 	ref   session.Ref
 	turn  session.Turn
@@ -25,7 +25,7 @@ type earlierTurn struct {
 	choices map[int]*troupev1.RoutingDecision
 }
 
-// loadPast reads the turn from the memory service, and from its trace what only that has.
+// loadPast reads the turn from the memory service, and from its trace what only the trace contains.
 func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.RunningTrace) (earlierTurn, error) {
 	record := found.Record
 	p := earlierTurn{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
@@ -45,8 +45,8 @@ func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace
 	return p, err
 }
 
-// eventsBefore are the events up to the last one of the steps below a step; all of them for step 0. What
-// was chosen after that is chosen again.
+// eventsBefore returns the events up to the last one of the steps before a step (all events for step 0). Later
+// choices are made again.
 func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 	if step == 0 {
 		return events
@@ -60,8 +60,8 @@ func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 	return events[:last]
 }
 
-// finishedResults are the results of the finished steps, by number: those that were committed, and those that
-// failed and that the turn survived.
+// finishedResults returns the results of the finished steps, by number. These are the committed steps, and the
+// failed steps that the turn survived.
 func (p earlierTurn) finishedResults() []execution.Result {
 	all := slices.Clone(p.turn.Steps)
 	for step, r := range p.steps.Finished {
@@ -74,7 +74,7 @@ func (p earlierTurn) finishedResults() []execution.Result {
 	return all
 }
 
-// stepsBelow are the results of the steps below one, all of which must have finished.
+// stepsBelow returns the results of the steps before the given one. All of them must have finished.
 func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
 	finished := p.finishedResults()
 	last := 0

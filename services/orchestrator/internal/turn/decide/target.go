@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// WithTarget is an admission whose turn is handled by a target. Its case is left to the caller.
+// WithTarget returns an admission for a target. The caller sets its case.
 func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
 	return d.withTarget("", begin, target)
 }
@@ -18,8 +18,8 @@ func (d *Decider) withTarget(c Case, begin memory.Begin, target string) Admissio
 	return decided
 }
 
-// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown
-// agent is not rejected while the registry was never read, because it may be there.
+// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown agent
+// is not rejected before the registry was read, because it may exist.
 func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
 	flow, ok := d.Workflows.Find(target)
 	switch {

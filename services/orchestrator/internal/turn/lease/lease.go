@@ -1,5 +1,5 @@
-// Package lease keeps the fence of one turn at its orchestrator: the epoch under which its workers
-// write, and the lease that keeps other orchestrators away. Both live in the memory service.
+// Package lease holds the lease and the epoch of one turn at its orchestrator. The epoch fences the writes of
+// workers, and the lease keeps other orchestrators away. Both live in the memory service.
 package lease
 
 import (
@@ -37,8 +37,8 @@ type Memory interface {
 	FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error)
 }
 
-// Lease is the lease of a turn that this orchestrator has begun. Its methods may be called at once,
-// but Reclaim not beside a call that reads Epoch.
+// Lease is the lease of a turn that this orchestrator has begun. Its methods may be called concurrently, except
+// that Reclaim must not run together with a call that reads Epoch.
 type Lease struct {
 	memory   Memory
 	begin    memory.Begin // that the turn was begun with
@@ -57,10 +57,10 @@ func New(m Memory, begin memory.Begin, epoch int64, interval time.Duration) *Lea
 	return &Lease{memory: m, begin: begin, epoch: epoch, interval: interval}
 }
 
-// Epoch is the epoch under which the turn is driven now.
+// Epoch returns the epoch under which the turn is driven now.
 func (l *Lease) Epoch() int64 { return l.epoch }
 
-// Fingerprint is the digest of the request that the turn was begun for.
+// Fingerprint returns the digest of the request for which the turn was begun.
 func (l *Lease) Fingerprint() string { return l.begin.Fingerprint }
 
 func (l *Lease) hold() memory.Lease {

@@ -12,10 +12,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Usage is what the turn has used so far.
+// Usage returns what the turn has used so far.
 func (w *Writer) Usage() budget.Amounts { return w.translation.Spending.Used() }
 
-// StepUsage is what one step of the turn has used so far.
+// StepUsage returns what one step of the turn has used so far.
 func (w *Writer) StepUsage(step int) budget.Amounts { return w.translation.Spending.UsedByStep(step) }
 
 // warnBudget publishes a warning after an event with which most of a kind of budget is used, once per
@@ -27,13 +27,13 @@ func (w *Writer) warnBudget(ctx context.Context, e *troupev1.Event) {
 		return // it used nothing
 	}
 	for _, due := range w.translation.Spending.DueWarnings() {
-		// A warning that cannot be published breaks nothing, and the log has it.
+		// A warning that cannot be published is logged, and the turn continues.
 		_ = w.Write(ctx, troupev1.Stage_STAGE_EXECUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due}})
 	}
 }
 
-// WatchTime publishes one warning when most of the turn's time is gone, the time at earlier owners
-// included. The caller calls stop, after which nothing more is published.
+// WatchTime publishes one warning when most of the turn's time is used, including the time at earlier owners.
+// After the caller has called stop, it publishes nothing more.
 func (w *Writer) WatchTime(work, ctx context.Context, timeout time.Duration, t *telemetry.Telemetry) (stop func()) {
 	work, cancel := context.WithCancel(work)
 	var watching sync.WaitGroup

@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
-// Failure is why a turn has no answer, as it is stored and published (contract OC-20): with the stage
-// and the trace, and without its cause, which is for the log. W is nil when the trace could not be opened.
+// Failure returns the failure of a turn as it is stored and published (contract OC-20). It names the stage and
+// the trace, and omits the cause, which only the log gets. W is nil when the trace could not be opened.
 func Failure(w *Writer, traceID string, why error) *failure.Error {
 	err := failure.WithRun(Stage(w, why), traceID, why)
 	if w != nil {
@@ -20,8 +20,8 @@ func Failure(w *Writer, traceID string, why error) *failure.Error {
 	return grpcfailure.FromProto(grpcfailure.ToProto(err))
 }
 
-// Stage names the stage in which a turn failed: the last one, or route when no agent could be found
-// for the next step (OC-6).
+// Stage returns the stage in which a turn failed: the last one, or route when no agent could be found for the
+// next step (OC-6).
 func Stage(w *Writer, why error) string {
 	at := troupev1.Stage_STAGE_INITIALIZE
 	if w != nil {

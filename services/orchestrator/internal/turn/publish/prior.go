@@ -19,25 +19,26 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Why the text of a step is retracted.
+// These are the reasons for which the text of a step is retracted.
 var (
 	errOwnerLost = failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
 	errCutOff    = failure.New(failure.SystemNetwork, "turn",
 		"the step was committed, but the stream of its worker broke off; its whole text follows")
 )
 
-// Prior is what earlier owners of the turn published of its steps, and completes that.
+// Prior knows what earlier owners of the turn published about its steps, and publishes the missing events.
 type Prior struct {
 	writer    *Writer
 	turn      session.Turn
 	published trace.Published // when the writer opened, or at CatchUp
 }
 
-// LastAttempt is the attempt at a step that an earlier owner published last; 0 when it published none.
+// LastLastAttempt returns the last attempt at a step that an earlier owner published (0 when it published
+// none).
 func (p *Prior) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
 
-// PublishedFailures are the failed steps that earlier owners published. They are stored nowhere else, and
-// the way of the turn depends on them.
+// PublishedPublishedFailures returns the failed steps that earlier owners published. They are stored nowhere
+// else, and the next steps depend on them.
 func (p *Prior) PublishedFailures() (failed []execution.Result) {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
 		if r := p.published.Finished[number]; r.GetFailure() != nil {
@@ -74,7 +75,7 @@ func (w *Writer) Retract(ctx context.Context, at Position, why error, used *trou
 	}}})
 }
 
-// position is the position of a step of an earlier owner, as far as that one published it.
+// position returns the position of a step of an earlier owner, as far as the owner published it.
 func (p *Prior) position(number int, agent string) Position {
 	at := Position{Number: number, Attempt: 1, Agent: agent}
 	if started := p.published.Started[number]; started != nil {
@@ -83,15 +84,15 @@ func (p *Prior) position(number int, agent string) Position {
 	return at
 }
 
-// NeedsEnd reports whether the trace lacks the end of a step that is done. It does not for steps that
-// the turn has inherited, or that come before the one whose calls were answered.
+// NeedsEnd reports whether the end of a finished step must still be published. It is false for inherited steps,
+// and for steps before the one whose calls were answered.
 func (p *Prior) NeedsEnd(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
 	return p.published.Finished[number] == nil && number >= AnsweredStep(p.turn) && !slices.ContainsFunc(p.turn.Steps, inherited)
 }
 
-// AnsweredStep is the number of the step that waited for the answers of a turn; 0 when the turn has
-// none. One step waits at a time.
+// AnsweredStep returns the number of the step whose pending calls the turn answers (0 when it has no answers).
+// Only one step waits at a time.
 func AnsweredStep(t session.Turn) int {
 	if len(t.Answers) == 0 {
 		return 0
@@ -99,7 +100,7 @@ func AnsweredStep(t session.Turn) int {
 	return t.Answers[0].Step()
 }
 
-// WriteRecovered publishes the text and the end of a step that is done, but whose owner did not publish that.
+// WriteWriteRecovered publishes the text and the end of a finished step whose owner did not publish them.
 func (p *Prior) WriteRecovered(ctx context.Context, r execution.Result) error {
 	at := p.position(r.Step, r.Agent)
 	if r.Text != "" {
@@ -114,8 +115,8 @@ func (p *Prior) WriteRecovered(ctx context.Context, r execution.Result) error {
 	return p.writer.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: finished}})
 }
 
-// Republish retracts the text of a step whose worker was lost after its commit, and publishes the
-// whole text: how much of it got through is unknown.
+// Republish retracts the text of a step whose worker was lost after its commit, and publishes the whole text.
+// It is unknown how much of the text was received before.
 func (w *Writer) Republish(ctx context.Context, at Position, why error, text string) error {
 	if err := w.Retract(ctx, at, why, nil); err != nil || text == "" {
 		return err
@@ -141,7 +142,7 @@ func (p *Prior) CatchUp(ctx context.Context, committed []execution.Result) error
 	return nil
 }
 
-// IgnoreFullTrace drops a resource_quota error: a full trace has room for its end alone.
+// IgnoreFullTrace drops a resource_quota error, because a full trace still has room for its last event.
 func (w *Writer) IgnoreFullTrace(err error) error {
 	if !failure.Is(err, failure.ResourceQuota) {
 		return err

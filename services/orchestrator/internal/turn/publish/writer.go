@@ -44,7 +44,7 @@ func New(owner string, traces *trace.Traces, t *telemetry.Telemetry) (*Publisher
 	return &Publisher{Owner: owner, Traces: traces, Telemetry: t, signals: s}, nil
 }
 
-// Turn is the turn whose events are published.
+// Turn describes the turn whose events are published.
 type Turn struct {
 	Request        request.Request
 	Turn           session.Turn
@@ -112,12 +112,12 @@ func (p *Publisher) Close(ctx context.Context, w *Writer, last *troupev1.Event) 
 // Abandon gives the trace up without an end; another orchestrator may claim it.
 func (p *Publisher) Abandon(ctx context.Context, w *Writer) { p.Traces.Abandon(ctx, w.events) }
 
-// ReleaseLease tells the store that the trace has no owner, so that another one adopts it at once.
+// ReleaseLease ends the lease of the trace, so that another orchestrator can adopt it at once.
 func (p *Publisher) ReleaseLease(ctx context.Context, w *Writer) error {
 	return p.Traces.Store().ReleaseLease(ctx, w.events.Ref())
 }
 
-// traceClaim is what the trace of a turn is opened with.
+// traceClaim returns the claim with which the trace of a turn is opened.
 func (p *Publisher) traceClaim(t Turn) trace.Claim {
 	return trace.Claim{
 		Tenant: t.Request.Tenant, Record: p.traceRecord(t),
@@ -128,7 +128,7 @@ func (p *Publisher) traceClaim(t Turn) trace.Claim {
 	}
 }
 
-// traceRecord is what is kept of the trace beside its events.
+// traceRecord returns the record of the trace, which is stored in addition to its events.
 func (p *Publisher) traceRecord(t Turn) *troupev1.Trace {
 	req := t.Request
 	return &troupev1.Trace{
@@ -148,22 +148,23 @@ func (p *Publisher) auditTakeover(t Turn) {
 	})
 }
 
-// Prior is what earlier owners of the turn published.
+// Prior returns what earlier owners of the turn published.
 func (w *Writer) Prior() *Prior { return w.prior }
 
-// Log is the logger of the turn; its lines name the run.
+// Log returns the logger of the turn. Its lines name the run.
 func (w *Writer) Log() *zap.Logger { return w.log }
 
 // TraceID names the trace.
 func (w *Writer) TraceID() string { return w.turn.Turn.Trace }
 
-// Root is the trace with which the run began.
+// Root returns the trace with which the run began.
 func (w *Writer) Root() string { return w.events.Root() }
 
-// Events is the log of the trace, for what is computed from its events.
+// Events returns the event log of the trace.
 func (w *Writer) Events() *trace.Log { return w.events }
 
-// Allowance is what the turn may use: what an earlier owner published, or else what it was opened with.
+// Allowance returns what the turn may use: the value that an earlier owner published, or else the one with
+// which the trace was opened.
 func (w *Writer) Allowance() request.Allowance { return w.turn.Allowance }
 
 // Write publishes an event outside of steps. Fails with resource_quota when the trace is full.
@@ -190,7 +191,8 @@ type Position struct {
 	Instance string
 }
 
-// WriteStep publishes an event of a step. The trace numbers it, even when a worker has sent it.
+// WriteStep publishes an event of a step. The trace assigns its sequence, even when a worker has sent the
+// event.
 func (w *Writer) WriteStep(ctx context.Context, at Position, e *troupev1.Event) error {
 	e.Sequence = 0
 	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.Number), int32(at.Attempt), at.Agent, at.Instance
@@ -221,7 +223,7 @@ func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 	})
 }
 
-// fileBlobs are files as events name them: without their bytes.
+// fileBlobs returns files as they appear in events: without their bytes.
 func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
 	var all []*troupev1.Blob
 	for _, f := range conversation.References(files) {
@@ -230,8 +232,8 @@ func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
 	return all
 }
 
-// WriteDecision publishes who works next, at what, and how long the decision took. A choice was published when
-// it was made, and is not published again.
+// WriteWriteDecision publishes which agent works next on which step, and how long the decision took. It skips a
+// choice, which WriteChoice has published.
 func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.Duration) error {
 	if n := task.Decision.Choice; n > 0 && w.Choice(n) != nil {
 		return nil
@@ -242,24 +244,24 @@ func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.
 	return w.WriteChoice(ctx, decision)
 }
 
-// WriteChoice publishes a choice. Settle waits until it is stored.
+// WriteChoice publishes a choice. AwaitChoices waits until it is stored.
 func (w *Writer) WriteChoice(ctx context.Context, choice *troupev1.RoutingDecision) error {
 	return w.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: choice}})
 }
 
-// RecordChoice notes a choice that the turn has made, so that it is never made again.
+// RecordChoice records a choice of the turn in the writer, so that it is not made again.
 func (w *Writer) RecordChoice(number int, choice *troupev1.RoutingDecision) {
 	w.choicePending = true
 	w.prior.published.Choices[number] = choice
 }
 
-// Choice is the choice of a number that was published on this trace; nil when there is none.
+// Choice returns the choice with a number that was published on this trace (nil when there is none).
 func (w *Writer) Choice(number int) *troupev1.RoutingDecision {
 	return w.prior.published.Choices[number]
 }
 
-// AwaitChoices waits until published choices are stored, if there are any. Only the trace has them, and the
-// way of the turn depends on them. It costs one write in sequence for each round with a choice.
+// AwaitChoices waits until the published choices are stored. Only the trace has them, and the next steps depend
+// on them. It costs one write in sequence for each round with a choice.
 func (w *Writer) AwaitChoices(work context.Context) error {
 	if !w.choicePending {
 		return nil
@@ -267,7 +269,7 @@ func (w *Writer) AwaitChoices(work context.Context) error {
 	return w.AwaitStored(work)
 }
 
-// AwaitStored waits until all that was published is stored.
+// AwaitAwaitStored waits until all published events are stored.
 func (w *Writer) AwaitStored(work context.Context) error {
 	err := w.events.AwaitStored(work)
 	w.choicePending = w.choicePending && err != nil

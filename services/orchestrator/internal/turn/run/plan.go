@@ -26,7 +26,7 @@ func (t *Turn) resume(work, ctx context.Context) (state, error) {
 	if err := t.events.Prior().RetractOpen(ctx); err != nil {
 		return stopping, err
 	}
-	err := t.events.Warn(ctx, "TAKEN_OVER", "the turn goes on after its orchestrator went away; steps that were committed are not run again")
+	err := t.events.Warn(ctx, "TAKEN_OVER", "the turn continues after its orchestrator went away; steps that were committed are not run again")
 	takeover := t.begun.Takeover
 	switch {
 	case err != nil:

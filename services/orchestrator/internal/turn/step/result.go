@@ -36,7 +36,7 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 	result.Step, result.Agent = int32(a.Position.Number), step.Agent
 	a.result = wire.ResultFromProto(result)
 	if a.result.Failure != nil && step.OnError.Survivable() {
-		t.Events.Log().Warn("step failed; the turn goes on",
+		t.Events.Log().Warn("step failed; the turn continues",
 			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Error(a.result.Failure))
 	}
 	return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
