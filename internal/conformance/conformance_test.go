@@ -17,6 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun_TheReferencePassesEveryCheck(t *testing.T) {
+	t.Parallel()
 	var told atomic.Int32
 	report, err := Run(t.Context(), Config{Address: serveHost(t, ""), Progress: func(Result) { told.Add(1) }})
 	require.NoError(t, err)

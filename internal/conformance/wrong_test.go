@@ -136,9 +136,10 @@ var wrong = []struct {
 }
 
 func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
+	t.Parallel()
 	failures := make([]map[string]string, len(wrong))
 	var group errgroup.Group
-	group.SetLimit(4) // they wait most of the time
+	group.SetLimit(12) // they wait most of the time
 	for i, w := range wrong {
 		address := serveHost(t, w.fault)
 		group.Go(func() (err error) {

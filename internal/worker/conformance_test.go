@@ -59,6 +59,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 
 // The worker of this package passes the whole conformance kit.
 func TestHost_Conforms(t *testing.T) {
+	t.Parallel()
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
 	receive(t, background(t, h.Run).ready)

@@ -34,9 +34,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 	memoryapp "github.com/troupe-dev/troupe/services/memory/app"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/parallel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtLeast(16)
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second

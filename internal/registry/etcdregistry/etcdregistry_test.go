@@ -22,9 +22,13 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/parallel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtLeast(12)
+	goleak.VerifyTestMain(m)
+}
 
 // shortTTL is close to the minimum that etcd accepts.
 var shortTTL = etcdregistry.Config{TTL: 2 * time.Second}

@@ -20,9 +20,13 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/parallel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtLeast(6)
+	goleak.VerifyTestMain(m)
+}
 
 // Each identity may do exactly what it needs in the etcd of a mesh. The names of the agents are prefixes of
 // each other.

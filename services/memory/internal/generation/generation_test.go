@@ -24,10 +24,14 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/parallel"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtLeast(6)
+	goleak.VerifyTestMain(m)
+}
 
 // lowestEpoch returns the lowest epoch of a generation.
 func lowestEpoch(generation int64) int64 { return generation << 32 }
@@ -139,6 +143,7 @@ func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
 // A restart of Redis over the same data begins a new generation. A turn that was open before can still be
 // committed.
 func TestGuard_RestartRaisesEpochs(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
 	open := g.beginTurn(t, "s1")
@@ -204,6 +209,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 
 // All replicas of the service agree on one generation, whichever notices the restart first.
 func TestGuard_ReplicasAgree(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	records := inmem.NewStores()
 	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records)}
@@ -219,6 +225,7 @@ func TestGuard_ReplicasAgree(t *testing.T) {
 }
 
 func TestGuard_WithoutEtcd(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	records := etcdregistry.NewStores(etcd.Client(), "")
 	server := redistest.New(t)
@@ -256,6 +263,7 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 
 // When a Cluster master comes back with older data or none, no epoch is minted twice.
 func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
+	t.Parallel()
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -311,6 +319,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 
 // A failover begins a new generation. It raises no alarm, because no write was lost.
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
+	t.Parallel()
 	records := inmem.NewStores()
 	g := startGuard(t, redistest.Cluster(t), records)
 	g.beginTurn(t, "s1")

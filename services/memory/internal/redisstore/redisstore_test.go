@@ -13,10 +13,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/test/parallel"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtLeast(4)
+	goleak.VerifyTestMain(m)
+}
 
 // script is the registered script with that name.
 func script(name string) *redis.Script {

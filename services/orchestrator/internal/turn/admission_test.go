@@ -87,6 +87,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 
 // A takeover needs no permit, because the turn was admitted once already.
 func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
+	t.Parallel()
 	t.Run("by its request", func(t *testing.T) {
 		rig := limitedRig(t, 0)
 		_, _, left := rig.loseAtResearch(t, textRequest("s1", "r1"))

@@ -17,6 +17,7 @@ import (
 //
 // Req: OC-6, OC-20
 func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare     func(*rig)
 		stage       string

@@ -40,9 +40,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+	"github.com/troupe-dev/troupe/test/parallel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtLeast(16)
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait. It is far above what any should take.
 const patience = 30 * time.Second
