@@ -130,7 +130,7 @@ func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*mem
 	return all
 }
 
-// report logs an error of an agent, or of the folder, once (nil when there is none any more).
+// report logs an error of an agent, or of the folder, once. A nil error says that the problem is solved.
 func (c *workerGroup) report(agent string, err error) {
 	why := ""
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// serveParrot is an HTTP model that answers with the system prompt. It holds requests whose prompt contains "slow"
-// until release is closed.
+// serveParrot serves an HTTP model that answers with the system prompt. It delays requests whose prompt
+// contains "slow" until release is closed.
 func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	held, free := make(chan struct{}, 1), make(chan struct{})
@@ -63,7 +63,7 @@ type watchedFolder struct {
 	logs *observer.ObservedLogs
 }
 
-// agentYAML returns an agent whose prompt is in prompts/NAME.md.
+// agentYAML returns the declaration of an agent whose prompt is in prompts/NAME.md.
 func agentYAML(name, more string) string {
 	return "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: " + name + "}\nspec:\n  model: openai/parrot\n  instructions: {file: prompts/" + name + ".md}\n" + more
 }

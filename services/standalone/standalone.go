@@ -94,7 +94,7 @@ func (m *mesh) close() error {
 	return errors.Join(errs...)
 }
 
-// addService takes a service whose ports are open as the next part to start.
+// addService appends a service whose ports are open to the parts to start.
 func (m *mesh) addService(name string, grace time.Duration, service interface {
 	Run(ctx context.Context, ready func()) error
 	Close() error

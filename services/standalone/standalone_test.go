@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = time.Minute
 
 // config returns the settings of a mesh with the research assistant over one document.

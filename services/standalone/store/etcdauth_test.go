@@ -27,7 +27,7 @@ func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *client
 	return client
 }
 
-// Data of a mesh without users get the users at the next start.
+// When existing data have no users yet, the next start creates them.
 func TestEtcd_AddsUsersToExistingData(t *testing.T) {
 	dir := t.TempDir()
 	before, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})

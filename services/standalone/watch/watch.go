@@ -121,7 +121,7 @@ func (f *Folder) isIgnored(name string) bool {
 	})
 }
 
-// How long to wait for more changes.
+// These times say how long to wait for more changes.
 const (
 	quietTime = 100 * time.Millisecond // without a change before a report
 	maxDelay  = time.Second            // after the first change, even while more arrive

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
 // watchUntilEnd returns a folder that is watched until the test ends.

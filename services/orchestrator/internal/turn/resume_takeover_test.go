@@ -29,7 +29,7 @@ func (m *neverFails) FailTurn(context.Context, memory.Fail) (session.Turn, error
 	return session.Turn{}, failure.New(failure.SystemDisk, "test", "no")
 }
 
-// dyingRunner is a runner that stops before it can close a turn that has failed.
+// dyingRunner returns a runner that stops before it can close a failed turn.
 func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	t.Helper()
 	runner := r.runner(t, "one")
@@ -81,7 +81,7 @@ func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
 }
 
-// Where no agent could be chosen the next owner chooses again.
+// When no agent could be chosen, the next owner chooses again.
 func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	rig := choiceRig(t)
 	rig.joinCapable("research", lifecycle.Paused, nil, "docs")

@@ -22,7 +22,7 @@ const line = `
     c: {agent: synthesis, end: true}
 `
 
-// lineRig runs line; no step chooses where it goes.
+// lineRig returns a rig that runs line.
 func lineRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -31,7 +31,7 @@ func lineRig(t *testing.T) *rig {
 	return rig
 }
 
-// resumeRequest resumes the turn of a trace in session s1.
+// resumeRequest returns a request that resumes the turn of a trace in session s1.
 func resumeRequest(events []*troupev1.Event, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
@@ -201,7 +201,7 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s2"))
 	ran := len(rig.askedAgents())
 
-	// It goes nowhere when the workflow leads elsewhere by now.
+	// A resume fails when the workflow has changed and leads to other steps.
 	rig.declareSteps(t, `
     a: {agent: coordinator, next: b}
     b: {agent: clarification, next: c}

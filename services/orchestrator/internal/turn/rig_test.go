@@ -48,13 +48,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// retention of traces in these tests. Turns are kept longer.
+// retention is how long traces are kept in these tests. Turns are kept longer.
 const retention = time.Hour
 
-// rig is a mesh whose workers are one server that does what a test says.
+// rig is a mesh whose workers are one server with scripted steps.
 type rig struct {
 	*scriptedWorker
 	redis      *miniredis.Miniredis // of the traces
@@ -96,7 +96,7 @@ func (r *rig) join(agent string, more int) {
 	}
 }
 
-// expireLeases moves the clock of the store behind every lease.
+// expireLeases moves the clock of the store past the end of every lease.
 func (r *rig) expireLeases() { r.clockAhead.Add(int64(time.Hour)) }
 
 // runner is a replica of the orchestrator; it is closed when the test ends.
@@ -138,7 +138,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 	})
 }
 
-// begin is what an orchestrator sends to the memory service for a request.
+// begin returns the Begin that an orchestrator sends to the memory service for a request.
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
@@ -173,7 +173,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// scriptedWorker hosts every agent and does with a step what the test says.
+// scriptedWorker hosts every agent and runs the script of the test for each step.
 type scriptedWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 	memory  memory.Store
@@ -207,7 +207,7 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	return w
 }
 
-// startCounter is the lifecycle of a worker, of which only the start is of interest here.
+// startCounter is the lifecycle of a worker. It counts the calls of Startup.
 type startCounter struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	starts *atomic.Int32
@@ -225,7 +225,7 @@ func (w *scriptedWorker) setScript(agent string, script func(*scriptedStep) erro
 	w.scripts[agent] = script
 }
 
-// askedAgents are the agents of the steps that came so far.
+// askedAgents returns the agents of the steps that arrived so far.
 func (w *scriptedWorker) askedAgents() (agents []string) {
 	for _, req := range w.steps() {
 		agents = append(agents, req.GetAgent())
@@ -271,7 +271,7 @@ func (s *scriptedStep) result(r *troupev1.StepResult) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
-// answer does what a worker does with an answer: it streams the text, commits, and returns the result.
+// answer answers as a worker does: it streams the text, commits, and returns the result.
 func (s *scriptedStep) answer(text string) error {
 	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
@@ -313,7 +313,7 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 	return r, err
 }
 
-// cutConnections cuts the connections, as the kill of a worker does.
+// cutConnections cuts the connections, as when a worker is killed.
 func (s *scriptedStep) cutConnections() error {
 	s.worker.conns.cut()
 	<-s.stream.Context().Done()
@@ -346,7 +346,7 @@ func (c *conns) cut() {
 	c.open = nil
 }
 
-// textRequest is a request in a session.
+// textRequest returns a request in a session.
 func textRequest(sessionID, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: requestID, Text: "What may an agent write?"}
 }
@@ -381,7 +381,7 @@ func resultOf(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 
-// eventSummary is the events in short: stage, and what happened in it.
+// eventSummary returns a short line for each event: its stage, and what happened.
 func eventSummary(events []*troupev1.Event) (lines []string) {
 	for _, e := range events {
 		line := strings.ToLower(strings.TrimPrefix(e.GetStage().String(), "STAGE_"))

@@ -20,7 +20,7 @@ const (
 	traceAbove = "22222222222222222222222222222222" // of a turn in it
 )
 
-// childInRun is a request of an agent that works in a run.
+// childInRun returns a request of an agent that works in a run.
 func childInRun(req request.Request, root string) request.Request {
 	req.Parent = &troupev1.Parent{TraceId: traceAbove, RootTraceId: root, TurnId: "above", Step: 1, Call: 1}
 	return req

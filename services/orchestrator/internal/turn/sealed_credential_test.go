@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// credentialCall is a call of research that needs a credential, sealed for a key of an instance.
+// credentialCall is a call of research that needs a credential, sealed to a key of an instance.
 func credentialCall(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
 	t.Helper()
 	key, err := broker.New(instance).Ask("s1", "mailbox")

@@ -97,7 +97,7 @@ func runUntil(t *testing.T, r *Runner, req request.Request, agent string) (ended
 	return left
 }
 
-// historyTexts are the texts of a step's history.
+// historyTexts returns the texts of a step's history.
 func historyTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, m := range req.GetHistory() {
 		texts = append(texts, m.GetParts()[0].GetText())
@@ -321,7 +321,7 @@ func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 	}
 
-	// Before the registry was read no instance is known.
+	// Before the registry was read, no instance is known, and an unknown agent is not rejected.
 	rig.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	for _, err := range rig.runner(t, "two").Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)

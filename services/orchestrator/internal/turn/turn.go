@@ -49,7 +49,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Config is what a Runner works with.
+// Config has the dependencies and settings of a Runner.
 type Config struct {
 	Owner      string        // this orchestrator, as trace records name it
 	Timeout    time.Duration // of a turn whose request and workflow name none

@@ -84,7 +84,7 @@ func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents()[:3])
 }
 
-// A stop of an agent ends the turn, whatever the workflow would do next.
+// When an agent stops the turn, the turn ends, whatever step the workflow has next.
 func TestTurn_StopEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("research", func(s *scriptedStep) error {
@@ -351,7 +351,7 @@ func TestRunner_CloseWaitsForTurns(t *testing.T) {
 	receive(t, closed)
 }
 
-// A rejected call stores nothing.
+// A request with an unknown target is rejected and stores nothing.
 func TestRunner_RejectsUnknownTargets(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// violations are the ownership violations on a trace.
+// violations returns the ownership violations on a trace.
 func violations(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
 	for _, e := range events {
 		if v := e.GetOwnershipViolation(); v != nil {
@@ -59,7 +59,7 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 	}
 }
 
-// A result must belong to the step that was given.
+// A result that names another step than the given one is a violation.
 func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {

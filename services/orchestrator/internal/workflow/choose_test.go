@@ -77,7 +77,7 @@ func TestLoad_ReportsInvalidChoicesAndTools(t *testing.T) {
 		usesTools("      tools: {strategy: manual}\n"):                                   "w.yaml:10: tools: strategy manual wants names of 1 to 64 tools, got 0",
 		usesTools("      tools: {strategy: manual, names: [a, a]}\n"):                    `w.yaml:10: tools.names: "a" is empty, or named twice`,
 		usesTools("      tools: {need: [a]}\n"):                                          `w.yaml:10: unknown field "steps.a.tools.need"; did you mean "needs"?`,
-		// only a strategy would end these
+		// Only a choice by strategy could end these cycles.
 		"  entry: a\n  steps:\n    a: {routes: [b]}\n    b: {agent: x, next: a}\n":                            "its next steps go round and never end: a, b, a; give one of them a limit",
 		"  entry: a\n  steps:\n    a: {routes: [b, c]}\n    b: {routes: [c]}\n    c: {agent: x, end: true}\n": "step a: the route b begins with no agent, and agents choose between agents",
 	} {

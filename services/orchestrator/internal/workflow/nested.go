@@ -108,7 +108,7 @@ func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
 }
 
 // inlineSteps returns the steps of a nested workflow for the step that it replaces. Where the nested workflow
-// would end, it continues as that step does.
+// would end, it continues with the successors of that step.
 func (w *Workflow) inlineSteps(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {

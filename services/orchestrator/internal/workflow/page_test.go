@@ -39,7 +39,7 @@ func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	require.Equal(t, selection.Strategies(), shown)
 }
 
-// The errors on the page are the real ones.
+// The errors that the page quotes are those that Load returns.
 func TestPage_QuotesRealErrors(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ type Step struct {
 // Chooses reports whether the orchestrator chooses among the routes, and not an agent.
 func (s Step) Chooses() bool { return s.Agent == "" && len(s.Routes) > 0 }
 
-// Chooses reports whether the orchestrator chooses at any step.
+// Chooses reports whether the orchestrator chooses by strategy at any step.
 func (w *Workflow) Chooses() bool {
 	for _, s := range w.Steps {
 		if s.Chooses() {

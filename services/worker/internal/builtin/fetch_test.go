@@ -24,7 +24,7 @@ func settings(text string) func(any) error {
 	return func(v any) error { return yaml.Unmarshal([]byte(text), v) }
 }
 
-// serveSite returns a site, and an http_fetch that may connect to it.
+// serveSite returns a site, and an http_fetch tool that may connect to it.
 func serveSite(t *testing.T, more string, handler http.HandlerFunc) (fetch func(path string) (string, error)) {
 	t.Helper()
 	site := httptest.NewServer(handler)

@@ -51,7 +51,7 @@ type field struct {
 	average  float64              // length of a field of average length; see newIndex
 }
 
-// posting says how often a word occurs in a passage.
+// posting is a passage that contains a word, with the number of occurrences.
 type posting struct {
 	passage int
 	count   int

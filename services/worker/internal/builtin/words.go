@@ -33,8 +33,8 @@ func withoutPossessive(word string) string {
 	return word
 }
 
-// stopWords are the English words that say nothing about what a text is about. The list is taken from the
-// Snowball project (BSD licence).
+// stopWords are the English words that are too common to be searched for. The list is taken from the Snowball
+// project (BSD licence).
 var stopWords = func() map[string]bool {
 	all := map[string]bool{}
 	for word := range strings.FieldsSeq(`

@@ -129,7 +129,7 @@ func TestAssistant_AnswersFromDocuments(t *testing.T) {
 	require.InDelta(t, 0.6, *synthesis.Confidence, 0)
 }
 
-// The first thing that a newcomer sees is the answer of make demo in README.md.
+// README.md quotes the answer of make demo. The assistant gives exactly that answer.
 func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 	root := filepath.Join("..", "..", "..", "..")
 	a := newAssistant(t, researchassistant.FS, "What may an agent write?")

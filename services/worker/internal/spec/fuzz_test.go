@@ -15,7 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// Any declaration is an agent or an error. Declarations that would run, reach or open something are skipped.
+// Building any declaration returns an agent or an error, and does not panic. Declarations that would run, reach
+// or open something are skipped.
 func FuzzBuild(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec: "
 	for _, body := range []string{

@@ -31,7 +31,8 @@ type Configs struct {
 // lost writes cannot assign a version twice.
 func New(d *db.DB, leastEpoch func() (int64, error)) *Configs { return &Configs{d, leastEpoch} }
 
-// configKey returns the key of the configuration of an agent. Like its agent, it belongs to no tenant.
+// configKey returns the key of the configuration of an agent. Agents and their configurations belong to no
+// tenant.
 func configKey(agent string) string { return "m:config:{" + agent + "}" }
 
 // GetConfig implements memory.Configs.

@@ -20,7 +20,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.cause.Error() }
 
-// Unwrap returns the refusal, which is policy_security.
+// Unwrap returns the underlying failure, which is policy_security.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Watch returns a context for a step that ends when its agent is quarantined. The caller calls done.
@@ -48,7 +48,7 @@ func Watch(work context.Context, cache *instances.Cache, agent string) (_ contex
 	return work, func() { cancel(nil); waiting.Wait() }
 }
 
-// Cause is why the work ended, if that was a quarantine; else nil.
+// Cause returns the quarantine that ended the work (nil when the work ended for another reason).
 func Cause(work context.Context) error {
 	if e, ok := errors.AsType[*Error](context.Cause(work)); ok {
 		return e
@@ -56,7 +56,7 @@ func Cause(work context.Context) error {
 	return nil
 }
 
-// Turn is a turn that ends, as the audit log names it.
+// Turn identifies the turn that ends, for the audit log.
 type Turn struct {
 	Owner, Trace, Session, Tenant string
 	Epoch                         int64

@@ -14,10 +14,10 @@ type Allowance struct {
 	UsedBefore budget.Amounts `json:"carried,omitzero"` // used by the turns that this one continues
 }
 
-// Allowance returns what the turn may use: what its workflow allows, or less when the request says
-// so. A turn that continues another one, whose labels are before, has no more than that one. A turn
-// with a parent gets the lesser of what is asked for and allowed; for any other caller, asking for
-// more is an error. Modes: user_invalid_input, policy_budget when the turn would lie too deep.
+// Allowance returns what the turn may use: what its workflow allows, or less when the request says so. A turn
+// that continues another one, whose labels are before, has no more than that turn. A turn with a parent gets
+// the lesser of the requested and the allowed budget. For any other caller, requesting more is an error. Modes:
+// user_invalid_input, policy_budget when the turn would lie too deep.
 func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, error) {
 	allowed := Allowance{Limits: workflow, Depth: int(r.Parent.GetDepth())}
 	if before.Budget != nil {
@@ -59,7 +59,7 @@ func checkLowers(asked, allowed budget.Limits) error {
 	return nil
 }
 
-// ToStore returns what has to be stored of the allowance; nil when it follows from the workflow.
+// ToStore returns the allowance if it must be stored (nil when it follows from the workflow).
 func (a Allowance) ToStore(workflow budget.Limits) *Allowance {
 	if a == (Allowance{Limits: workflow}) {
 		return nil
@@ -67,7 +67,7 @@ func (a Allowance) ToStore(workflow budget.Limits) *Allowance {
 	return &a
 }
 
-// AllowanceOr is the allowance that the labels carry, or else what the workflow allows.
+// AllowanceOr returns the allowance in the labels, or else the one of the workflow.
 func (l Labels) AllowanceOr(workflow budget.Limits) Allowance {
 	if l.Budget != nil {
 		return *l.Budget
@@ -75,7 +75,8 @@ func (l Labels) AllowanceOr(workflow budget.Limits) Allowance {
 	return Allowance{Limits: workflow}
 }
 
-// WithUsage returns the labels of a turn that continues an ended one: what that one used counts.
+// WithUsage returns the labels of a turn that continues an ended one. The usage of the ended turn counts
+// against its budget.
 func (l Labels) WithUsage(result *troupev1.TurnResult, workflow budget.Limits) Labels {
 	if result.GetUsed() != nil {
 		allowed := l.AllowanceOr(workflow)
@@ -85,14 +86,14 @@ func (l Labels) WithUsage(result *troupev1.TurnResult, workflow budget.Limits) L
 	return l
 }
 
-// Proto converts to the wire, without what was carried.
+// Proto converts to the wire, without UsedBefore.
 func (a Allowance) Proto() *troupev1.Budget {
 	b := wire.LimitsToProto(a.Limits)
 	b.Level = int32(a.Depth)
 	return b
 }
 
-// AllowanceFromPlan is what the plan of a trace says of the allowance. It is false when it says nothing.
+// AllowanceFromPlan returns the allowance in the plan of a trace, and whether the plan has one.
 func AllowanceFromPlan(p *troupev1.TurnBudget) (Allowance, bool) {
 	if p.GetLimits() == nil {
 		return Allowance{}, false

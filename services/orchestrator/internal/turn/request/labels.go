@@ -12,32 +12,32 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Labels are what a caller says of a turn for its agents and tools. They are stored with the trace,
-// so that an orchestrator that takes the turn over has them too.
+// Labels are what a caller tells the agents and tools of a turn. They are stored with the trace, so that an
+// orchestrator that takes over has them.
 type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Needs    []string          `json:"needs,omitempty"`    // what chosen agents must offer (OC-14)
 	Priority *int32            `json:"priority,omitempty"` // 0 to 10 (nil means that the caller set none)
 	Tags     []string          `json:"tags,omitempty"`
-	// Choices are the choices of the turns that this one continues, as they were published, by
-	// number. They do not come from the caller.
+	// Choices holds, by number, the published choices of the turns that this one continues. The caller does not
+	// set it.
 	Choices map[int][]byte `json:"choices,omitempty"`
 
-	// Budget is what the turn may use, where that does not follow from its workflow (nil means that
-	// it does). It does not come from the caller.
+	// Budget is what the turn may use (nil means that it follows from the workflow). The caller does not set
+	// it.
 	Budget *Allowance `json:"budget,omitempty"`
 
-	// Root is the trace with which the run began that the turn belongs to (empty means its own). It
-	// does not come from the caller, and is stored with the record of the trace.
+	// Root is the trace with which the run of the turn began (empty means the turn's own trace). The caller
+	// does not set it. It is stored with the record of the trace.
 	Root string `json:"-"`
 }
 
-// ProfileOrDefault is the profile that the caller named, or else the default one (OC-7).
+// ProfileOrDefault returns the profile that the caller named, or else the default one (OC-7).
 func (l Labels) ProfileOrDefault() string { return cmp.Or(l.Profile, execution.DefaultProfile) }
 
-// OrElse returns the labels, with those of another turn where they are missing. Root is the other
-// turn's, if it has one: a turn that is continued stays in its run.
+// OrElse returns the labels, with those of another turn where they are missing. Root is that of the other turn,
+// if it has one, because a continued turn stays in its run.
 func (l Labels) OrElse(others Labels) Labels {
 	if l.Profile == "" {
 		l.Profile = others.Profile
@@ -59,7 +59,7 @@ func (l Labels) OrElse(others Labels) Labels {
 	return l
 }
 
-// LabelsOf are the labels of a stored trace, its root included.
+// LabelsOf returns the labels of a stored trace, including its root.
 func LabelsOf(found trace.RunningTrace) Labels {
 	l := DecodeLabels(found.Terms.Labels)
 	l.Root = cmp.Or(found.Record.GetRootTraceId(), found.Record.GetTraceId())
@@ -83,7 +83,7 @@ func DecodeLabels(stored string) (l Labels) {
 	return l
 }
 
-// Choice is the choice of a number that the turn inherits; nil when there is none.
+// Choice returns the inherited choice with a number (nil when there is none).
 func (l Labels) Choice(number int) *troupev1.RoutingDecision {
 	stored, ok := l.Choices[number]
 	if !ok {
@@ -96,7 +96,7 @@ func (l Labels) Choice(number int) *troupev1.RoutingDecision {
 	return d
 }
 
-// WithChoices returns the labels of a turn that is bound to these choices too.
+// WithChoices returns the labels with these choices added, which the turn must follow.
 func (l Labels) WithChoices(choices map[int]*troupev1.RoutingDecision) (Labels, error) {
 	all := map[int][]byte{}
 	maps.Copy(all, l.Choices)
@@ -111,7 +111,7 @@ func (l Labels) WithChoices(choices map[int]*troupev1.RoutingDecision) (Labels, 
 	return l, nil
 }
 
-// WithoutChoicesFrom returns the labels of a turn that chooses again from a step on.
+// WithoutChoicesFrom returns the labels without the choices from a step on, so that the turn makes them again.
 func (l Labels) WithoutChoicesFrom(step int) Labels {
 	l.Choices = maps.Clone(l.Choices)
 	maps.DeleteFunc(l.Choices, func(_ int, text []byte) bool {

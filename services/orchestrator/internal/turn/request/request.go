@@ -1,5 +1,5 @@
-// Package request is what a caller asks of a turn: the request itself, the labels that travel with
-// it, and how much of the budget it may use. All of it are values; nothing here asks a store.
+// Package request holds what a caller asks for: the request itself, its labels, and the budget that it may use.
+// All of these are values, and the package accesses no store.
 package request
 
 import (
@@ -44,14 +44,15 @@ type Request struct {
 	Labels                       // for agents and tools
 }
 
-// TurnID is the id of the turn that the request stands for; the same request has the same id.
+// TurnID returns the id of the turn of the request. A repeated request has the same id.
 func (r Request) TurnID() string { return session.TurnID(r.Ref, r.RequestID) }
 
 // IsAnswer reports whether the request answers pending calls.
 func (r Request) IsAnswer() bool { return len(r.Answers) > 0 }
 
-// Fingerprint is a digest of what is asked. Two requests with one id must have the same one. Auth is
-// not part of it, because a repeated request may carry a newer token; nor is the caller.
+// Fingerprint returns a digest of the content of the request. Two requests with the same id must have the same
+// fingerprint. It excludes Auth, because a repeated request may carry a newer token, and it excludes the
+// caller.
 func (r Request) Fingerprint() string {
 	digest := sha256.New()
 	_, _ = fmt.Fprint(digest, r.Target, "\x00", r.Text)
@@ -79,7 +80,7 @@ type From struct {
 	IsFork bool // in a session of its own; else the turn takes the place of the one that failed
 }
 
-// IsResume reports whether the turn takes the place of one that failed.
+// IsResume reports whether the turn resumes a failed one.
 func (f From) IsResume() bool { return f.Trace != "" && !f.IsFork }
 
 // Proto converts to the wire; nil for none.
@@ -95,8 +96,8 @@ func FromProto(f *troupev1.From) From {
 	return From{Trace: f.GetTraceId(), Step: int(f.GetStep()), IsFork: f.GetFork()}
 }
 
-// RootOf is the trace with which the run of a parent began: the one that it names, or else its own.
-// It is empty when there is no parent.
+// RootOf returns the trace with which the run of a parent began: the one that the parent names, or else its own
+// (empty without a parent).
 func RootOf(parent *troupev1.Parent) string {
 	if root := parent.GetRootTraceId(); root != "" {
 		return root

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// state is where a running turn is.
+// state is the state of a running turn.
 type state string
 
 // The states. A turn begins opened and ends ended.
@@ -24,7 +24,7 @@ const (
 	ended        state = "ended"
 )
 
-// stateSpec is what happens in a state.
+// stateSpec defines what a turn does in a state, and which states may follow.
 type stateSpec struct {
 	enter func(t *Turn, work, ctx context.Context) (state, error) // does the work, and returns the next state
 	next  []state                                                 // states that may follow
@@ -43,7 +43,7 @@ var specs = map[state]stateSpec{
 	closing:      {enter: (*Turn).close, next: []state{ended}},
 }
 
-// isWorking reports whether a turn still works for an answer in the state.
+// isWorking reports whether a turn in this state still works on its answer.
 func (s state) isWorking() bool { return slices.Contains(specs[s].next, stopping) }
 
 // drive goes from state to state until the turn has ended. Events are stored under ctx, which outlives

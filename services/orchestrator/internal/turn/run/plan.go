@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// checkForEarlierOwner decides how a turn begins: a trace with events has had another owner.
+// checkForEarlierOwner decides how a turn begins. A trace that has events had another owner.
 func (t *Turn) checkForEarlierOwner(context.Context, context.Context) (state, error) {
 	if t.events.Events().Empty() {
 		return initializing, nil

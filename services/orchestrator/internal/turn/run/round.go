@@ -25,7 +25,7 @@ func (t *Turn) begin(work, ctx context.Context) (state, error) {
 	return t.checkRound(err)
 }
 
-// runRound has a round done and decides the next one. The turn has its answer when there is none.
+// runRound runs a round of steps and decides the next one. The turn has its answer when no round follows.
 func (t *Turn) runRound(work, ctx context.Context) (state, error) {
 	results, err := t.round(work, ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (t *Turn) runRound(work, ctx context.Context) (state, error) {
 	return t.checkRound(nil)
 }
 
-// checkRound is the state after a decision about the next round.
+// checkRound returns the state that follows a decision about the next round.
 func (t *Turn) checkRound(err error) (state, error) {
 	if err != nil {
 		return stopping, err
@@ -51,7 +51,7 @@ func (t *Turn) checkRound(err error) (state, error) {
 	return running, nil
 }
 
-// decide has the routing authority decide, and notes how long that took: a cursor has no clock.
+// decide calls a function that decides, and records how long it took, because a cursor has no clock.
 func (t *Turn) decide(what func() error) error {
 	began := time.Now()
 	err := what()
@@ -69,8 +69,8 @@ func (t *Turn) storeFailures(work context.Context, round []execution.Result) err
 	return nil
 }
 
-// round has the steps of a round done, except those that an earlier owner has finished, and returns
-// their results in order.
+// round runs the steps of a round, except those that an earlier owner has finished, and returns the results of
+// all of them in order.
 func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 	tasks := t.cursor.Round()
 	var open []cursor.Task
@@ -106,13 +106,14 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 	return t.conversation.Results[len(t.conversation.Results)-len(tasks):], nil
 }
 
-// recoveredResults are the results of steps that need not run: an earlier owner saw them committed or failed,
-// or the turn inherits them.
+// recoveredResults returns the results of steps that need not run, because they were committed or failed under
+// an earlier owner, or are inherited.
 func (t *Turn) recoveredResults() []execution.Result {
 	return append(slices.Clone(t.begun.Turn.Steps), t.events.Prior().PublishedFailures()...)
 }
 
-// lastReachedStep is the last step that is known to have begun before this turn; 0 when there was no such turn.
+// lastReachedStep returns the last step that an earlier turn is known to have begun (0 when no turn is
+// continued).
 func (t *Turn) lastReachedStep() int {
 	last := publish.AnsweredStep(t.begun.Turn)
 	for number := range t.begun.Rerun {
@@ -121,8 +122,8 @@ func (t *Turn) lastReachedStep() int {
 	return last
 }
 
-// chooser has the routing authority choose among agents. A choice that an earlier owner published, or
-// that the turn inherits, is followed and never made again, because steps may have run by it.
+// chooser returns a selector that asks the routing authority. A choice that an earlier owner published, or that
+// the turn inherits, is followed and not made again, because steps may have run according to it.
 func (t *Turn) chooser(ctx context.Context) cursor.Selector {
 	flow := t.begun.Flow
 	return func(number, next int, s workflow.Step) (routing.Decision, error) {

@@ -30,7 +30,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Config is what running turns use.
+// Config has the dependencies of running turns.
 type Config struct {
 	Memory    lease.Memory
 	Renewal   time.Duration // between two renewals of a lease (0 means lease.Interval)
@@ -68,14 +68,14 @@ type BegunTurn struct {
 	Takeover     *Takeover     // nil when a request began the turn
 }
 
-// Takeover is what is special about a turn whose trace this orchestrator has adopted.
+// Takeover holds the data about a turn that this orchestrator has taken over.
 type Takeover struct {
 	CredentialsLost bool  // its request had credentials, which are stored nowhere
 	AbandonErr      error // why the turn is ended and not continued (nil means that it is continued)
 	StopErr         error // why the turn was asked to end (nil means that it was not)
 }
 
-// traceTimeout is the timeout that the trace gets; 0 for one that has it from an earlier owner.
+// traceTimeout returns the timeout to store with the trace (0 when an earlier owner has stored it).
 func (b BegunTurn) traceTimeout() time.Duration {
 	if b.Takeover != nil {
 		return 0
@@ -176,8 +176,8 @@ func (t *Turn) run(ctx context.Context) {
 // errHandedOver ends the work of a turn that is handed over.
 var errHandedOver = failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; another one takes it over")
 
-// watchStop ends the work when the orchestrator stops, the turn is cancelled, or the store has given
-// the trace to another owner.
+// watchStop cancels the work when the orchestrator stops, the turn is cancelled, or another owner has claimed
+// the trace.
 func (t *Turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 	select {
 	case <-t.driver.Drain.HandingOver():

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 )
 
-// stop decides how a turn ends whose work is over. The reason why the work ended explains an error
-// better than the error itself does.
+// stop decides how a turn ends once its work has ended. It reports the reason why the work was cancelled rather
+// than the error that followed from it.
 func (t *Turn) stop(work, _ context.Context) (state, error) {
 	if t.unwatch != nil {
 		t.unwatch()

@@ -19,7 +19,8 @@ func checkWorkflow(b BegunTurn, done int, round []cursor.Task) error {
 	return checkAnsweredStep(b.Turn, done, round)
 }
 
-// checkPriorSteps checks the steps that were inherited, and those that failed and run again.
+// checkPriorSteps checks that the workflow still leads to the inherited steps and to the failed steps that run
+// again.
 func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	agents := map[int]string{}
 	maps.Copy(agents, b.Rerun)

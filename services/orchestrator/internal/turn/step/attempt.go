@@ -25,7 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/quarantine"
 )
 
-// attempt is a step that runs, at one instance after the other.
+// attempt is a running step with its present attempt. It may go from one instance to the next.
 type attempt struct {
 	assignment.Attempt
 	began    time.Time
@@ -50,13 +50,13 @@ func (t *Turn) newAttempt(task cursor.Task, conversation assignment.Conversation
 	return a
 }
 
-// prepareNext makes room for the next instance.
+// prepareNext resets the attempt for the next instance.
 func (a *attempt) prepareNext() {
 	a.Position.Attempt, a.Position.Instance, a.violatedKeys = a.Position.Attempt+1, "", nil
 }
 
-// execute gives a step to an instance, and to the next one when it failed and is to be retried. It
-// returns when the step has ended, or the attempt was lost.
+// execute gives a step to an instance, and to the next one when it failed and may be retried. It returns when
+// the step has ended, or the attempt was lost.
 func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer panics.Recover("turn", &err)
 	step := a.Task.Decision.Step
@@ -124,7 +124,7 @@ func (t *Turn) replace(ctx context.Context, a *attempt, committed *troupev1.Step
 	return true, err
 }
 
-// attemptsExhausted is why a step fails that was lost too often.
+// attemptsExhausted returns the failure of a step that was lost too often.
 func attemptsExhausted(at publish.Position, losses []*dispatch.LostError) error {
 	last := losses[len(losses)-1]
 	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times; the last time: %s",
@@ -132,7 +132,7 @@ func attemptsExhausted(at publish.Position, losses []*dispatch.LostError) error 
 		With("instances", instanceIDs(losses)).Because(last)
 }
 
-// withLosses adds the last loss of a step to the failure that no instance takes it any more.
+// withLosses adds the last loss of a step to the failure that says that no instance takes the step.
 func withLosses(err error, losses []*dispatch.LostError) error {
 	none, ok := errors.AsType[*failure.Error](err)
 	if !ok || none.Mode != failure.NoWorker || len(losses) == 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
-// handler publishes what happens in an attempt, and says which tools the step may use.
+// handler returns the handler that publishes the events of an attempt, and selects the tools that the step may
+// use.
 func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 	h := dispatch.Handler{
 		Waiting: func(agent string) error {
@@ -77,8 +78,8 @@ func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispat
 	return h
 }
 
-// mayComeFromWorker reports whether a worker may send the event: what happens inside a step. A worker
-// decides neither about routes nor about the turn.
+// mayComeFromWorker reports whether a worker may send the event. A worker may report what happens inside its
+// step, and nothing about routes or the turn.
 func mayComeFromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted, *troupev1.Event_ToolCallFinished,

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 )
 
-// conclude makes a result of what came of a step, and publishes it. A failed step is a result with its
-// failure; an error comes from dispatching or from the trace, and ends the turn.
+// conclude makes a result from the outcome of a step, and publishes it. A failed step has a result with its
+// failure. An error comes from the dispatcher or from the trace, and ends the turn.
 func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	step := a.Task.Decision.Step
 	if err != nil {
@@ -44,7 +44,7 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 	}}})
 }
 
-// checkResult reports how a successful result breaks the contract of agents; nil when it does not.
+// checkResult returns the contract violation in a successful result (nil when there is none).
 func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	step := a.Task.Decision.Step
 	ends := step.End || result.GetInputRequired() || result.GetStopped()

@@ -1,5 +1,5 @@
-// Package step has the steps of a round done: it gives each one to an instance, and to another one
-// when the attempt was lost or is retried, until every step of the round has a result.
+// Package step runs the steps of a round. It gives each step to an instance, and to another one when the
+// attempt was lost or is retried, until every step of the round has a result.
 package step
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Config is what the steps of all turns use.
+// Config has the dependencies of the steps of all turns.
 type Config struct {
 	Owner string // this orchestrator, as the audit log names it
-	// CancelDescendants asks the turns below a turn to end as cancelled, and does not wait.
+	// CancelDescendants asks the descendants of a turn to end as cancelled, and does not wait.
 	CancelDescendants func(context.Context, Descendants) error
 
 	Instances   *instances.Cache
@@ -53,7 +53,7 @@ func New(cfg Config) (*Services, error) {
 	return &Services{Config: cfg, lost: lost, violations: violations}, err
 }
 
-// Turn is what all steps of one turn share. One goroutine uses it.
+// Turn holds what all steps of one turn share. One goroutine uses it.
 type Turn struct {
 	Events *publish.Writer
 	// IsTakenOver is set until the first step is dispatched after a takeover. An earlier owner may have
@@ -64,15 +64,15 @@ type Turn struct {
 	services   *Services
 }
 
-// ForTurn returns the steps of a turn.
+// ForTurn returns the runner of the steps of one turn.
 func (s *Services) ForTurn(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
 	given.Services = assignment.Services{Instances: s.Instances, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
 	given.Events = events
 	return &Turn{Events: events, IsTakenOver: resumed, assignment: given, services: s}
 }
 
-// Run has the open steps of a round done, and returns their results in the order of the tasks. An error
-// ends the turn. Events are stored under ctx, which outlives the work.
+// Run runs the open steps of a round, and returns their results in the order of the tasks. An error ends the
+// turn. Events are stored under ctx, which outlives the work.
 //
 // All steps of a round share one epoch, so a lost attempt cannot be fenced while the others run. When
 // they have ended, the turn is reclaimed once, and the steps that were not committed go to other
@@ -104,8 +104,8 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 	return results, nil
 }
 
-// runAtOnce runs attempts side by side, and returns when none runs any more. When one fails in a way
-// that the turn does not survive, the others are stopped.
+// runAtOnce runs attempts concurrently, and returns when all have ended. When one fails and that ends the turn,
+// it stops the others.
 func (t *Turn) runAtOnce(work, ctx context.Context, c *cursor.Cursor, open []*attempt) error {
 	if len(open) == 1 {
 		return t.execute(work, ctx, open[0])

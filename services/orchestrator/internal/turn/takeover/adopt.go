@@ -42,7 +42,7 @@ func (a *Adopter) Adopt(ctx context.Context, ref trace.Ref) {
 	}
 }
 
-// adopt is false when there is nothing to do, or another orchestrator was faster.
+// adopt returns false when there is nothing to do, or another orchestrator was faster.
 //
 // A trace that panics here would take down every orchestrator that finds it. The panic becomes an error,
 // which leaves nothing locked.
@@ -115,7 +115,7 @@ func (a *Adopter) takeOver(
 	return started, err
 }
 
-// takeoverFromTrace is what the trace says of the turn beside its request.
+// takeoverFromTrace returns what the trace says about the turn in addition to its request.
 func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
 	t := &run.Takeover{CredentialsLost: found.Terms.HasCredentials}
 	if owners := found.Record.GetOwnerEpoch(); owners >= MaxOwners {

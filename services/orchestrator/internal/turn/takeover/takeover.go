@@ -1,5 +1,5 @@
-// Package takeover continues turns whose orchestrator went away. It renews the ownership of the traces
-// that run here, and adopts traces whose owner no longer does so (guarantee F4).
+// Package takeover continues turns whose orchestrator was lost. It renews the ownership of the traces that run
+// here, and adopts traces whose owner no longer does so (guarantee F4).
 package takeover
 
 import (
@@ -24,7 +24,8 @@ import (
 
 const (
 	maxAtOnce = 16 // turns that are taken over at once
-	// MaxOwners is how many orchestrators may lose one turn: it must not take down all of them.
+	// MaxOwners is how many orchestrators may be lost with one turn. The turn then fails, because it must not
+	// crash all of them.
 	MaxOwners = 10
 )
 
@@ -91,7 +92,7 @@ func (a *Adopter) Maintain(ctx context.Context) {
 	}
 }
 
-// withJitter returns a time of about d, so that replicas do not ask all at once.
+// withJitter returns a random time close to d, so that replicas do not call at the same moment.
 func withJitter(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load and hides nothing
 }

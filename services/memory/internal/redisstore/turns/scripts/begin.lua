@@ -29,7 +29,7 @@ local known, left, at = turn[1], tonumber(deadline or 0) - now, decimal(now)
 created, open, waiting = created or at, open or '', waiting or ''
 local room = open ~= '' and open or waiting
 
--- The history is the one with which the turn began, also after a takeover.
+-- A takeover returns the same history with which the turn began.
 local function begun(fields, first)
   local entries = read('XREVRANGE', KEYS[2], first .. '-0', '-', window, window_bytes)
   return {'begun', fields, pending, created, entries, summarized or '0', summary or ''}
