@@ -19,7 +19,7 @@ func (m mesh) workload(t *testing.T, name string) workload {
 
 // etcd rejects clients without a certificate, has a certificate with its name, and only one job has the
 // certificate of root.
-func TestEtcd_AsksWhoComes(t *testing.T) {
+func TestEtcd_AuthenticatesClients(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		etcd := m.workload(t, "etcd")
 		flags := etcd.container(t).Command

@@ -135,7 +135,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	require.NoError(t, err)
 	own, err := ca.Files(identity.Worker, "words")
 	require.NoError(t, err)
-	require.NoError(t, etcdauth.LetIn(t.Context(), mesh.DevCA, mesh.Etcd, "words"))
+	require.NoError(t, etcdauth.ProvisionWithDevCA(t.Context(), mesh.DevCA, mesh.Etcd, "words"))
 	stop := node(t, []string{
 		"TROUPE_ETCD=" + strings.Join(mesh.Etcd, ","), "TROUPE_MEMORY=" + mesh.Memory,
 		"TROUPE_TLS_CERT=" + own.Cert, "TROUPE_TLS_KEY=" + own.Key, "TROUPE_TLS_CA=" + own.CA,

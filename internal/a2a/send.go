@@ -43,8 +43,8 @@ func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 	return nil, a2a.NewError(a2a.ErrServerError, "the turn did not end; GetTask shows how it goes on")
 }
 
-// SendStreamingMessage implements a2asrv.RequestHandler: the events of the turn that the message
-// begins, or with which a task that waits goes on.
+// SendStreamingMessage implements a2asrv.RequestHandler. It streams the events of the turn that the message
+// begins, or of the waiting task that the message continues.
 func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		turn, task, err := b.turnRequest(ctx, req)

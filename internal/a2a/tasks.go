@@ -110,8 +110,8 @@ func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Tas
 // cancelTime is how long a cancel request waits for the turn to end.
 const cancelTime = 5 * time.Second
 
-// CancelTask implements a2asrv.RequestHandler. A client that goes away leaves a turn that is
-// cancelled all the same (AD-33).
+// CancelTask implements a2asrv.RequestHandler. The turn is cancelled even if the client goes away meanwhile
+// (AD-33).
 func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a2a.Task, error) {
 	trace, err := b.findTrace(ctx, req.ID)
 	if err != nil {
@@ -139,8 +139,8 @@ func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 // that it has received. The stream continues after it.
 const AfterParam = "Troupe-After-Sequence"
 
-// SubscribeToTask implements a2asrv.RequestHandler: the task as it stands, and every event behind
-// that, up to the end of its turn. With AfterParam it is every event behind the one that is named.
+// SubscribeToTask implements a2asrv.RequestHandler. It streams the task in its current state, and then every
+// later event until the turn ends. With AfterParam it streams every event after that sequence.
 func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		after, resumes, err := resumePoint(ctx)

@@ -29,7 +29,7 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		lines := 0
 		v := &verifier{seen: true, each: func(string, int, Recorded) { lines++ }}
-		err := errors.Join(v.scan("log", bytes.NewReader(text)), v.end())
+		err := errors.Join(v.scan("log", bytes.NewReader(text)), v.checkEnd())
 		require.Equal(t, lines, v.report.Lines)
 		if err != nil {
 			broken, ok := errors.AsType[*BrokenError](err)

@@ -46,13 +46,13 @@ func Verify(files []string, head string, each func(file string, n int, r Recorde
 	if err != nil {
 		return Report{}, err
 	}
-	v := &verifier{each: each, wanted: head, seen: head == ""}
+	v := &verifier{each: each, wantedHead: head, seen: head == ""}
 	for _, file := range files {
 		if err := v.read(file); err != nil {
 			return v.report, err
 		}
 	}
-	return v.report, v.end()
+	return v.report, v.checkEnd()
 }
 
 // Recorded is an entry that was read.
@@ -64,15 +64,15 @@ type Recorded struct {
 
 // verifier reads a chain.
 type verifier struct {
-	each   func(string, int, Recorded)
-	report Report
-	wanted string // a hash
-	seen   bool   // the wanted hash was found
+	each       func(string, int, Recorded)
+	report     Report
+	wantedHead string // a hash
+	seen       bool   // the wanted hash was found
 
-	file   string
-	good   int          // valid lines of the file
-	junk   bytes.Buffer // bytes since the last line that form no line
-	junkAt int
+	file       string
+	validLines int          // valid lines of the file
+	junk       bytes.Buffer // bytes since the last line that form no line
+	junkAt     int
 }
 
 // maxTorn limits the torn bytes at one place.
@@ -88,10 +88,10 @@ func (v *verifier) read(path string) error {
 	return v.scan(path, file)
 }
 
-// end returns what is wrong with the chain as a whole.
-func (v *verifier) end() error {
+// checkEnd returns what is wrong with the chain as a whole.
+func (v *verifier) checkEnd() error {
 	switch {
-	case v.good == 0 && (v.junk.Len() > 0 || v.report.Lines == 0):
+	case v.validLines == 0 && (v.junk.Len() > 0 || v.report.Lines == 0):
 		return &BrokenError{v.file, 0, "the file has no valid line of an audit log; check that it is one"}
 	case v.junk.Len() > 0:
 		return &BrokenError{v.file, v.junkAt, "this line was changed, and no later line says that it was torn"}
@@ -103,7 +103,7 @@ func (v *verifier) end() error {
 
 // scan verifies the content of a file.
 func (v *verifier) scan(path string, file io.Reader) error {
-	v.file, v.good = path, 0
+	v.file, v.validLines = path, 0
 	in, first := bufio.NewReader(file), true
 	for at := 1; ; at++ {
 		text, err := next(in)
@@ -163,7 +163,7 @@ func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string
 	case v.report.Lines > 0 && l.Prev != v.report.Head:
 		return true, fmt.Sprintf("the previous line, number %d of the chain, was changed after this line was written", v.report.Last)
 	}
-	v.take(at, l, hash)
+	v.addToReport(at, l, hash)
 	return true, ""
 }
 
@@ -179,8 +179,8 @@ func (v *verifier) explainsTorn(l line) bool {
 	return torn == hashOf(bytes.TrimSuffix(v.junk.Bytes(), []byte("\n")))
 }
 
-// take adds a valid line to the report.
-func (v *verifier) take(at int, l line, hash string) {
+// addToReport adds a valid line to the report.
+func (v *verifier) addToReport(at int, l line, hash string) {
 	if v.junk.Len() > 0 {
 		v.report.Torn++
 		v.junk.Reset()
@@ -189,8 +189,8 @@ func (v *verifier) take(at int, l line, hash string) {
 		v.report.First, v.report.From = l.N, l.Time
 	}
 	v.report.Lines, v.report.Last, v.report.To, v.report.Head = v.report.Lines+1, l.N, l.Time, hash
-	v.seen = v.seen || hash == v.wanted
-	v.good++
+	v.seen = v.seen || hash == v.wantedHead
+	v.validLines++
 	if l.Kind == Own && l.Action == actionLost {
 		lost, _ := strconv.ParseInt(l.Facts[factEntries], 10, 64) // valid, because the hash of the line is
 		v.report.Lost += lost

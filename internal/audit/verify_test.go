@@ -109,7 +109,7 @@ func scanned(texts [][]byte) error {
 			return err
 		}
 	}
-	return v.end()
+	return v.checkEnd()
 }
 
 func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {

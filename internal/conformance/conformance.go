@@ -33,7 +33,7 @@ import (
 // them than processors do not disturb each other.
 const parallel = 8
 
-// Check is one rule that a worker must keep.
+// Check is one rule that a worker must follow.
 type Check struct {
 	// ID is area/name, for example pause/waits-for-running-steps. An ID is never reused for another rule.
 	ID string
@@ -60,9 +60,9 @@ func Checks() []Check {
 	return all
 }
 
-// Select returns the checks that any of the patterns names: an ID, an area, or a pattern of
-// path.Match for IDs, such as pause/*. No pattern means all. A pattern that names none is
-// user_invalid_input.
+// Select returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match pattern
+// for IDs, such as pause/*. Without patterns it returns all checks. A pattern that matches nothing is an error
+// of mode user_invalid_input.
 func Select(patterns ...string) ([]Check, error) {
 	all := Checks()
 	if len(patterns) == 0 {
@@ -94,7 +94,7 @@ func Select(patterns ...string) ([]Check, error) {
 	return some, nil
 }
 
-// Config is what a run needs to know.
+// Config configures a run of the checks.
 type Config struct {
 	// Address is where the worker serves ConformanceService, host:port.
 	Address string
@@ -104,10 +104,10 @@ type Config struct {
 	Progress func(Result)
 }
 
-// Run runs the checks and reports. A check that fails is in the report; the error is for
-// a run that cannot be: user_invalid_input for a bad Only, else no worker under test at
-// Address. A worker that keeps the rules is done in a few seconds. When ctx ends first, those that are left
-// fail, and the error is the error of ctx.
+// Run runs the checks and returns a report. A failed check is in the report and is no error. Run fails with
+// user_invalid_input for an invalid Only, and with another error if no worker under test serves at Address. A
+// worker that passes is done in a few seconds. When ctx ends first, the remaining checks fail and Run returns
+// the error of ctx.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	checks, err := Select(cfg.Only...)
 	if err != nil {
@@ -159,7 +159,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return report, ctx.Err()
 }
 
-// reachable says what is wrong when there is no worker under test at the address.
+// reachable returns an error that explains what to do if no worker under test serves at the address.
 func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, check.CheckTime)
 	defer cancel()

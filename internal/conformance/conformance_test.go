@@ -29,7 +29,7 @@ func TestRun_TheReferencePassesEveryCheck(t *testing.T) {
 	require.EqualValues(t, len(Checks()), told.Load())
 }
 
-func TestRun_WithoutAWorkerUnderTestSaysWhatToDo(t *testing.T) {
+func TestRun_WithoutAWorkerReturnsAHelpfulError(t *testing.T) {
 	address, stop, err := serve(func(*grpc.Server) {})
 	require.NoError(t, err)
 	_, err = Run(t.Context(), Config{Address: address})
@@ -46,7 +46,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 	require.Positive(t, report.Failed())
 }
 
-func TestChecks_AreNamedForGood(t *testing.T) {
+func TestChecks_KeepTheirIDs(t *testing.T) {
 	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
 	require.Len(t, Checks(), 143, "the number that docs and the worker for Node name")
 	for _, c := range Checks() {

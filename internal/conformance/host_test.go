@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// host is a ConformanceService whose instances are references, with a planted fault or none.
+// host is a ConformanceService whose instances are reference workers, with at most one planted fault.
 type host struct {
 	troupev1.UnimplementedConformanceServiceServer
 	fault fault
@@ -80,8 +80,8 @@ func (h *host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// serve serves on a free loopback port, as internal/rpc does it: requests are checked against
-// the rules in the .proto, and errors leave as statuses.
+// serve serves on a free loopback port, as internal/rpc does: it validates requests by the rules in the .proto
+// and sends errors as statuses.
 func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

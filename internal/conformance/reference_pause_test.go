@@ -18,9 +18,9 @@ func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*tro
 	switch {
 	case r.ended():
 		return nil, wrongState("Pause", r.status, "[ready busy]")
-	case state == check.Ready, state == check.Initializing && r.has(pausesInitializing):
-		r.to(ctx, check.Paused, req.GetReason())
-	case state == check.Busy && !r.has(pauseReturnsEarly):
+	case state == check.Ready, state == check.Initializing && r.hasFault(pausesInitializing):
+		r.transition(ctx, check.Paused, req.GetReason())
+	case state == check.Busy && !r.hasFault(pauseReturnsEarly):
 		if !r.status.Pausing {
 			r.status.Pausing, r.status.Reason = true, req.GetReason()
 			r.notify()
@@ -29,7 +29,7 @@ func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*tro
 		settled := r.await(ctx, never, func() bool { return !r.status.Pausing })
 		r.pauses--
 		if !settled {
-			if r.pauses == 0 && !r.has(pauseStaysClosed) || r.has(pauseEndsAnother) {
+			if r.pauses == 0 && !r.hasFault(pauseStaysClosed) || r.hasFault(pauseEndsAnother) {
 				r.status.Pausing = false
 				r.notify()
 			}
@@ -52,8 +52,8 @@ func (r *reference) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*t
 	case r.ended():
 		return nil, wrongState("Resume", r.status, "paused")
 	case r.status.State == check.Paused:
-		r.to(ctx, check.Ready, req.GetReason())
-	case r.status.Pausing && !r.has(resumeIgnoresPending):
+		r.transition(ctx, check.Ready, req.GetReason())
+	case r.status.Pausing && !r.hasFault(resumeIgnoresPending):
 		r.status.Pausing, r.status.Reason = false, req.GetReason()
 		r.notify()
 	}

@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceOf is the trace of a call by its W3C traceparent.
+// traceOf returns the trace of a call by its W3C traceparent.
 func traceOf(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, parent := range md.Get("traceparent") {
@@ -31,11 +31,11 @@ func traceOf(ctx context.Context) string {
 func (r *reference) GetState(ctx context.Context, _ *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.has(answersSlowly) {
+	if r.hasFault(answersSlowly) {
 		r.await(ctx, func() time.Time { return time.Now().Add(100 * time.Millisecond) }, func() bool { return false })
 	}
-	if r.has(stateWaitsForStartup) {
-		r.await(ctx, never, func() bool { return !r.hooking })
+	if r.hasFault(stateWaitsForStartup) {
+		r.await(ctx, never, func() bool { return !r.hookRunning })
 	}
 	return &troupev1.GetStateResponse{Status: proto.CloneOf(r.status)}, nil
 }
@@ -61,7 +61,7 @@ func (r *reference) ownership(key string) *troupev1.OwnsStateResponse {
 	switch {
 	case strings.HasPrefix(key, "_"):
 		return &troupev1.OwnsStateResponse{Owner: observation.OfAgent, Owns: true, Declared: true}
-	case key == "user_history" && r.has(ownsUserHistory):
+	case key == "user_history" && r.hasFault(ownsUserHistory):
 	case slices.Contains([]string{"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory"}, key):
 		owner = observation.OfMemory
 	case slices.Contains([]string{"trace_id", "routing", "routing_context", "context", "parent_context"}, key):
@@ -79,7 +79,7 @@ func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.
 	version, first := r.status.StateVersion, proto.CloneOf(r.status)
 	r.mu.Unlock()
 	switch {
-	case after > version && !r.has(watchesTheFuture):
+	case after > version && !r.hasFault(watchesTheFuture):
 		return failure.New(failure.UserInvalidInput, "WatchState", "after_version: it is still to come")
 	case version-min(after, version) > 1024:
 		return failure.New(failure.ResourceQuota, "WatchState", "after_version: no longer known")
@@ -91,7 +91,7 @@ func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.
 		r.mu.Lock()
 		var fresh []*troupev1.Transition
 		for _, t := range r.history {
-			if t.Version > after && (t.Version != 2 || !r.has(watchSkips)) {
+			if t.Version > after && (t.Version != 2 || !r.hasFault(watchSkips)) {
 				fresh = append(fresh, t)
 			}
 		}
@@ -103,7 +103,7 @@ func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.
 			}
 			after = t.Version
 		}
-		if now.State == check.Terminated && !r.has(watchNeverEnds) {
+		if now.State == check.Terminated && !r.hasFault(watchNeverEnds) {
 			return nil
 		}
 		select {

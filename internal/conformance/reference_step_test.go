@@ -21,26 +21,26 @@ import (
 
 const agentName = "parrot"
 
-// admit lets a step in, or says why not.
+// admit admits a step, or returns why it rejects it.
 func (r *reference) admit(ctx context.Context) (context.Context, func(failed bool), error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	capacity := r.status.Capacity
-	if r.has(admitsOneMore) {
+	if r.hasFault(admitsOneMore) {
 		capacity++
 	}
 	switch s := r.status; {
 	case s.State == check.Uninitialized, s.State == check.Initializing:
 		return nil, nil, wrongState("ExecuteStep", s, "[ready busy]")
 	case s.State == check.Paused, s.Pausing:
-		if r.has(bareStatuses) {
+		if r.hasFault(bareStatuses) {
 			return nil, nil, grpcstatus.Error(codes.Unavailable, "paused")
 		}
 		return nil, nil, failure.New(failure.InstancePaused, "ExecuteStep", "paused")
 	case r.ended():
 		return nil, nil, failure.New(failure.InstanceDraining, "ExecuteStep", "draining")
 	case s.InFlight >= capacity:
-		if r.has(countsRefused) {
+		if r.hasFault(countsRefused) {
 			r.metrics.TotalRequests++
 		}
 		return nil, nil, failure.New(failure.InstanceFull, "ExecuteStep", "full")
@@ -51,7 +51,7 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 	r.status.InFlight++
 	r.metrics.TotalRequests++
 	if r.status.State == check.Ready {
-		r.to(ctx, check.Busy, "")
+		r.transition(ctx, check.Busy, "")
 	}
 	return ctx, func(failed bool) { r.leave(ctx, s, failed) }, nil
 }
@@ -65,15 +65,15 @@ func (r *reference) leave(ctx context.Context, s *admitted, failed bool) {
 	if failed {
 		r.metrics.FailedRequests++
 	}
-	if r.status.InFlight == 0 && !r.has(drainsForever) {
+	if r.status.InFlight == 0 && !r.hasFault(drainsForever) {
 		r.status.Draining = false
 	}
 	switch {
 	case r.status.InFlight == 0 && r.status.Pausing:
 		r.status.Pausing = false
-		r.to(ctx, check.Paused, r.status.Reason)
-	case r.status.InFlight == 0 && (r.status.State == check.Busy || r.has(readyAfterStep)):
-		r.to(ctx, check.Ready, "")
+		r.transition(ctx, check.Paused, r.status.Reason)
+	case r.status.InFlight == 0 && (r.status.State == check.Busy || r.hasFault(readyAfterStep)):
+		r.transition(ctx, check.Ready, "")
 	default:
 		r.notify()
 	}
@@ -90,23 +90,23 @@ func (r *reference) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev
 	}
 	failed := true
 	defer func() { end(failed) }()
-	if !r.has(headerLate) {
+	if !r.hasFault(headerLate) {
 		if err := stream.SendHeader(nil); err != nil {
 			return err
 		}
 	}
 	result, err := r.step(ctx, req, stream)
 	if err != nil {
-		if r.has(throwsOut) {
+		if r.hasFault(throwsOut) {
 			return err
 		}
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err)}
 	}
 	failed = err != nil
-	if r.has(noResult) {
+	if r.hasFault(noResult) {
 		return nil
 	}
-	if r.has(twoResults) {
+	if r.hasFault(twoResults) {
 		_ = stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 	}
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
@@ -124,14 +124,14 @@ func (r *reference) step(ctx context.Context, req *troupev1.ExecuteStepRequest, 
 	if err == nil {
 		err = ctx.Err()
 	}
-	if err != nil && !r.has(commitsCancelled) {
+	if err != nil && !r.hasFault(commitsCancelled) {
 		if cause, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
 			return nil, cause
 		}
 		return nil, err
 	}
 	result := &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Text: text}
-	if r.has(resultBeforeCommit) {
+	if r.hasFault(resultBeforeCommit) {
 		_ = stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 	}
 	last, err := r.commit(context.WithoutCancel(ctx), req, result)
@@ -150,20 +150,20 @@ func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest
 			Role: troupev1.Role_ROLE_ASSISTANT, Author: agentName, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: result.GetText()}}},
 		}},
 	}
-	if req.GetLast() || r.has(closesAlways) {
+	if req.GetLast() || r.hasFault(closesAlways) {
 		c.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
 	}
-	if r.has(cutsEpoch) {
+	if r.hasFault(cutsEpoch) {
 		c.Epoch = int64(int32(c.Epoch)) + c.Epoch>>32
 	}
-	if !r.has(hidesCredential) {
+	if !r.hasFault(hidesCredential) {
 		ctx = turnctx.Outgoing(turnctx.WithCredential(ctx, req.GetCredential()))
 	}
 	for tries := 0; ; tries++ {
 		reply, err := r.memory.CommitStep(ctx, c)
 		err = grpcfailure.FromStatus("memory.CommitStep", err)
-		again := failure.Is(err, failure.SystemNetwork) && !r.has(commitsOnce) ||
-			failure.Is(err, failure.Fenced) && r.has(retriesFenced) && tries < 3
+		again := failure.Is(err, failure.SystemNetwork) && !r.hasFault(commitsOnce) ||
+			failure.Is(err, failure.Fenced) && r.hasFault(retriesFenced) && tries < 3
 		if !again {
 			return reply.GetLastSequence(), err
 		}
@@ -194,7 +194,7 @@ func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest
 		n, err := strconv.Atoi(rest)
 		for i := range n {
 			piece := i + 1
-			if r.has(shufflesDeltas) {
+			if r.hasFault(shufflesDeltas) {
 				piece = n - i
 			}
 			all.WriteString(strconv.Itoa(i + 1))
@@ -208,7 +208,7 @@ func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest
 		if err != nil {
 			return "", err
 		}
-		for ; d > time.Second && !r.has(noHeartbeats); d -= time.Second {
+		for ; d > time.Second && !r.hasFault(noHeartbeats); d -= time.Second {
 			if err := errors.Join(pass(ctx, time.Second), beat()); err != nil {
 				return "", err
 			}

@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// reference is an instance that keeps every rule, written for the tests of the kit and for
-// nothing else: one lock, one broadcast. A fault is planted where has is called.
+// reference is an instance that follows every rule, only for the tests of the kit. It has one lock and one
+// broadcast. Calls of hasFault mark the places of the planted faults.
 type reference struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	troupev1.UnimplementedAgentServiceServer
@@ -28,19 +28,19 @@ type reference struct {
 	dropped chan struct{} // ends hooks that hang
 	hooks   sync.WaitGroup
 
-	mu       sync.Mutex
-	status   *troupev1.InstanceStatus
-	metrics  *troupev1.GetMetricsResponse
-	active   time.Time
-	history  []*troupev1.Transition
-	changed  chan struct{} // closed and replaced at each change
-	pauses   int           // that wait
-	steps    map[*admitted]struct{}
-	hooking  bool
-	start    *attempt
-	stop     *attempt
-	deadline time.Time // of the shutdown
-	hooked   chan struct{}
+	mu          sync.Mutex
+	status      *troupev1.InstanceStatus
+	metrics     *troupev1.GetMetricsResponse
+	active      time.Time
+	history     []*troupev1.Transition
+	changed     chan struct{} // closed and replaced at each change
+	pauses      int           // that wait
+	steps       map[*admitted]struct{}
+	hookRunning bool
+	start       *attempt
+	stop        *attempt
+	deadline    time.Time // of the shutdown
+	hookEnded   chan struct{}
 }
 
 type attempt struct {
@@ -54,7 +54,7 @@ type admitted struct{ cancel context.CancelCauseFunc }
 func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1.MemoryServiceClient, f fault) *reference {
 	return &reference{
 		fault: f, spec: spec, memory: memory,
-		dropped: make(chan struct{}), changed: make(chan struct{}), hooked: make(chan struct{}), steps: map[*admitted]struct{}{},
+		dropped: make(chan struct{}), changed: make(chan struct{}), hookEnded: make(chan struct{}), steps: map[*admitted]struct{}{},
 		metrics: &troupev1.GetMetricsResponse{},
 		status: &troupev1.InstanceStatus{
 			State: check.Uninitialized, Capacity: spec.GetCapacity(), Since: timestamppb.Now(), InstanceId: id, Agent: agentName,
@@ -62,10 +62,10 @@ func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1
 	}
 }
 
-func (r *reference) has(f fault) bool { return r.fault == f }
+func (r *reference) hasFault(f fault) bool { return r.fault == f }
 
-// to makes a transition, with the lock held.
-func (r *reference) to(ctx context.Context, s troupev1.InstanceState, reason string) {
+// transition changes the state. Callers hold the lock.
+func (r *reference) transition(ctx context.Context, s troupev1.InstanceState, reason string) {
 	now := time.Now()
 	from := r.status.State
 	if from == check.Busy {
@@ -73,17 +73,17 @@ func (r *reference) to(ctx context.Context, s troupev1.InstanceState, reason str
 	}
 	if s == check.Busy {
 		r.active = now
-		if r.has(metricsGoBack) {
+		if r.hasFault(metricsGoBack) {
 			r.metrics.ActiveTime = nil
 		}
 	}
 	r.status.State, r.status.Since, r.status.Reason = s, timestamppb.New(now), reason
 	r.status.StateVersion++
-	if r.has(versionJumps) && s == check.Paused {
+	if r.hasFault(versionJumps) && s == check.Paused {
 		r.status.StateVersion++
 	}
 	r.metrics.StateTransitions++
-	if r.has(forgetsReasons) {
+	if r.hasFault(forgetsReasons) {
 		reason = ""
 	}
 	r.history = append(r.history, &troupev1.Transition{
@@ -97,8 +97,8 @@ func (r *reference) notify() {
 	r.changed = make(chan struct{})
 }
 
-// await waits until the condition holds, the time is up, or ctx ends. All is called with
-// the lock held, and await returns with it.
+// await waits until the condition holds, the time is up, or ctx ends. Callers hold the lock, and await returns
+// with it held.
 func (r *reference) await(ctx context.Context, until func() time.Time, holds func() bool) bool {
 	for !holds() {
 		changed := r.changed
@@ -129,7 +129,7 @@ func (r *reference) now() *troupev1.InstanceStatus {
 	return proto.CloneOf(r.status)
 }
 
-// hook runs a hook, contains its panic, and gives it up when ctx ends.
+// hook runs a hook, turns its panic into an error, and abandons it when ctx ends.
 func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	done := make(chan error, 1)
 	r.hooks.Go(func() {
@@ -141,7 +141,7 @@ func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) 
 		done <- r.behave(ctx, b, try)
 	})
 	ended := ctx.Done()
-	if r.has(waitsForHooks) {
+	if r.hasFault(waitsForHooks) {
 		ended = nil
 	}
 	select {
@@ -193,32 +193,32 @@ func (r *reference) ended() bool {
 // Startup implements troupev1.LifecycleServiceServer.
 func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	r.mu.Lock()
-	if r.has(revives) && r.status.State == check.Terminated {
-		r.to(ctx, check.Ready, "")
+	if r.hasFault(revives) && r.status.State == check.Terminated {
+		r.transition(ctx, check.Ready, "")
 		r.mu.Unlock()
 		return &troupev1.StartupResponse{Status: r.now()}, nil
 	}
-	if r.ended() && !r.has(startsPerCaller) {
+	if r.ended() && !r.hasFault(startsPerCaller) {
 		defer r.mu.Unlock()
 		return nil, wrongState("Startup", r.status, "uninitialized")
 	}
 	if r.start == nil {
 		timeout := 30 * time.Second
-		if r.spec.StartupTimeout != nil && !r.has(ignoresStartupTimeout) {
+		if r.spec.StartupTimeout != nil && !r.hasFault(ignoresStartupTimeout) {
 			timeout = r.spec.StartupTimeout.AsDuration()
 		}
 		if deadline, ok := ctx.Deadline(); ok {
 			timeout = min(timeout, time.Until(deadline))
 		}
 		whole := context.WithoutCancel(ctx)
-		if r.has(startEndsWithItsCaller) {
+		if r.hasFault(startEndsWithItsCaller) {
 			whole = ctx
 		}
 		run, cancel := context.WithTimeout(whole, timeout)
 		r.start = &attempt{cancel: cancel, done: make(chan struct{})}
-		r.to(ctx, check.Initializing, "")
+		r.transition(ctx, check.Initializing, "")
 		go r.runStartup(run, r.start)
-	} else if r.has(startsPerCaller) && r.status.State != check.Ready {
+	} else if r.hasFault(startsPerCaller) && r.status.State != check.Ready {
 		first := r.start
 		r.mu.Unlock()
 		if err := r.behave(ctx, r.spec.Startup, 2); err != nil {
@@ -246,10 +246,10 @@ func (r *reference) runStartup(ctx context.Context, a *attempt) {
 	began := time.Now()
 	err := r.tryStartup(ctx)
 	r.mu.Lock()
-	close(r.hooked)
+	close(r.hookEnded)
 	r.metrics.StartupTime = durationpb.New(time.Since(began))
 	if err == nil && r.status.State == check.Initializing {
-		r.to(ctx, check.Ready, "")
+		r.transition(ctx, check.Ready, "")
 		r.mu.Unlock()
 		return
 	}
@@ -259,32 +259,32 @@ func (r *reference) runStartup(ctx context.Context, a *attempt) {
 		mode = failure.AgentTimeout
 	}
 	a.err = failure.New(mode, "Startup", "the start failed").Because(err)
-	if !r.spec.KeepFailed || r.has(cleansUpAlways) {
+	if !r.spec.KeepFailed || r.hasFault(cleansUpAlways) {
 		<-r.beginShutdown(ctx, time.Second, "the start failed").done
 	}
 }
 
 func (r *reference) tryStartup(ctx context.Context) (err error) {
 	r.mu.Lock()
-	r.hooking = true
+	r.hookRunning = true
 	r.mu.Unlock()
 	retries := int(r.spec.MaxRetries)
 	switch {
-	case r.has(neverRetries):
+	case r.hasFault(neverRetries):
 		retries = 0
-	case r.has(retriesTooOften) && retries > 0:
+	case r.hasFault(retriesTooOften) && retries > 0:
 		retries = 40
 	}
 	for try := range retries + 1 {
 		if err = r.hook(ctx, r.spec.Startup, try); err == nil || ctx.Err() != nil || try == retries {
 			break
 		}
-		if !r.has(keepsWhatFailed) && r.hook(ctx, r.spec.Shutdown, 0) != nil {
+		if !r.hasFault(keepsWhatFailed) && r.hook(ctx, r.spec.Shutdown, 0) != nil {
 			break
 		}
 	}
 	r.mu.Lock()
-	r.hooking = false
+	r.hookRunning = false
 	r.notify()
 	r.mu.Unlock()
 	return err
@@ -300,7 +300,7 @@ func (r *reference) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest)
 	}
 	reply := &troupev1.ShutdownResponse{Status: r.now()}
 	if stop.err != nil {
-		if r.has(shutdownErrors) {
+		if r.hasFault(shutdownErrors) {
 			return nil, stop.err
 		}
 		reply.Errors = []string{stop.err.Error()}
@@ -314,7 +314,7 @@ func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reas
 	deadline := time.Now().Add(drain)
 	if r.stop != nil {
 		shorter := deadline.Before(r.deadline)
-		if shorter && !r.has(deadlineNeverShrinks) || !shorter && r.has(deadlineGrows) {
+		if shorter && !r.hasFault(deadlineNeverShrinks) || !shorter && r.hasFault(deadlineGrows) {
 			r.deadline = deadline
 			r.notify()
 		}
@@ -325,8 +325,8 @@ func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reas
 		r.start.cancel()
 	}
 	r.status.Pausing, r.status.Draining = false, r.status.InFlight > 0
-	r.to(ctx, check.ShuttingDown, reason)
-	go r.runShutdown(context.WithoutCancel(ctx), r.stop, r.start != nil || r.has(releasesUnused), reason)
+	r.transition(ctx, check.ShuttingDown, reason)
+	go r.runShutdown(context.WithoutCancel(ctx), r.stop, r.start != nil || r.hasFault(releasesUnused), reason)
 	return r.stop
 }
 
@@ -337,7 +337,7 @@ func (r *reference) runShutdown(ctx context.Context, a *attempt, started bool, r
 	defer r.mu.Unlock()
 	if started && r.start != nil {
 		r.mu.Unlock()
-		<-r.hooked
+		<-r.hookEnded
 		r.mu.Lock()
 	}
 	idle := func() bool { return r.status.InFlight == 0 }
@@ -358,5 +358,5 @@ func (r *reference) runShutdown(ctx context.Context, a *attempt, started bool, r
 	}
 	r.metrics.ShutdownTime = durationpb.New(time.Since(began))
 	r.status.Draining = false
-	r.to(ctx, check.Terminated, reason)
+	r.transition(ctx, check.Terminated, reason)
 }

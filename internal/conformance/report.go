@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// Result is how one check went.
+// Result is the result of one check.
 type Result struct {
 	Check
-	// Duration is how long it took.
+	// Duration is how long the check took.
 	Duration time.Duration
-	// Reason is one line that says what was expected and what was seen; empty when the
-	// check passed.
+	// Reason says in one line what was expected and what was seen (empty if the check passed).
 	Reason string
 }
 
-// Passed reports whether the worker keeps the rule.
+// Passed reports whether the worker passed the check.
 func (r Result) Passed() bool { return r.Reason == "" }
 
 // Report is how a run went.
 type Report struct {
-	// Address is where the worker served.
+	// Address is the address of the worker under test.
 	Address string
 	// Duration is how long the run took.
 	Duration time.Duration
@@ -31,7 +30,7 @@ type Report struct {
 	Results []Result
 }
 
-// Failed is how many checks failed.
+// Failed returns the number of failed checks.
 func (r Report) Failed() int {
 	n := 0
 	for _, result := range r.Results {
@@ -42,7 +41,7 @@ func (r Report) Failed() int {
 	return n
 }
 
-// Table writes the report for a person, in color where that can be shown.
+// Table writes the report for people, with colors if the writer can show them.
 func (r Report) Table(w io.Writer, color bool) error {
 	paint := func(style, text string) string {
 		if !color {
@@ -98,7 +97,7 @@ func short(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// JSON writes the report for programs.
+// JSON writes the report as JSON, for programs.
 func (r Report) JSON(w io.Writer) error {
 	type check struct {
 		ID          string  `json:"id"`
@@ -150,7 +149,7 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the report in the XML that CI systems read: a suite per area.
+// JUnit writes the report as JUnit XML for CI systems, with one suite for each area.
 func (r Report) JUnit(w io.Writer) error {
 	document := junitSuites{Name: "troupe conformance"}
 	for _, c := range r.Results {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// fault is a mistake that is planted in the reference.
+// fault is a mistake planted in the reference worker.
 type fault string
 
 const (
@@ -62,11 +62,11 @@ const (
 	watchesTheFuture       fault = "takes any after_version"
 )
 
-// watchQuickly are the checks of watch but for the one that makes a thousand transitions.
+// watchQuickly selects the watch checks, except the one that makes a thousand transitions.
 const watchQuickly = "watch/[a-q]* watch/res* watch/ref* watch/[s-z]*"
 
-// lookAtResults and endCommitted are the checks that cannot pass when a step does not end
-// with one result.
+// lookAtResults and endCommitted list the checks that cannot pass if a step does not end with exactly one
+// result.
 var (
 	lookAtResults = []string{
 		"step/announces-its-admission", "step/cancelling-ends-it", "step/failing-is-a-result", "step/its-deadline-ends-it",
@@ -79,9 +79,8 @@ var (
 	}
 )
 
-// wrong are workers with one fault each, the checks that they are put to, and those that
-// must fail: the first is the one for this fault, and follow are those that cannot pass
-// either.
+// wrong lists workers with one fault each, the checks to run, and the checks that must fail. fails is the check
+// for this fault; follow are others that cannot pass because of it.
 var wrong = []struct {
 	fault  fault
 	only   string
@@ -159,8 +158,8 @@ func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
 	}
 }
 
-// failing returns the checks that a worker fails, with the reasons. A check with an unexpected result is tried once
-// more, alone: many workers at once are more than a busy machine may bear.
+// failing returns the failed checks of a worker with their reasons. It repeats an unexpected failure alone,
+// because many workers at once may overload the machine.
 func failing(t *testing.T, address string, only, expected []string) (map[string]string, error) {
 	failed := map[string]string{}
 	var again []string

@@ -61,14 +61,14 @@ func innerKind(a netip.Addr) string {
 		return "bound to an interface"
 	case a.Is6() && !globalUnicast.Contains(a):
 		return "reserved"
-	case a.Is6() && tunnels(a):
+	case a.Is6() && embedsIPv4(a):
 		return "an IPv4 address in another form (ISATAP)"
 	}
 	return ""
 }
 
-// tunnels reports whether the last half of an address names an IPv4 host (RFC 5214).
-func tunnels(a netip.Addr) bool {
+// embedsIPv4 reports whether the last half of an address holds an IPv4 address (RFC 5214).
+func embedsIPv4(a netip.Addr) bool {
 	b := a.As16()
 	return b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }

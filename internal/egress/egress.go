@@ -30,18 +30,18 @@ const (
 	maxHeader   = 256 << 10 // bytes of the headers of an answer
 )
 
-// Config says where a client may go. It needs Hosts.
+// Config says which hosts a client may reach. Hosts is required.
 type Config struct {
-	// Hosts that may be asked: a name or an address, *.example.com for all below
-	// example.com, or * for any. Whatever is listed, inner addresses stay out of reach.
+	// Hosts are the allowed hosts: a name or an address, *.example.com for all names below example.com, or * for
+	// every host. Inner addresses stay unreachable, even if they are listed.
 	Hosts []string
 	// PlainHTTP lists the Hosts, in the same forms, that may be reached without TLS.
 	PlainHTTP []string
-	// Ports that may be used, in addition to 443, and to 80 for PlainHTTP.
+	// Ports are allowed in addition to 443, and to 80 for PlainHTTP.
 	Ports []int
-	// AllowInnerAddresses opens networks that are refused otherwise: loopback, private,
-	// link-local and all others that are no public address. List what is meant and no more,
-	// such as 127.0.0.1/32; whole address spaces are not accepted.
+	// AllowInnerAddresses opens networks that are rejected otherwise: loopback, private, link-local and all other
+	// networks that are not public. List as little as possible, such as 127.0.0.1/32. Whole address spaces are
+	// rejected.
 	AllowInnerAddresses []netip.Prefix
 
 	MaxBody int64         // bytes of a response (0 means DefaultMaxBody, negative no limit)
@@ -51,13 +51,13 @@ type Config struct {
 	Resolver *net.Resolver  // (nil means the system's)
 }
 
-// New returns a client that goes where c says. It knows no proxy, keeps no cookies, follows
-// at most MaxRedirects, and takes no header along to another host but what says which
-// answers are keptHeaders. Settings that cannot be give user_invalid_input.
+// New returns a client that follows the rules of c. It uses no proxy, keeps no cookies and follows at most
+// MaxRedirects. To another host it sends only the keptHeaders. Invalid settings are an error of mode
+// user_invalid_input.
 //
-// A request that breaks a rule fails with policy_allowlist (host, scheme and port) or
-// policy_security (the rest), an answer that is too long with resource_quota, from Do or while
-// its body is read. The message names the rule and the way out.
+// A request that breaks a rule fails with policy_allowlist (host, scheme and port) or policy_security (all
+// others). A response that is too long fails with resource_quota, from Do or while its body is read. The message
+// names the rule and how to allow the request.
 func New(c Config) (*http.Client, error) {
 	g, err := newGuard(c)
 	if err != nil {
@@ -85,7 +85,7 @@ func New(c Config) (*http.Client, error) {
 // credential can be in a header of any name.
 var keptHeaders = []string{"Accept", "Accept-Language", "User-Agent"}
 
-// checkRedirect bounds redirects. Where they lead is checked like any request, by the guard.
+// checkRedirect limits the number of redirects. The guard checks their targets like those of all requests.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return failure.Newf(failure.PolicySecurity, "egress.Redirect",
@@ -108,8 +108,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Networks reads networks such as 10.0.0.0/8, and addresses as networks of one, as a
-// configuration has them. An error is user_invalid_input and says which is wrong.
+// Networks parses networks such as 10.0.0.0/8 from a configuration. An address counts as a network of one. The
+// error has the mode user_invalid_input and names the invalid text.
 func Networks(texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for i, text := range texts {

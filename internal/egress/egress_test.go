@@ -184,7 +184,7 @@ func TestClient_RejectsAnotherHostHeader(t *testing.T) {
 	require.ErrorContains(t, err, `the Host header is "inside.test"`)
 }
 
-func TestNew_RefusesWhatCannotBe(t *testing.T) {
+func TestNew_RejectsInvalidSettings(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	for want, c := range map[string]egress.Config{
 		"hosts is missing":                         {},

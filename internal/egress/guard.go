@@ -15,18 +15,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// guard is the transport of a client: it checks each request before the network sees it, and
-// each address before a connection is made. It is safe for concurrent use.
+// guard is the transport of a client. It checks each request before it is sent, and each address before a
+// connection is made. It is safe for concurrent use.
 type guard struct {
-	transport *http.Transport
-	hosts     []string
-	plain     []string
-	ports     []int
-	opened    []netip.Prefix
-	maxBody   int64
+	transport    *http.Transport
+	hosts        []string
+	plainHosts   []string
+	ports        []int
+	innerAllowed []netip.Prefix
+	maxBody      int64
 }
 
-// The widest networks that AllowInnerAddresses takes: whole blocks, but not everything.
+// The shortest prefixes that AllowInnerAddresses accepts: whole blocks, but no address space.
 const (
 	widest4 = 8
 	widest6 = 7
@@ -47,7 +47,7 @@ func newGuard(c Config) (*guard, error) {
 		name string
 		from []string
 		to   *[]string
-	}{{"hosts", c.Hosts, &g.hosts}, {"plainHTTP", c.PlainHTTP, &g.plain}} {
+	}{{"hosts", c.Hosts, &g.hosts}, {"plainHTTP", c.PlainHTTP, &g.plainHosts}} {
 		for i, pattern := range list.from {
 			lower := strings.ToLower(pattern)
 			if bare := strings.TrimPrefix(lower, "*."); lower != "*" && hostProblem(bare) != "" {
@@ -65,7 +65,7 @@ func newGuard(c Config) (*guard, error) {
 		if !p.IsValid() || p.Addr().Is4() && p.Bits() < widest4 || p.Addr().Is6() && p.Bits() < widest6 {
 			return nil, invalid("allowInnerAddresses[%d] is %s; list the networks that are meant, such as 127.0.0.1/32", i, p)
 		}
-		g.opened = append(g.opened, p.Masked())
+		g.innerAllowed = append(g.innerAllowed, p.Masked())
 	}
 	return g, nil
 }
@@ -86,14 +86,14 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client looks for.
+// CloseIdleConnections lets http.Client close the idle connections of the transport.
 func (g *guard) CloseIdleConnections() { g.transport.CloseIdleConnections() }
 
 func refuse(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "egress.Request", format, args...)
 }
 
-// check looks at what the request says of its target.
+// check returns an error if the target of the request breaks a rule.
 func (g *guard) check(req *http.Request) error {
 	u := req.URL
 	host := strings.ToLower(u.Hostname())
@@ -113,7 +113,7 @@ func (g *guard) check(req *http.Request) error {
 	if !matches(g.hosts, host) {
 		return refuse(failure.PolicyAllowlist, "the host %s is not allowed; hosts lists %s", host, strings.Join(g.hosts, ", "))
 	}
-	if u.Scheme == "http" && !matches(g.plain, host) {
+	if u.Scheme == "http" && !matches(g.plainHosts, host) {
 		return refuse(failure.PolicyAllowlist, "plain http is not allowed for %s; use https, or list it under plainHTTP", host)
 	}
 	if err := g.checkPort(u); err != nil {
@@ -153,7 +153,7 @@ func (g *guard) checkAddress(a netip.Addr) error {
 		return nil
 	}
 	bare := a.Unmap()
-	if bare.Zone() == "" && slices.ContainsFunc(g.opened, func(p netip.Prefix) bool { return p.Contains(bare) }) {
+	if bare.Zone() == "" && slices.ContainsFunc(g.innerAllowed, func(p netip.Prefix) bool { return p.Contains(bare) }) {
 		return nil
 	}
 	return refuse(failure.PolicySecurity,
@@ -175,8 +175,8 @@ var (
 
 const maxHost = 253 // characters of a name in DNS
 
-// hostProblem says what is wrong with a host in lower case; it is empty if nothing is. Forms
-// that programs read in different ways are refused, rather than read in one of them.
+// hostProblem returns why a host in lower case is invalid ("" if it is valid). It rejects forms that programs
+// interpret in different ways.
 func hostProblem(host string) string {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {

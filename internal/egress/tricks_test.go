@@ -93,7 +93,7 @@ var tricks = []trick{
 	{"metadata of Oracle", "http://192.0.0.192/latest/", rule},
 	{"wire server of Azure", "http://168.63.129.16/", rule},
 
-	// Hosts that other programs read as another.
+	// Hosts that other programs interpret as a different host.
 	{"enclosed numbers", "http://①②⑦.⓪.⓪.①:P/", notASCII},
 	{"enclosed letters", "http://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ:P/", notASCII},
 	{"ideographic dots", "http://127。0。0。1:P/", notASCII},

@@ -145,8 +145,8 @@ func (w *world) answer(packet []byte) []byte {
 	return reply
 }
 
-// client may ask any host, without TLS and on the port of the servers: only the rules on
-// addresses, and on how a URL is written, stand between it and the canary.
+// client returns a client that may reach every host, without TLS and on the ports of the servers. Only the rules
+// for addresses and for the form of URLs protect the canary from it.
 func (w *world) client(t *testing.T) *http.Client {
 	t.Helper()
 	client, err := egress.New(egress.Config{
@@ -159,7 +159,7 @@ func (w *world) client(t *testing.T) *http.Client {
 	return client
 }
 
-// naive is a client without any of these rules.
+// naive returns a client without any of these rules.
 func (w *world) naive(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}

@@ -13,8 +13,8 @@ const (
 	DialRejected                       // the server refuses connections of this kind, or from this client
 )
 
-// ClassifyDial says of an error of gRPC why no connection was made. The reason is the text of TLS or of
-// the network, without the wrapping of gRPC. Unless the result is DialOK, the call was never sent.
+// ClassifyDial returns why an error of gRPC means that no connection was made. The reason is the text of TLS or
+// of the network, without the wrapping of gRPC. Unless the result is DialOK, the call was never sent.
 func ClassifyDial(err error) (DialFailure, string) {
 	if err == nil {
 		return DialOK, ""

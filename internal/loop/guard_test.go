@@ -58,7 +58,8 @@ func statuses(out outcome) map[string]string {
 	return all
 }
 
-// mail allows only the tools without a server, whose descriptions the model would read too.
+// mail allows only the tools without a server. Otherwise the model would read the descriptions of the server's
+// tools, too.
 var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 
 func TestGuard_CountsWhatTheModelHasRead(t *testing.T) {
@@ -76,8 +77,8 @@ func TestGuard_CountsWhatTheModelHasRead(t *testing.T) {
 	require.Empty(t, out.Messages[0].Untrusted)
 }
 
-// What a server says of its tools is read with the first request. It may lead to the tools of that server, because the
-// author lists it. The results of these may lead to none.
+// The first request already contains a server's descriptions of its tools. They may lead to calls of that
+// server's tools, because the author lists it. The results of these calls may lead to no guarded call.
 func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
@@ -93,7 +94,8 @@ func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	require.Contains(t, out.Calls[0].Result, "MCP server sums")
 }
 
-// A successor of a lost worker reads and decides the same, and so does the turn that continues with the pending calls.
+// A successor of a lost worker reads the same and decides the same. So does the turn that continues with the
+// pending calls.
 func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	ran := map[string]int{}
 	j := &fakeJournal{}

@@ -86,7 +86,7 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 				}
 				require.ErrorContains(t, w.err, name+" of plugin broken")
 				require.False(t, after)
-				// The text of a tool that ran is said all the same; then comes the end.
+				// The text of a tool that ran is emitted even if a later handler fails; then the turn ends.
 				rest := slices.DeleteFunc(slices.Clone(w.log[until+1:]), func(token string) bool { return strings.HasPrefix(token, ">appended:tool") })
 				require.Equal(t, []string{">turn_result:error"}, rest)
 				require.Equal(t, whole.log[:until+1], w.log[:until+1])
@@ -195,7 +195,7 @@ func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
 	}
 }
 
-// An id belongs to one call of the turn, also when the messages that had it are gone.
+// Each call id belongs to one call of the turn, even after the messages that used it were removed.
 //
 // Req: CO-47
 func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
@@ -264,7 +264,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}, seen)
 }
 
-// A handler that continues after the consumer stopped reading does no harm.
+// A handler that continues after the consumer stopped reading causes no error.
 func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
 	model := scripted.New(scripted.Say("aside"), scripted.Say("never"))
 	in := input("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {

@@ -67,7 +67,7 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	require.Equal(t, conversation.RoleAssistant, last.Messages[4].Role)
 	require.Equal(t, `agent test, turn 1, iteration 2, task "find it", 5 messages, tools before: spy, fail`, last.String())
 
-	// None of this is an argument.
+	// The model can supply none of these values as an argument.
 	spec, _ := set.Find("spy")
 	require.NotContains(t, string(spec.Spec().Schema), "agent")
 	for _, e := range got.events {

@@ -110,8 +110,8 @@ func script(from int) *scripted.Model {
 	return scripted.New([]scripted.Reply{round("1", "2", "3"), round("4", "5", "6"), scripted.Say("Done.")}[from:]...)
 }
 
-// Wherever the worker dies, the successor ends with the same messages. It repeats nothing that was done, and what may run
-// only once never runs twice.
+// Wherever the worker dies, the successor ends with the same messages. It repeats no finished call, and a tool
+// that may run only once never runs twice.
 func TestRun_ContinuesALostAttempt(t *testing.T) {
 	var whole []conversation.Message
 	for after := 0; ; after++ {
@@ -127,7 +127,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 		}
 		require.ErrorIs(t, err, errKilled)
 
-		// The successor's model is asked only for what the journal does not have.
+		// The successor asks its model only for replies that the journal does not have.
 		replies := 0
 		for _, e := range j.durable {
 			if e.Tool == "" {

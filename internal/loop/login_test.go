@@ -204,7 +204,7 @@ func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
 	require.Equal(t, "done", out.Text)
 }
 
-// One answer covers both, whichever handler asks first.
+// One answer covers both the approval and the credential, whichever handler asks first.
 func TestLogin_AnswerCoversTheApproval(t *testing.T) {
 	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		c.Wait("It posts.", deadline.AddDate(100, 0, 0))

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// barrierTools returns tools that all wait until the last of them has begun, and then end in the given order.
+// barrierTools returns tools that wait until all of them have begun, and then end in the given order.
 func barrierTools(t *testing.T, order []int) *tool.Set {
 	t.Helper()
 	var begun sync.WaitGroup
@@ -150,7 +150,7 @@ func modelAskingHandlers() []hook.Handler {
 	return all
 }
 
-// finalState is what a run leaves.
+// finalState is the outcome of a run.
 type finalState struct {
 	outcome
 	state map[string]json.RawMessage
@@ -213,7 +213,7 @@ func TestRun_EndsTheSameWhereverAnAttemptWasLost(t *testing.T) {
 	}
 }
 
-// When one call of a round cannot start, none has started: each start has its end (CO-47).
+// If one call of a round cannot start, no call of it starts, so that each start has its end (CO-47).
 //
 // Req: CO-47
 func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The progress of a tool is emitted while it runs, whichever goroutine reports it, and is in no trace.
+// The progress of a tool is emitted while it runs, whichever goroutine reports it. It is not stored in the
+// trace.
 func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		t.Run(fmt.Sprint("parallel ", parallel), func(t *testing.T) {

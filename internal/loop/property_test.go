@@ -156,7 +156,7 @@ func (w *randomTurn) handlers() []hook.Handler {
 	return all
 }
 
-// move reports whether the next move is of this kind, which uses it up.
+// move reports whether the next move is of this kind. If so, it consumes the move.
 func (w *randomTurn) move(kind int) bool {
 	if len(w.moves) == 0 || w.moves[0] != kind {
 		return false
@@ -165,7 +165,7 @@ func (w *randomTurn) move(kind int) bool {
 	return true
 }
 
-// act makes the next move, if every handler can make it.
+// act makes the next move, if every handler may make that move.
 func (w *randomTurn) act(name string, t *hook.Turn) error {
 	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
 		return nil

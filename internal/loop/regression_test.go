@@ -29,8 +29,7 @@ func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, 
 	return set
 }
 
-// A handler that looks at the mode of a failure decides the same in a replay. So the reply of a side call is never taken
-// for a reply of the conversation.
+// A handler that looks at the mode of a failure decides the same in a replay. So the journal keeps that mode.
 func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 	j := &fakeJournal{}
 	set := oneTool(t, "down", func(context.Context, word) (string, error) {
@@ -57,7 +56,7 @@ func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 	require.Equal(t, string(failure.ResourceTool), out.Calls[0].ErrorType)
 }
 
-// The reply of a side call in one attempt is no reply of the conversation in the next.
+// A successor does not take the reply of a side call for a reply of the conversation.
 func TestReplay_TakesNoSideCallForAReply(t *testing.T) {
 	j := &fakeJournal{}
 	asks := true
@@ -79,7 +78,7 @@ func TestReplay_TakesNoSideCallForAReply(t *testing.T) {
 	require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 }
 
-// A model call that failed, and after which a handler continued, fails again for a successor.
+// A model call that failed, and after which a handler continued, fails again in a successor.
 func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 	j := &fakeJournal{}
 	w := &toolRuns{}

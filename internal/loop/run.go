@@ -90,7 +90,7 @@ func (l Loop) drive(in Input, canWait bool, work func(*run) error) iter.Seq2[eve
 	}
 }
 
-// all is the run from its first event to its answer.
+// all runs the loop from its first event to its answer.
 func (r *run) all(ctx context.Context) error {
 	r.SetAsk(r.model.SideCall)
 	if err := stop.WithoutStop(r.Handlers.AfterUserInput(ctx)); err != nil {
@@ -116,7 +116,7 @@ func (r *run) all(ctx context.Context) error {
 	return r.answerIncomplete()
 }
 
-// iteration is one model call with its tool round. It returns the answer of the run once there is one.
+// iteration makes one model call and runs its tool round. It returns the answer of the run once there is one.
 func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 	if r.stop.Requested() {
 		return r.stoppedAnswer(), nil
@@ -163,7 +163,7 @@ func (r *run) toolRound(ctx context.Context, calls []conversation.ToolCall) (*ev
 	return nil, nil
 }
 
-// addReply adds what the model said to the conversation.
+// addReply adds the model's reply to the conversation.
 func (r *run) addReply(text string, calls []conversation.ToolCall) error {
 	r.Conversation.Append(conversation.Message{
 		Role: conversation.RoleAssistant, Author: r.turn.Info().Agent, Text: text, ToolCalls: calls, Untrusted: r.turn.Untrusted(),

@@ -120,7 +120,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
 
-			// By a handler. It is asked again in each turn, so it must not be kept.
+			// This handler asks to stop in every turn, so it must not be kept between cases.
 			var now *hook.Turn
 			config.Model = scripted.New(tc.replies...)
 			config.Handlers = []hook.Handler{
@@ -322,8 +322,8 @@ func TestTurn_StopDoesNotCarryOverIntoTheNextTurn(t *testing.T) {
 	}
 }
 
-// A tool that the end of its step interrupted has no result for a successor: a tool that only reads runs again, and one
-// that may run only once is in doubt.
+// A tool that was interrupted by the end of its step leaves no result for a successor. A tool that only reads
+// runs again, and one that may run only once is in doubt.
 func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 	for effect, want := range map[string]event.ToolStatus{"read": event.ToolSuccess, "at_most_once": event.ToolUnknownOutcome} {
 		t.Run(effect, func(t *testing.T) {

@@ -23,8 +23,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Whichever calls wait, whenever and however they are answered, and wherever workers die: each tool runs at most once. In
-// the end the turn has the same messages, in the same order, as one that was answered at once and lost no worker.
+// Calls wait at random, answers come at random, and workers die at random. Each tool still runs at most once. In
+// the end the turn has the same messages, in the same order, as a turn that was answered at once and lost no
+// worker.
 //
 // Req: LP-16, LP-32, AD-32
 func TestLoop_EndsTheSameWhateverTheOrderOfAnswers(t *testing.T) {

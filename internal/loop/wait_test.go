@@ -226,7 +226,7 @@ func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 	}
 }
 
-// In a concurrent round, calls that need not wait run, and all that wait are collected.
+// In a concurrent round, calls that need not wait run, and all waiting calls are collected.
 //
 // Req: LP-16, C-9
 func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
@@ -322,8 +322,8 @@ func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
 	}
 }
 
-// A tool of the client that needs an approval too is asked about once, and then waits for the client until the result
-// arrives.
+// A tool of the client that also needs an approval asks for the approval once. Then it waits for the client
+// until the result arrives.
 //
 // Req: LP-32, AD-32
 func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {

@@ -91,13 +91,13 @@ type watched struct {
 	err  error
 }
 
-// text returns the log without what happened when the agent was made.
+// text returns the log without the events of the agent's construction.
 func (w *watched) text() string {
 	return strings.TrimPrefix(strings.Join(w.log, " "), "on_agent_ready ")
 }
 
-// turn runs one turn of an agent that is watched: its own handlers run after those that watch. The worker is lost where
-// stop says so.
+// turn runs one turn of a watched agent, whose own handlers run after the watching ones. The worker is lost
+// where stop says so.
 func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watched {
 	t.Helper()
 	w := &watched{}
@@ -124,7 +124,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 	return w
 }
 
-// The pieces that turns are made of.
+// The parts that the expected logs are composed of.
 const (
 	begins  = ">user_input before_agent after_user_input "
 	asks    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// loadFile reads the documents of one file; those that are empty do not count.
+// loadFile reads the documents of one file and skips empty ones.
 func loadFile(fsys fs.FS, name string) ([]Document, []error) {
 	text, err := fs.ReadFile(fsys, name)
 	if err != nil {
@@ -52,7 +52,7 @@ func loadFile(fsys fs.FS, name string) ([]Document, []error) {
 	}
 }
 
-// yamlPlace is how the library says where an error is.
+// yamlPlace matches the line number in an error of the YAML library.
 var yamlPlace = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 func syntaxError(file string, err error) error {
@@ -68,7 +68,7 @@ func atoi(digits string) int {
 	return n
 }
 
-// readEnvelope reads the part that all documents have in common.
+// readEnvelope reads the fields that all documents have.
 func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 	var env envelope
 	if errs := decode(file, root, &env); len(errs) > 0 {
@@ -97,10 +97,9 @@ func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 	return doc, wrong
 }
 
-// Decode reads the spec into v, a pointer to a struct with yaml tags. Keys lead to a part
-// of the spec, for fields whose type depends on others (there of type yaml.Node): strings
-// for fields, ints for items. A part that is not there leaves v as it is. All that is wrong
-// is in the one error, joined, each of type *Error.
+// Decode reads the spec into v, a pointer to a struct with yaml tags. Keys select a part of the spec, for fields
+// whose type depends on other fields and that are of type yaml.Node there: strings select fields, ints select
+// items. A missing part leaves v unchanged. The error joins everything that is wrong, each of type *Error.
 func (d Document) Decode(v any, keys ...any) error {
 	node, ok := find(d.spec, keys)
 	if !ok {
@@ -109,8 +108,8 @@ func (d Document) Decode(v any, keys ...any) error {
 	return errors.Join(decode(d.File, node, v)...)
 }
 
-// Digest is the same for two documents with the same spec, wherever they stand: comments, the
-// order of fields and the way they are written do not count.
+// Digest returns a digest of the spec. Comments, the order of fields, the notation and the place of the document
+// do not change it.
 func (d Document) Digest() string {
 	var spec any
 	var text []byte
@@ -125,7 +124,7 @@ func (d Document) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Texts are the texts that stand anywhere below the fields of a name, wherever those are.
+// Texts returns all texts below the fields with the name, at any depth.
 func (d Document) Texts(field string) []string {
 	return collectTexts(d.spec, field, false, nil)
 }
@@ -147,7 +146,8 @@ func collectTexts(node *yaml.Node, field string, below bool, all []string) []str
 	return all
 }
 
-// At is the place of a part of the spec, or of the nearest part around it that is there.
+// At returns the place of a part of the spec. If the part is missing, it returns the place of the nearest
+// enclosing part.
 func (d Document) At(keys ...any) Place {
 	if d.spec == nil || len(keys) == 0 {
 		return d.place()
@@ -155,7 +155,7 @@ func (d Document) At(keys ...any) Place {
 	return Place{d.File, lineOf(d.spec, keys)}
 }
 
-// find follows the keys as far as they lead; ok says whether that was to the end.
+// find follows the keys as far as they exist; ok reports whether all of them do.
 func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
 	found, _, ok = follow(node, keys)
 	return found, ok
@@ -183,7 +183,7 @@ func follow(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
 	return node, line, true
 }
 
-// child is the value under a key of a mapping or sequence, and the line where it begins.
+// child returns the value under a key of a mapping or sequence, and the line where it begins.
 func child(node *yaml.Node, key any) (*yaml.Node, int) {
 	switch key := key.(type) {
 	case string:

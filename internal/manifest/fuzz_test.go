@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-// Any file is read or refused with an error that names it, and what was read can be decoded.
+// Any file is either read or rejected with an error that names the file. Whatever was read can be decoded.
 func FuzzLoad(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\n"
 	for _, text := range []string{

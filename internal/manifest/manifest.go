@@ -1,6 +1,6 @@
-// Package manifest reads what is declared in YAML, the same way for every kind: documents
-// of apiVersion troupe.dev/v1 with a kind, a name and a spec. It is strict: what it does
-// not know is an error that names file, line and the nearest thing it knows.
+// Package manifest reads YAML declarations, in the same way for every kind: documents of apiVersion
+// troupe.dev/v1 with a kind, a name and a spec. It is strict: an unknown field is an error with file, line and
+// the nearest known name.
 package manifest
 
 import (
@@ -17,7 +17,7 @@ import (
 // APIVersion is the apiVersion of every document.
 const APIVersion = "troupe.dev/v1"
 
-// What is read of a file, and of each document in it. An alias counts as all that it stands for.
+// Limits of a file and of each document in it. An alias counts as everything that it stands for.
 const (
 	MaxFileBytes = 1 << 20
 	MaxValues    = 100_000
@@ -49,7 +49,7 @@ type Error struct {
 	Message string
 }
 
-// Error is "file:line: message".
+// Error returns "file:line: message".
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Place, e.Message) }
 
 // Place is a line of a file.
@@ -61,15 +61,14 @@ type Place struct {
 // String is "file:line".
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-// Errorf says that something is wrong at the place.
+// Errorf returns an error at the place.
 func (p Place) Errorf(format string, args ...any) *Error {
 	return &Error{p, fmt.Sprintf(format, args...)}
 }
 
-// Load reads all *.yaml and *.yml files at the root of fsys, each with any number of
-// documents, in the order of their names. All that is wrong is in the one error, joined,
-// mostly of type *Error; the documents that are right are returned beside it. A folder
-// without a document is an error.
+// Load reads all *.yaml and *.yml files at the root of fsys in the order of their names, each with any number of
+// documents. Its error joins everything that is wrong, mostly of type *Error; the valid documents are returned
+// with it. A folder without a document is an error.
 func Load(fsys fs.FS) ([]Document, error) {
 	names, err := fs.ReadDir(fsys, ".")
 	if err != nil {
@@ -115,7 +114,7 @@ func (d Document) place() Place { return Place{d.File, d.Line} }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckName is nil for a name that a document may have, and else says what it may be.
+// CheckName returns nil for a valid document name, and otherwise an error that says what is valid.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", name)
@@ -123,7 +122,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// envelope is what all documents have in common.
+// envelope holds the fields that all documents have.
 type envelope struct {
 	APIVersion string    `yaml:"apiVersion"`
 	Kind       string    `yaml:"kind"`

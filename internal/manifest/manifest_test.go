@@ -157,7 +157,7 @@ func TestDocument_ReportsAllThatDoesNotFit(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, lines(doc.Decode(&got))))
 }
 
-func TestDocument_LocatesWhatTheSpecMeans(t *testing.T) {
+func TestDocument_LocatesPartsOfTheSpec(t *testing.T) {
 	doc := load(t, "spec:\n  steps:\n    x:\n      routes:\n        - y\n        - z\n")
 	err := doc.At("steps", "x", "routes", 1).Errorf("step %s routes to unknown step %s", "x", "z")
 	require.EqualError(t, err, "a.yaml:9: step x routes to unknown step z")
@@ -165,7 +165,7 @@ func TestDocument_LocatesWhatTheSpecMeans(t *testing.T) {
 	require.Equal(t, "a.yaml:1", doc.At().String())
 }
 
-func TestDocument_DigestIsOfWhatItSays(t *testing.T) {
+func TestDocument_DigestIgnoresNotation(t *testing.T) {
 	digest := load(t, "spec: {model: a, limits: {calls: 1}}\n").Digest()
 	require.Equal(t, digest, load(t, "# why\nspec:\n  limits:\n    calls: 1 # once\n\n  model: \"a\"\n").Digest())
 	require.NotEqual(t, digest, load(t, "spec: {model: a, limits: {calls: 2}}\n").Digest())
@@ -187,14 +187,14 @@ func TestCheckName_SaysWhatANameMayBe(t *testing.T) {
 	}
 }
 
-func TestNearest_IsEmptyWhenNothingIsLikeIt(t *testing.T) {
+func TestNearest_IsEmptyWithoutASimilarWord(t *testing.T) {
 	require.Equal(t, "research", manifest.Nearest("Reserch", []string{"coordinator", "research"}))
 	require.Empty(t, manifest.Nearest("xyz", []string{"coordinator", "research"}))
 	require.Empty(t, manifest.Nearest("ab", []string{"cd"}))
 }
 
-// A short text can stand for very much, and what walks it has to end.
-func TestLoad_RefusesWhatAliasesMakeEndless(t *testing.T) {
+// With aliases a short text can stand for endlessly many values. Reading it must still end.
+func TestLoad_RejectsEndlessAliases(t *testing.T) {
 	bomb := "spec:\n  l0: &l0 [x]\n"
 	for n := range 20 {
 		bomb += fmt.Sprintf("  l%d: &l%d [*l%d, *l%d]\n", n+1, n+1, n, n)

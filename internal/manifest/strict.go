@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decode reads node into v after it has checked that everything in node has its place
-// there, so that all problems are found at once and each has its line.
+// decode reads node into v. It first checks that every part of node fits v, so that all errors are found at once
+// and each has its line.
 func decode(file string, node *yaml.Node, v any) []error {
 	c := checker{file: file}
 	c.check(node, reflect.TypeOf(v), "")
@@ -28,7 +28,7 @@ func decode(file string, node *yaml.Node, v any) []error {
 	return nil
 }
 
-// checker compares a node with the type that it must fit.
+// checker checks that a node fits a type.
 type checker struct {
 	file  string
 	wrong []error
@@ -38,7 +38,7 @@ func (c *checker) errorf(node *yaml.Node, format string, args ...any) {
 	c.wrong = append(c.wrong, Place{c.file, node.Line}.Errorf(format, args...))
 }
 
-// translate is for what only the library finds: texts of types with their own decoding.
+// translate converts errors that only the YAML library finds, for types with their own decoding.
 func (c *checker) translate(node *yaml.Node, err error) error {
 	place := Place{c.file, node.Line}
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
@@ -53,7 +53,7 @@ var (
 	unmarshalerType = reflect.TypeFor[yaml.Unmarshaler]()
 )
 
-// check compares node with type t. The name of the field is for messages.
+// check checks that node fits type t. The name of the field is for messages.
 func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 	node = resolve(node)
 	for t.Kind() == reflect.Pointer {
@@ -116,8 +116,8 @@ func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
 	}
 }
 
-// mapping checks that node is a mapping of scalars without a key that comes twice. What is
-// wanted in its place may have more to be said of it.
+// mapping checks that node is a mapping with scalar keys and without duplicates. wanted describes what is
+// expected instead, for the error.
 func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
 	if node.Kind != yaml.MappingNode {
 		if name == "" {
@@ -137,7 +137,7 @@ func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
 	return true
 }
 
-// fieldsOf are the fields of a struct by the names that YAML uses.
+// fieldsOf returns the fields of a struct by their YAML names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range t.Fields() {
@@ -153,7 +153,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// wantScalar says what the type wants if node does not fit it.
+// wantScalar returns what the type expects if node does not fit it.
 func wantScalar(node *yaml.Node, t reflect.Type) string {
 	tag := ""
 	if node.Kind == yaml.ScalarNode {
@@ -199,8 +199,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// suggest names the known word that is nearest to the given one, or all of them when none
-// is near.
+// suggest returns the known word nearest to the given one, or all known words if none is near.
 func suggest(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -208,8 +207,7 @@ func suggest(word string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// Nearest returns the known word that the author of the given one probably meant, or an empty text
-// when there is none like it.
+// Nearest returns the known word that the author of the given one probably meant, or "" if none is similar.
 func Nearest(word string, known []string) string {
 	near, best := "", 1+max(2, len(word)/3)
 	for _, k := range known {

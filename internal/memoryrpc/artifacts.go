@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// unnamed is the name of an artifact that is only staged: no version is made of it.
+// unnamed is the artifact name of a content that is only staged, without a version.
 const unnamed = "staged"
 
 // StageArtifact implements memory.Artifacts.
@@ -76,7 +76,7 @@ func (s *artifacts) SendArtifact(ctx context.Context, h memory.Lease, a memory.A
 	return finish(op, put)
 }
 
-// chunk sends a piece and returns how many bytes are stored then.
+// chunk sends a piece and returns how many bytes the service has stored then.
 func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
 	// A stream that is over has no room for a chunk; why, it says when it is read.
 	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
@@ -90,7 +90,7 @@ func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte
 	return r.GetOffset(), nil
 }
 
-// finish has the service make a version of what was sent.
+// finish makes a version of the content that was sent.
 func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
 	if err := put.CloseSend(); err != nil {
 		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
@@ -102,8 +102,8 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 	return memorywire.ArtifactFromProto(r.GetArtifact()), nil
 }
 
-// begin opens a stream for a content, which the caller's context ends, and returns how many
-// of its bytes are stored.
+// begin opens a stream that uploads a content. It returns how many bytes of it are stored already. The caller's
+// context ends the stream.
 func (s *artifacts) begin(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
 	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
 	if err == nil {
@@ -180,8 +180,8 @@ func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name s
 	}
 }
 
-// open opens a stream of an artifact from the offset on, which the caller's context ends,
-// and returns what it is.
+// open opens a stream that reads an artifact from the offset on, and returns its description. The caller's
+// context ends the stream.
 func (s *artifacts) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact,
 	troupev1.MemoryService_GetArtifactClient, error,
 ) {

@@ -1,4 +1,4 @@
-// Package memoryrpc is the memory.Store of a mesh: it calls the memory service over RPC.
+// Package memoryrpc implements memory.Store by calls to the memory service.
 package memoryrpc
 
 import (
@@ -43,19 +43,19 @@ type (
 // New returns a store over the connection, which the caller closes. Every method may be repeated, so
 // the connection may retry all calls of MemoryService.
 func New(conn grpc.ClientConnInterface) *Store {
-	service := troupev1.NewMemoryServiceClient(inTurn{conn})
+	service := troupev1.NewMemoryServiceClient(credentialConn{conn})
 	return &Store{turns{service}, journal{service}, sessions{service}, state{service}, artifacts{service}, configs{service}}
 }
 
-// inTurn is a connection whose calls carry the credential of the turn in their context.
-type inTurn struct{ conn grpc.ClientConnInterface }
+// credentialConn is a connection whose calls carry the credential of the turn in their context.
+type credentialConn struct{ conn grpc.ClientConnInterface }
 
 // Invoke implements grpc.ClientConnInterface.
-func (c inTurn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (c credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.conn.Invoke(turnctx.Outgoing(ctx), method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (c inTurn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return c.conn.NewStream(turnctx.Outgoing(ctx), desc, method, opts...)
 }

@@ -19,10 +19,10 @@ type Wire struct{}
 type object = map[string]any
 
 // Event returns the encoding of a chunk in a stream.
-func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", packed(chunk)) }
+func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", mustMarshal(chunk)) }
 
-// packed encodes an object of texts and numbers, which cannot fail.
-func packed(v object) []byte {
+// mustMarshal encodes an object of texts and numbers, which cannot fail.
+func mustMarshal(v object) []byte {
 	data, _ := json.Marshal(v)
 	return data
 }
@@ -81,7 +81,7 @@ func (Wire) Refusal(_ int, kind llm.Kind, text string) []byte {
 	if c, ok := codes[kind]; ok {
 		code = c
 	}
-	return packed(object{"error": object{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
+	return mustMarshal(object{"error": object{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
 }
 
 // Interruption implements llmtest.Wire.

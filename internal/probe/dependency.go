@@ -12,25 +12,25 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// How often a dependency is asked while it is there, and how long it may take to answer.
+// How often an available dependency is checked, and how long a check may take.
 const (
 	checkInterval = time.Second
 	checkTimeout  = time.Second
 )
 
-// Dependency is something that a process cannot serve without. It makes the process
-// unready while it is away, and never ends it.
+// Dependency is something that a process needs in order to serve. While it is unavailable the process is not
+// ready, but the process never ends because of it.
 type Dependency struct {
 	Condition string // on the board
 	Address   string // for people; without credentials
-	// Check returns nil when it is there and serves. Of an error that is a *RefusedError the board has the
-	// reason, and of others that the dependency cannot be reached.
+	// Check returns nil if the dependency is available and serves. The board shows the reason of a
+	// *NotServingError. For other errors it only shows that the dependency cannot be reached.
 	Check func(context.Context) error
-	// OnReturn, if set, is called each time that it is there again.
+	// OnReturn, if set, is called each time the dependency becomes available again.
 	OnReturn func(context.Context)
 }
 
-// NotServingError is the error of a dependency that is there, and does not serve.
+// NotServingError is the error of a dependency that answers but does not serve.
 type NotServingError struct {
 	Reason string // what the board says of it, behind its address: no secret
 	Cause  error  // for the log; may be nil
@@ -47,9 +47,8 @@ func (r *NotServingError) Error() string {
 // Unwrap returns the cause.
 func (r *NotServingError) Unwrap() error { return r.Cause }
 
-// DependencyPart keeps the board's word on a dependency, and says in the log when that
-// changes. It is ready at once when wait is false, and else when the dependency answers
-// for the first time.
+// DependencyPart keeps the board's condition for a dependency up to date, and logs each change of it. The part
+// is ready at once if wait is false, and otherwise when the dependency first answers.
 func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) process.Part {
 	log = log.With(zap.String("dependency", d.Condition), zap.String("address", d.Address))
 	return process.Part{Name: d.Condition, Grace: 2 * checkTimeout, Run: func(ctx context.Context, ready func()) error {
@@ -63,7 +62,7 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 			switch {
 			case ctx.Err() != nil:
 			case err != nil:
-				why := d.unmet(err)
+				why := d.boardError(err)
 				board.Set(d.Condition, why)
 				if why.Error() != told {
 					log.Warn("waiting for a dependency", zap.Error(err))
@@ -87,8 +86,8 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 	}}
 }
 
-// unmet is what the board says.
-func (d Dependency) unmet(err error) error {
+// boardError returns the error that the board shows.
+func (d Dependency) boardError(err error) error {
 	if refusal, ok := errors.AsType[*NotServingError](err); ok {
 		return fmt.Errorf("%s %s", d.Address, refusal.Reason)
 	}

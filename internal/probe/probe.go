@@ -1,8 +1,7 @@
-// Package probe is the plain HTTP port of every process: /livez, /readyz, /startupz and
-// /metrics.
+// Package probe serves the plain HTTP port of every process: /livez, /readyz, /startupz and /metrics.
 //
-// Liveness is the process alone: a dependency that is away never gets a process killed.
-// Readiness is a board of named conditions; every one must hold.
+// Liveness depends on the process alone, so an unavailable dependency never gets a process killed. Readiness is
+// a board of named conditions, all of which must hold.
 package probe
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// Board is what stands between a process and its readiness. Safe for concurrent use.
+// Board holds the conditions of a process's readiness. It is safe for concurrent use.
 type Board struct {
 	mu         sync.Mutex
 	conditions map[string]error
@@ -55,8 +54,8 @@ func (b *Board) Set(condition string, err error) (changed bool) {
 	return !known || (was == nil) != (err == nil)
 }
 
-// OnChange calls watch with the present readiness, and again at each Set, in order. The
-// callback must not use the board.
+// OnChange calls watch with the current readiness, and again after each Set, in order. The callback must not use
+// the board.
 func (b *Board) OnChange(watch func(ready bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,7 +114,7 @@ func serveCheck(check func() error) http.HandlerFunc {
 	}
 }
 
-// grace is how long a scrape in flight may take to end.
+// grace is how long a running scrape may take to end.
 const grace = time.Second
 
 // Part serves the handler on the listener.

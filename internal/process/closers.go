@@ -7,15 +7,14 @@ import (
 	"slices"
 )
 
-// Closers are what a process has opened before it runs, oldest first. The zero value is
-// ready. One goroutine uses it.
+// Closers is a stack of what a process has opened. The zero value is ready for use, by one goroutine.
 type Closers struct{ opened []io.Closer }
 
-// Add takes what is to be closed.
+// Add adds something to close.
 func (c *Closers) Add(opened io.Closer) { c.opened = append(c.opened, opened) }
 
-// Close closes everything, newest first. A listener that a server has closed already is
-// fine, and so is a second Close.
+// Close closes everything, the newest first. It ignores listeners that a server has closed already. It may be
+// called more than once.
 func (c *Closers) Close() error {
 	var errs []error
 	for _, opened := range slices.Backward(c.opened) {
@@ -27,7 +26,7 @@ func (c *Closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// CloserFunc makes an io.Closer of a function that cannot fail.
+// CloserFunc converts a function that cannot fail to an io.Closer.
 type CloserFunc func()
 
 // Close implements io.Closer.

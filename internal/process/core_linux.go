@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noCore keeps what the process has in RAM in it: a crash leaves no core, neither in a file nor
-// for a program that the kernel starts, and no process of the same user can attach to it
-// (guarantee S8). Processes that it starts may have cores again.
+// noCore prevents core dumps, so that a crash writes nothing of the process's memory to a file or to a program
+// that the kernel starts. No process of the same user can attach to it either (guarantee S8). Processes that it
+// starts may dump core again.
 func noCore() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("limit of core dumps: %w", err)

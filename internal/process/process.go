@@ -1,5 +1,5 @@
-// Package process runs the parts of a program: it starts them in order, stops them in
-// reverse order, and gives each a grace period to stop in.
+// Package process runs the parts of a program. It starts them in order, stops them in reverse order, and gives
+// each of them time to stop.
 package process
 
 import (
@@ -13,20 +13,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// Part is something that runs until its context ends. It calls ready once it serves; the
-// parts after it start only then.
+// Part runs until its context ends. It calls ready once it serves; only then does the next part start.
 type Part struct {
 	Name string
-	// Grace is how long Run may take to return once its context ends. Past it the part is
-	// given up: the stop goes on and Run of the whole reports it.
+	// Grace is how long Run may take to return after its context ended. After that the part is abandoned: the stop
+	// continues, and the error of process.Run names the part.
 	Grace time.Duration
 	Run   func(ctx context.Context, ready func()) error
 }
 
-// Run starts the parts in order, calls ready when all are up, and blocks until ctx ends or
-// any part returns. Then it stops them in reverse order. It returns nil after a stop that
-// ctx asked for, and else the errors of all parts; context.Canceled is none. A part that
-// returns without being asked stops the others, with or without an error.
+// Run starts the parts in order, calls ready once all of them are ready, and blocks until ctx ends or a part
+// returns. Then it stops them in reverse order. It returns nil if ctx ended and no part failed, and otherwise
+// the errors of all parts, without context.Canceled. A part that returns early stops the others, with or without
+// an error.
 func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) error {
 	exited := make(chan struct{}, len(parts))
 	var started []*running
@@ -61,7 +60,7 @@ type running struct {
 	err    error // valid once done is closed
 }
 
-// launch gives each part a context that only stop ends, so that the order holds.
+// launch runs each part under a context that only stop ends, so that the parts stop in order.
 func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{Part: p, cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
@@ -75,8 +74,7 @@ func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
 	return r
 }
 
-// awaitReady reports whether the part came up before it, one of those before it, or the
-// whole ended.
+// awaitReady reports whether the part became ready before it failed, an earlier part failed, or ctx ended.
 func (r *running) awaitReady(ctx context.Context, exited chan struct{}) bool {
 	select {
 	case <-r.ready:

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// diary records what parts do, in order.
+// diary records what the parts do, in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string

@@ -8,9 +8,9 @@ import (
 // address is the address of a peer. For IPv6 it is the /64, because one machine usually owns all of it.
 type address netip.Prefix
 
-// Tried returns an error if the address has failed to authenticate too often, before its credentials are
+// CheckFailures returns an error if the address has failed to authenticate too often, before its credentials are
 // checked. It counts nothing; Failed does. Modes: policy_rate_limit.
-func (l *Limiter) Tried(from net.Addr) error {
+func (l *Limiter) CheckFailures(from net.Addr) error {
 	limit, at, ok := l.limitFor(Failures, from)
 	if !ok {
 		return nil
@@ -25,16 +25,16 @@ func (l *Limiter) Tried(from net.Addr) error {
 	return limit.refusal(Failures, netip.Prefix(at).String(), wait)
 }
 
-// Failed counts a failed authentication of the address.
-func (l *Limiter) Failed(from net.Addr) {
+// CountFailure counts a failed authentication of the address.
+func (l *Limiter) CountFailure(from net.Addr) {
 	if limit, at, ok := l.limitFor(Failures, from); ok {
 		l.failed.take(at, limit)
 	}
 }
 
-// Opened counts a call of the address, even if it is cancelled at once. It runs before any work for the call.
+// CountCall counts a call of the address, even if it is cancelled at once. It runs before any work for the call.
 // Modes: policy_rate_limit.
-func (l *Limiter) Opened(from net.Addr) error {
+func (l *Limiter) CountCall(from net.Addr) error {
 	limit, at, ok := l.limitFor(Streams, from)
 	if !ok {
 		return nil
@@ -45,8 +45,8 @@ func (l *Limiter) Opened(from net.Addr) error {
 	return nil
 }
 
-// Reset counts a stream that the address has reset, and reports whether that is within the limit.
-func (l *Limiter) Reset(from net.Addr) bool {
+// CountReset counts a stream that the address has reset, and reports whether that is within the limit.
+func (l *Limiter) CountReset(from net.Addr) bool {
 	limit, at, ok := l.limitFor(Resets, from)
 	return !ok || l.reset.take(at, limit) == 0
 }

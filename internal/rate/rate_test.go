@@ -122,11 +122,11 @@ func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
 func TestLimiter_CountsCallsOfAnAddress(t *testing.T) {
 	l := New(Table{Streams: {Rate: 0.001, Burst: 2}})
 	from := &net.TCPAddr{IP: net.ParseIP("192.0.2.1")}
-	require.NoError(t, l.Opened(from))
-	require.NoError(t, l.Opened(from))
-	require.True(t, failure.Is(l.Opened(from), failure.PolicyRateLimit))
-	require.NoError(t, l.Opened(&net.TCPAddr{IP: net.ParseIP("192.0.2.2")}))
-	require.NoError(t, New(nil).Opened(from))
+	require.NoError(t, l.CountCall(from))
+	require.NoError(t, l.CountCall(from))
+	require.True(t, failure.Is(l.CountCall(from), failure.PolicyRateLimit))
+	require.NoError(t, l.CountCall(&net.TCPAddr{IP: net.ParseIP("192.0.2.2")}))
+	require.NoError(t, New(nil).CountCall(from))
 }
 
 func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
@@ -134,23 +134,23 @@ func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
 		l := New(Table{Failures: {Rate: 1, Burst: 2}})
 		at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711} }
 		for range 10 {
-			require.NoError(t, l.Tried(at("192.0.2.1")), "to try is free")
+			require.NoError(t, l.CheckFailures(at("192.0.2.1")), "to try is free")
 		}
 		for _, ip := range []string{"192.0.2.1", "2001:db8::1"} {
-			l.Failed(at(ip))
-			l.Failed(at(ip))
-			l.Failed(at(ip)) // there is nothing left to take, and no debt
+			l.CountFailure(at(ip))
+			l.CountFailure(at(ip))
+			l.CountFailure(at(ip)) // there is nothing left to take, and no debt
 		}
-		require.True(t, failure.Is(l.Tried(at("192.0.2.1")), failure.PolicyRateLimit))
-		require.True(t, failure.Is(l.Tried(at("::ffff:192.0.2.1")), failure.PolicyRateLimit), "the same address")
-		require.True(t, failure.Is(l.Tried(at("2001:db8::ffff:2")), failure.PolicyRateLimit), "the same /64")
+		require.True(t, failure.Is(l.CheckFailures(at("192.0.2.1")), failure.PolicyRateLimit))
+		require.True(t, failure.Is(l.CheckFailures(at("::ffff:192.0.2.1")), failure.PolicyRateLimit), "the same address")
+		require.True(t, failure.Is(l.CheckFailures(at("2001:db8::ffff:2")), failure.PolicyRateLimit), "the same /64")
 		for _, other := range []net.Addr{at("192.0.2.2"), at("2001:db8:0:1::1"), &net.UnixAddr{Name: "x"}, nil} {
-			require.NoError(t, l.Tried(other))
+			require.NoError(t, l.CheckFailures(other))
 		}
-		after, ok := failure.RetryAfter(l.Tried(at("192.0.2.1")))
+		after, ok := failure.RetryAfter(l.CheckFailures(at("192.0.2.1")))
 		require.True(t, ok)
 		time.Sleep(after)
-		require.NoError(t, l.Tried(at("192.0.2.1")))
+		require.NoError(t, l.CheckFailures(at("192.0.2.1")))
 	})
 }
 

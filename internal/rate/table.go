@@ -63,12 +63,12 @@ func Defaults() Table {
 	}
 }
 
-// Inner returns the limits of the memory service, used unless a file sets others. They hold for all workers of
+// InnerDefaults returns the limits of the memory service, used unless a file sets others. They hold for all workers of
 // an agent together, because these share one name, and for each tenant. 16 callers without a pause reach them
 // on two cores. So a worker with 16 concurrent steps is not slowed down, and a compromised one leaves room for
 // others. There is no limit of failed authentications: workers may share an address, and one of them could lock
 // out the others.
-func Inner() Table { return Table{Mesh: {10_000, 20_000}} }
+func InnerDefaults() Table { return Table{Mesh: {10_000, 20_000}} }
 
 // Load reads a table from a YAML file, such as `turns: {rate: 20, burst: 40}`. Classes that it does not name
 // keep their default, and it may only name classes of the defaults. Without a file it returns the defaults. An

@@ -8,50 +8,50 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// once is a hook that keeps commands from being sent twice. A client of a Cluster repeats a command whose connection
+// noRetryHook is a hook that keeps commands from being sent twice. A client of a Cluster repeats a command whose connection
 // broke, whatever its MaxRetries, and then a write may happen twice. A command that Redis redirects is still sent again:
 // it has not happened yet.
-type once struct{}
+type noRetryHook struct{}
 
-// sentOnce is a command that is not repeated.
-type sentOnce struct{ redis.Cmder }
+// noRetryCmd is a command that is not repeated.
+type noRetryCmd struct{ redis.Cmder }
 
-func (sentOnce) NoRetry() bool { return true }
+func (noRetryCmd) NoRetry() bool { return true }
 
 // DialHook implements redis.Hook.
-func (once) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (noRetryHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (once) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return next(ctx, sentOnce{cmd}) }
+func (noRetryHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return next(ctx, noRetryCmd{cmd}) }
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (once) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (noRetryHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		marked := make([]redis.Cmder, len(cmds))
 		for i, cmd := range cmds {
-			marked[i] = sentOnce{cmd}
+			marked[i] = noRetryCmd{cmd}
 		}
 		return next(ctx, marked)
 	}
 }
 
-// promoted is a hook of a node of a Cluster. Replicas have connections as well, and a replica may become a master without
-// a new connection. So Met is called again before a node is first asked about data, and after it redirected a command.
-type promoted struct {
-	node *redis.Client
-	met  func(ctx context.Context, conn *redis.Conn) error
-	data *atomic.Bool // whether the node was met since it serves data
+// masterHook is a hook of a node of a Cluster. Replicas have connections as well, and a replica may become a master without
+// a new connection. So OnConnect is called again before a node is first asked about data, and after it redirected a command.
+type masterHook struct {
+	node            *redis.Client
+	onConnect       func(ctx context.Context, conn *redis.Conn) error
+	calledOnConnect *atomic.Bool // whether the node was met since it serves data
 }
 
 // DialHook implements redis.Hook.
-func (p promoted) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (p masterHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (p promoted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (p masterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := p.meet(ctx, cmd); err != nil {
+		if err := p.callOnConnect(ctx, cmd); err != nil {
 			return err
 		}
 		err := next(ctx, cmd)
@@ -61,9 +61,9 @@ func (p promoted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (p promoted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (p masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := p.meet(ctx, cmds...); err != nil {
+		if err := p.callOnConnect(ctx, cmds...); err != nil {
 			return err
 		}
 		err := next(ctx, cmds)
@@ -77,9 +77,9 @@ func (p promoted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // dataless are the commands that a replica answers as its master does.
 var dataless = map[string]bool{"cluster": true, "command": true, "info": true, "config": true, "ping": true, "client": true, "hello": true, "auth": true}
 
-// meet calls Met before the first command about data.
-func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
-	if p.data.Load() {
+// callOnConnect calls OnConnect before the first command about data.
+func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) error {
+	if p.calledOnConnect.Load() {
 		return nil
 	}
 	for _, cmd := range cmds {
@@ -87,10 +87,10 @@ func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
 			continue
 		}
 		conn := p.node.Conn()
-		err := p.met(ctx, conn)
+		err := p.onConnect(ctx, conn)
 		_ = conn.Close() // it returns to the pool
 		if err == nil {
-			p.data.Store(true)
+			p.calledOnConnect.Store(true)
 		}
 		return err
 	}
@@ -98,33 +98,33 @@ func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
 }
 
 // noteError notes that the node no longer serves the data.
-func (p promoted) noteError(err error) {
+func (p masterHook) noteError(err error) {
 	if _, moved := redis.IsMovedError(err); moved || redis.IsReadOnlyError(err) {
-		p.data.Store(false)
+		p.calledOnConnect.Store(false)
 	}
 }
 
-// Share is a node that takes writes, and a key on it.
-type Share struct {
+// Shard is a node that takes writes, and a key on it.
+type Shard struct {
 	Key  string
 	Node redis.Cmdable
 }
 
-// mostShares bounds the search for keys. Each node has one of the first keys, unless it has hardly any slots.
-const mostShares = 1 << 18
+// maxShardKeys bounds the search for keys. Each node has one of the first keys, unless it has hardly any slots.
+const maxShardKeys = 1 << 18
 
-// Shares returns a key for each node that takes writes: the name, or in a Cluster name:{n} with the least n that the node
+// Shards returns a key for each node that takes writes: the name, or in a Cluster name:{n} with the least n that the node
 // has.
-func (c *Conn) Shares(ctx context.Context, name string) ([]Share, error) {
+func (c *Conn) Shards(ctx context.Context, name string) ([]Shard, error) {
 	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
 	if !ok {
-		return []Share{{name, c.UniversalClient}}, nil
+		return []Shard{{name, c.UniversalClient}}, nil
 	}
 	var masters atomic.Int64
 	if err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { masters.Add(1); return nil }); err != nil {
 		return nil, err
 	}
-	var shares []Share
+	var shares []Shard
 	seen := map[*redis.Client]bool{}
 	for n := 0; int64(len(seen)) < masters.Load(); n++ {
 		key := fmt.Sprintf("%s:{%d}", name, n)
@@ -132,12 +132,12 @@ func (c *Conn) Shares(ctx context.Context, name string) ([]Share, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n == mostShares {
+		if n == maxShardKeys {
 			return nil, fmt.Errorf("redis at %s changes its nodes: %d of %d have a key", c.addr, len(seen), masters.Load())
 		}
 		if !seen[node] {
 			seen[node] = true
-			shares = append(shares, Share{key, node})
+			shares = append(shares, Shard{key, node})
 		}
 	}
 	if len(shares) == 0 {

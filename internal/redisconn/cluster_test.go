@@ -83,7 +83,7 @@ func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
 				c.AddHook(cut{"precious"})
 			}
 			// The key is one of the node that is alone.
-			shares, err := sound.Shares(t.Context(), "precious-"+name)
+			shares, err := sound.Shards(t.Context(), "precious-"+name)
 			require.NoError(t, err)
 			for _, share := range shares {
 				if name == "alone" && share.Node.(*redis.Client).Options().Addr != conn.Addr() {
@@ -117,38 +117,38 @@ func pipelined(t *testing.T, conn *Conn, key string) error {
 }
 
 // Each master has one of the keys, and the keys are stable.
-func TestConn_SharesAreOneForEachMaster(t *testing.T) {
+func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
 	at := redistest.Cluster(t)
 	conn := connect(t, Config{URL: at})
-	shares, err := conn.Shares(t.Context(), "k")
+	shares, err := conn.Shards(t.Context(), "k")
 	require.NoError(t, err)
 	require.Len(t, shares, 3)
 	for _, share := range shares {
 		require.NoError(t, share.Node.Set(t.Context(), share.Key, "x", 0).Err(), "the node has the key")
 	}
-	again, err := connect(t, Config{URL: at}).Shares(t.Context(), "k")
+	again, err := connect(t, Config{URL: at}).Shards(t.Context(), "k")
 	require.NoError(t, err)
 	for i := range shares {
 		require.Equal(t, shares[i].Key, again[i].Key)
 	}
-	alone, err := connect(t, Config{URL: single(t, at)}).Shares(t.Context(), "k")
+	alone, err := connect(t, Config{URL: single(t, at)}).Shards(t.Context(), "k")
 	require.NoError(t, err)
 	require.Len(t, alone, 1)
 	require.Equal(t, "k", alone[0].Key)
 }
 
 // A node may have been a replica when it was connected to.
-func TestConn_CallsMetBeforeDataCommands(t *testing.T) {
+func TestConn_CallsOnConnectBeforeDataCommands(t *testing.T) {
 	var mu sync.Mutex
 	met := map[string]int{} // by port
-	conn := connect(t, Config{URL: redistest.Cluster(t), Met: func(ctx context.Context, conn *redis.Conn) error {
+	conn := connect(t, Config{URL: redistest.Cluster(t), OnConnect: func(ctx context.Context, conn *redis.Conn) error {
 		port, err := conn.ConfigGet(ctx, "port").Result()
 		mu.Lock()
 		defer mu.Unlock()
 		met[port["port"]]++
 		return err
 	}})
-	shares, err := conn.Shares(t.Context(), "k")
+	shares, err := conn.Shards(t.Context(), "k")
 	require.NoError(t, err)
 	require.ErrorIs(t, conn.Get(t.Context(), shares[1].Key).Err(), redis.Nil) // what is to be known of the Cluster is known
 	share := shares[0]

@@ -22,10 +22,11 @@ const (
 	D2 Class = "D2" // the loss of its machine: a replica has every write too
 )
 
-// The errors of Durable wrap ErrUntold when Redis does not say how it runs, and ErrWeak when it falls short.
+// The errors of CheckDurability wrap ErrDurabilityUnknown when Redis does not report its settings, and ErrNotDurable when it
+// is less durable than required.
 var (
-	ErrUntold = errors.New("redis does not tell")
-	ErrWeak   = errors.New("redis is not durable enough")
+	ErrDurabilityUnknown = errors.New("redis does not tell")
+	ErrNotDurable        = errors.New("redis is not durable enough")
 )
 
 // minVersion is the oldest Redis that replicates the effects of scripts, and not the scripts.
@@ -54,10 +55,10 @@ var settings = map[Class][]setting{
 	}}},
 }
 
-// Durable returns nil when every node that takes writes is as durable as the class requires; D0 requires the same as D1.
-// Otherwise the error wraps ErrWeak and names the setting to change, or wraps ErrUntold, or says why Redis cannot be asked
+// CheckDurability returns nil when every node that takes writes is as durable as the class requires; D0 requires the same as D1.
+// Otherwise the error wraps ErrNotDurable and names the setting to change, or wraps ErrDurabilityUnknown, or says why Redis cannot be asked
 // now (guarantees 0.2).
-func (c *Conn) Durable(ctx context.Context, class Class) error {
+func (c *Conn) CheckDurability(ctx context.Context, class Class) error {
 	return c.EachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		info, err := node.InfoMap(ctx, "server").Result()
 		if err != nil {
@@ -66,7 +67,7 @@ func (c *Conn) Durable(ctx context.Context, class Class) error {
 		version := info["Server"]["redis_version"]
 		major, _, _ := strings.Cut(version, ".")
 		if n, err := strconv.Atoi(major); err == nil && n < minVersion {
-			return weak("redis at %s is of version %s; run version %d or newer", c.addr, version, minVersion)
+			return newNotDurableError("redis at %s is of version %s; run version %d or newer", c.addr, version, minVersion)
 		}
 		needed := settings[D1]
 		if class == D2 {
@@ -78,7 +79,7 @@ func (c *Conn) Durable(ctx context.Context, class Class) error {
 				return c.unanswered(err, "how it persists; assume that a crash of redis loses acknowledged turns")
 			}
 			if !s.fits(got[s.name]) {
-				return weak("redis at %s runs with %s %s: a crash of redis loses acknowledged turns; set %s %s",
+				return newNotDurableError("redis at %s runs with %s %s: a crash of redis loses acknowledged turns; set %s %s",
 					c.addr, s.name, cmp.Or(got[s.name], "unset"), s.name, s.want)
 			}
 		}
@@ -89,14 +90,16 @@ func (c *Conn) Durable(ctx context.Context, class Class) error {
 // unanswered returns the error for a question that Redis rejects, or cannot answer because it is away.
 func (c *Conn) unanswered(cause error, what string) error {
 	if _, refused := errors.AsType[redis.Error](cause); refused && !redis.IsLoadingError(cause) {
-		return fmt.Errorf("%w: redis at %s does not say %s: %w", ErrUntold, c.addr, what, cause)
+		return fmt.Errorf("%w: redis at %s does not say %s: %w", ErrDurabilityUnknown, c.addr, what, cause)
 	}
 	return c.Fault("redis.Durable", cause)
 }
 
-// weakness is an error that wraps ErrWeak without its text.
-type weakness struct{ error }
+// notDurableError is an error that wraps ErrNotDurable without its text.
+type notDurableError struct{ error }
 
-func (weakness) Unwrap() error { return ErrWeak }
+func (notDurableError) Unwrap() error { return ErrNotDurable }
 
-func weak(format string, args ...any) error { return weakness{fmt.Errorf(format, args...)} }
+func newNotDurableError(format string, args ...any) error {
+	return notDurableError{fmt.Errorf(format, args...)}
+}

@@ -26,15 +26,15 @@ func hasPrefix(err error, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
-// unsent is the error of a connection that could not be made, so that no command was sent.
-type unsent struct{ error }
+// unsentError is the error of a connection that could not be made, so that no command was sent.
+type unsentError struct{ error }
 
-func (u unsent) Unwrap() error { return u.error }
+func (u unsentError) Unwrap() error { return u.error }
 
 // notConnected reports whether there was no connection. When Redis rejects the certificate of a client, it sends an alert
 // after the handshake.
 func notConnected(err error) bool {
-	if _, ok := errors.AsType[unsent](err); ok {
+	if _, ok := errors.AsType[unsentError](err); ok {
 		return true
 	}
 	alert, ok := errors.AsType[*net.OpError](err)

@@ -33,9 +33,9 @@ type Config struct {
 	// ?addr=host:port names one more node of a Redis Cluster, and may be repeated.
 	URL      string
 	Security Security
-	// Met, if set, is called with each new connection before it is used, and may send commands on it. Its error closes the
+	// OnConnect, if set, is called with each new connection before it is used, and may send commands on it. Its error closes the
 	// connection. It is called again before a node of a Cluster, which may have been a replica, is first asked about data.
-	Met func(ctx context.Context, conn *redis.Conn) error
+	OnConnect func(ctx context.Context, conn *redis.Conn) error
 	// Replicas is how many replicas must confirm a write before it is acknowledged, and ReplicaTime how long they may take (0
 	// means 200 ms). With replicas, transactions cannot be used.
 	Replicas    int
@@ -74,7 +74,7 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
-	o.OnConnect = cfg.Met
+	o.OnConnect = cfg.OnConnect
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, ioTimeout)
@@ -98,7 +98,7 @@ func newCluster(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
-	o.OnConnect = cfg.Met
+	o.OnConnect = cfg.OnConnect
 	o.MaxRetries = -1
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, ioTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, ioTimeout)
@@ -109,7 +109,7 @@ func newCluster(cfg Config) (*Conn, error) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.NewClient = cfg.clusterNode
 	client := redis.NewClusterClient(o)
-	client.AddHook(once{})
+	client.AddHook(noRetryHook{})
 	return &Conn{client, strings.Join(o.Addrs, ",")}, nil
 }
 
@@ -125,14 +125,14 @@ func (cfg Config) dialer(timeout time.Duration, from *tls.Config) (dialer, error
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout})
 	}
-	return cfg.Security.secure(dial, from), nil
+	return cfg.Security.withTLS(dial, from), nil
 }
 
 // clusterNode returns a client of one node of a Cluster.
 func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
 	client := cfg.node(o)
-	if cfg.Met != nil {
-		client.AddHook(promoted{client, cfg.Met, new(atomic.Bool)})
+	if cfg.OnConnect != nil {
+		client.AddHook(masterHook{client, cfg.OnConnect, new(atomic.Bool)})
 	}
 	return client
 }
@@ -141,7 +141,7 @@ func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
 func (cfg Config) node(o *redis.Options) *redis.Client {
 	client := redis.NewClient(o)
 	if cfg.Replicas > 0 {
-		client.AddHook(replicated{client, cfg.Replicas, cmp.Or(cfg.ReplicaTime, replicaTime)})
+		client.AddHook(replicationHook{client, cfg.Replicas, cmp.Or(cfg.ReplicaTime, replicaTime)})
 	}
 	return client
 }

@@ -101,7 +101,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 		conn, err := New(Config{URL: url, Security: s})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
 	}
 	require.NoError(t, ask(good))
 
@@ -143,7 +143,7 @@ func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
 	}
 	require.NoError(t, ask("memory:memory@", identity.Memory, ""))
 	require.ErrorContains(t, ask("", identity.Worker, "research"), "NOAUTH")
@@ -152,7 +152,7 @@ func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 }
 
 // The next connection uses replaced files.
-func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
+func TestConn_RereadsCertificateAndPassword(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
 	secret := filepath.Join(t.TempDir(), "password")
@@ -163,10 +163,10 @@ func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Equal(t, failure.Unknown, failure.ModeOf(conn.Serves(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, failure.Unknown, failure.ModeOf(conn.CheckServing(t.Context(), Needs{Prefix: "m:"})))
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
 	a.leaf(t, "client")
-	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:"}))
 }
 
 // During a replacement of the CA as in docs/operate.md, each new connection works.
@@ -194,9 +194,9 @@ func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 		held := conn.UniversalClient.(*redis.Client).Conn()
 		require.NoError(t, held.Ping(t.Context()).Err())
 		t.Cleanup(func() { require.NoError(t, held.Close()) })
-		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
 	}
-	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:"}))
 	require.NoError(t, anew())
 
 	require.NoError(t, os.WriteFile(was.file("ca.pem"), slices.Concat(oldCA, newCA), 0o600))

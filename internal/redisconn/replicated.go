@@ -23,21 +23,21 @@ var reads = map[string]bool{
 	"ping": true, "info": true, "config": true, "cluster": true, "wait": true, "hello": true, "auth": true, "select": true, "client": true,
 }
 
-// replicated is a hook that lets replicas confirm each write. WAIT counts the replicas that have the last write of its own
+// replicationHook is a hook that lets replicas confirm each write. WAIT counts the replicas that have the last write of its own
 // connection, so it follows the write in the same pipeline.
-type replicated struct {
+type replicationHook struct {
 	node     *redis.Client
 	replicas int
 	wait     time.Duration
 }
 
 // DialHook implements redis.Hook.
-func (r replicated) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (r replicationHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook: a single write becomes a pipeline.
-func (r replicated) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (r replicationHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if reads[cmd.Name()] || ctx.Value(unchanging{}) != nil {
+		if reads[cmd.Name()] || ctx.Value(readOnlyKey{}) != nil {
 			return next(ctx, cmd)
 		}
 		pipe := r.node.Pipeline()
@@ -48,7 +48,7 @@ func (r replicated) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (r replicated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (r replicationHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		var writes []redis.Cmder
 		for _, cmd := range cmds {

@@ -57,17 +57,17 @@ func (s Security) tls(from *tls.Config) (*tls.Config, error) {
 // dialer opens a connection.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// secure returns a dialer that uses TLS on the connections of another dialer, if the URL asks for it. Its errors are
+// withTLS returns a dialer that uses TLS on the connections of another dialer, if the URL asks for it. Its errors are
 // unsent.
-func (s Security) secure(dial dialer, from *tls.Config) dialer {
+func (s Security) withTLS(dial dialer, from *tls.Config) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		cfg, err := s.tls(from)
 		if err != nil {
-			return nil, unsent{err}
+			return nil, unsentError{err}
 		}
 		raw, err := dial(ctx, network, address)
 		if err != nil {
-			return nil, unsent{err}
+			return nil, unsentError{err}
 		}
 		if cfg == nil {
 			return raw, nil
@@ -75,7 +75,7 @@ func (s Security) secure(dial dialer, from *tls.Config) dialer {
 		conn := tls.Client(raw, cfg)
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
-			return nil, unsent{err}
+			return nil, unsentError{err}
 		}
 		return conn, nil
 	}
@@ -89,7 +89,7 @@ func (s Security) credentials(user string) func(context.Context) (string, string
 	return func(context.Context) (string, string, error) {
 		password, err := s.password()
 		if err != nil {
-			return "", "", unsent{err}
+			return "", "", unsentError{err}
 		}
 		return user, password, nil
 	}

@@ -33,13 +33,13 @@ type Needs struct {
 	Commands []string
 }
 
-// Serves returns nil when each node that should take writes is reachable, takes them now, and permits the user of the
+// CheckServing returns nil when each node that should take writes is reachable, takes them now, and permits the user of the
 // connection what is needed. It writes nothing, and takes one round trip to each node. An error that Redis replies is a
 // *probe.NotServingError, which quotes no secret.
-func (c *Conn) Serves(ctx context.Context, needs Needs) error {
+func (c *Conn) CheckServing(ctx context.Context, needs Needs) error {
 	const op = "redis.Serves"
-	ctx = context.WithValue(ctx, unchanging{}, true)
-	shares, err := c.Shares(ctx, needs.Prefix+"probe")
+	ctx = context.WithValue(ctx, readOnlyKey{}, true)
+	shares, err := c.Shards(ctx, needs.Prefix+"probe")
 	if err != nil {
 		return c.refusal(op, needs, err)
 	}
@@ -56,8 +56,8 @@ func (c *Conn) Serves(ctx context.Context, needs Needs) error {
 	return nil
 }
 
-// unchanging marks the context of a command that changes nothing, so that no replica must confirm it.
-type unchanging struct{}
+// readOnlyKey marks the context of a command that changes nothing, so that no replica must confirm it.
+type readOnlyKey struct{}
 
 func anys(all []string) []any {
 	out := make([]any, len(all))

@@ -40,7 +40,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 	needs := Needs{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
 	at := func(url string) *Conn { return connect(t, Config{URL: url}) }
 	conn, can := at(redistest.URL("memory", server.Addr)), admin(t, server.Addr)
-	require.NoError(t, conn.Serves(t.Context(), needs))
+	require.NoError(t, conn.CheckServing(t.Context(), needs))
 
 	for _, c := range []struct{ rule, back, want string }{
 		{"-xadd", "+xadd", "does not permit the user of the service to use xadd on keys m:*; grant what users.acl says"},
@@ -50,19 +50,19 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 		{"resetkeys", "~m:*", "does not permit the user of the service to use scripts on keys m:*; grant what users.acl says"},
 	} {
 		allow(t, can, c.rule)
-		err := conn.Serves(t.Context(), needs)
+		err := conn.CheckServing(t.Context(), needs)
 		require.Equal(t, c.want, reason(t, err))
 		require.Equal(t, failure.Unknown, failure.ModeOf(err))
 		allow(t, can, c.back)
-		require.NoError(t, conn.Serves(t.Context(), needs))
+		require.NoError(t, conn.CheckServing(t.Context(), needs))
 	}
 
 	long := Needs{Prefix: "m:", Commands: slices.Repeat(needs.Commands, 3)}
-	require.NoError(t, conn.Serves(t.Context(), long))
-	err := at(redistest.URL("orchestrator", server.Addr)).Serves(t.Context(), needs)
+	require.NoError(t, conn.CheckServing(t.Context(), long))
+	err := at(redistest.URL("orchestrator", server.Addr)).CheckServing(t.Context(), needs)
 	require.Contains(t, reason(t, err), "use scripts on keys m:*")
 	for _, url := range []string{"redis://memory:hunter2@" + server.Addr, "redis://memory@" + server.Addr, "redis://" + server.Addr} {
-		err = at(url).Serves(t.Context(), long)
+		err = at(url).CheckServing(t.Context(), long)
 		require.Equal(t, "does not accept the user and password of the service", reason(t, err), url)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
@@ -77,7 +77,7 @@ func TestConn_ServesWritesNothing(t *testing.T) {
 		return info["Persistence"]["rdb_changes_since_last_save"] + " " + info["Persistence"]["aof_current_size"]
 	}
 	before := changes()
-	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:", Commands: []string{"set"}}))
+	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:", Commands: []string{"set"}}))
 	require.Equal(t, before, changes())
 }
 
@@ -86,19 +86,19 @@ func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	replica := connect(t, Config{URL: "redis://" + redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no").Addr})
-	require.Equal(t, "does not serve: READONLY", reason(t, replica.Serves(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, "does not serve: READONLY", reason(t, replica.CheckServing(t.Context(), Needs{Prefix: "m:"})))
 	lonely := connect(t, Config{URL: "redis://" + redistest.New(t, "--min-replicas-to-write", "1").Addr})
-	require.Equal(t, "does not serve: NOREPLICAS", reason(t, lonely.Serves(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, "does not serve: NOREPLICAS", reason(t, lonely.CheckServing(t.Context(), Needs{Prefix: "m:"})))
 }
 
 // Each node of a Cluster has its own users.
 func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
 	conn := connect(t, Config{URL: redistest.Cluster(t)})
 	needs := Needs{Prefix: "m:", Commands: []string{"hset"}}
-	require.NoError(t, conn.Serves(t.Context(), needs))
-	shares, err := conn.Shares(t.Context(), "m:probe")
+	require.NoError(t, conn.CheckServing(t.Context(), needs))
+	shares, err := conn.Shards(t.Context(), "m:probe")
 	require.NoError(t, err)
 	last := shares[len(shares)-1].Node
 	require.NoError(t, last.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "-hset").Err())
-	require.Contains(t, reason(t, conn.Serves(t.Context(), needs)), "use hset on keys m:*")
+	require.Contains(t, reason(t, conn.CheckServing(t.Context(), needs)), "use hset on keys m:*")
 }

@@ -97,7 +97,7 @@ type Watcher interface {
 type Registry interface {
 	Registrar
 	Watcher
-	Desires
+	DesiredStates
 }
 
 // Update is one step of a watch. Exactly one of its fields is set.

@@ -40,34 +40,34 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Brief(d.Recorded, most), conversation.Brief(d.Now, most))
 }
 
-// aModelCall describes a model call. A call of a handler is not part of the conversation.
-func aModelCall(aside bool) string {
+// describeModelCall describes a model call. A call of a handler is not part of the conversation.
+func describeModelCall(aside bool) string {
 	if aside {
 		return "a model call beside the conversation"
 	}
 	return "a model call"
 }
 
-// call is how a call is shown.
-func call(e execution.Entry) string {
+// formatCall is how a call is shown.
+func formatCall(e execution.Entry) string {
 	if e.Tool == "" {
-		return aModelCall(e.SideCall)
+		return describeModelCall(e.SideCall)
 	}
 	return strings.TrimSpace(e.Tool + " " + e.Arguments)
 }
 
-// outcome is how the end of a tool call is shown.
-func outcome(e execution.Entry) string { return e.Status + ": " + e.Text }
+// formatOutcome is how the end of a tool call is shown.
+func formatOutcome(e execution.Entry) string { return e.Status + ": " + e.Text }
 
-// strayed is the difference between a call that was recorded, if one was, and one that would come.
-func strayed(was execution.Entry, recorded bool, now execution.Entry) Difference {
+// callDifference is the difference between a call that was recorded, if one was, and one that would come.
+func callDifference(was execution.Entry, recorded bool, now execution.Entry) Difference {
 	switch {
 	case !recorded:
-		return Difference{Kind: ExtraCall, Number: now.Number, Subject: now.Tool, Now: call(now)}
+		return Difference{Kind: ExtraCall, Number: now.Number, Subject: now.Tool, Now: formatCall(now)}
 	case was.Tool != now.Tool || was.Tool == "":
-		return Difference{Kind: OtherCall, Number: now.Number, Recorded: call(was), Now: call(now)}
+		return Difference{Kind: OtherCall, Number: now.Number, Recorded: formatCall(was), Now: formatCall(now)}
 	case was.Digest == now.Digest: // the tool was not there then
-		return Difference{Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: outcome(was), Now: "the tool is there, and would be called"}
+		return Difference{Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: formatOutcome(was), Now: "the tool is there, and would be called"}
 	default:
 		return Difference{Kind: OtherArguments, Number: now.Number, Subject: now.Tool, Recorded: was.Arguments, Now: now.Arguments}
 	}
@@ -78,18 +78,18 @@ func strayed(was execution.Entry, recorded bool, now execution.Entry) Difference
 func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.first != nil {
-		return j.first
+	if j.firstDifference != nil {
+		return j.firstDifference
 	}
-	if j.end {
+	if j.reachedEnd {
 		return nil
 	}
-	if d := failing(was.Failure, err); d != nil {
+	if d := compareFailures(was.Failure, err); d != nil {
 		return d
 	}
-	if left := j.unused(); len(left) > 0 {
+	if left := j.unusedCalls(); len(left) > 0 {
 		e := j.recorded[left[0]][execution.Done]
-		return &Difference{Kind: MissingCall, Number: left[0], Subject: e.Tool, Recorded: call(e)}
+		return &Difference{Kind: MissingCall, Number: left[0], Subject: e.Tool, Recorded: formatCall(e)}
 	}
 	if err != nil {
 		return nil
@@ -97,34 +97,36 @@ func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
 	if was.Text != now.Text {
 		return &Difference{Kind: OtherText, Recorded: was.Text, Now: now.Text}
 	}
-	return resulting(was, now)
+	return compareResults(was, now)
 }
 
-// failing is the difference between failures; nil: there is none.
-func failing(was *failure.Error, err error) *Difference {
+// compareFailures is the difference between failures; nil: there is none.
+func compareFailures(was *failure.Error, err error) *Difference {
 	switch {
 	case was == nil && err == nil:
 		return nil
 	case was == nil:
-		return &Difference{Kind: OtherFailure, Recorded: "no failure", Now: told(err)}
+		return &Difference{Kind: OtherFailure, Recorded: "no failure", Now: formatError(err)}
 	case err == nil:
-		return &Difference{Kind: OtherFailure, Recorded: told(was), Now: "no failure"}
+		return &Difference{Kind: OtherFailure, Recorded: formatError(was), Now: "no failure"}
 	case was.Mode != failure.ModeOf(err):
-		return &Difference{Kind: OtherFailure, Recorded: told(was), Now: told(err)}
+		return &Difference{Kind: OtherFailure, Recorded: formatError(was), Now: formatError(err)}
 	default:
 		return nil
 	}
 }
 
-// told is an error with its mode.
-func told(err error) string { return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.Plain(err)) }
+// formatError is an error with its mode.
+func formatError(err error) string {
+	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.Plain(err))
+}
 
-// resulting is the difference between results beside their text; nil: there is none.
-func resulting(was, now execution.Result) *Difference {
+// compareResults is the difference between results beside their text; nil: there is none.
+func compareResults(was, now execution.Result) *Difference {
 	for _, part := range []struct{ name, was, now string }{
 		{"the next agent", was.NextAgent, now.NextAgent},
-		{"tasks", planned(was.Tasks), planned(now.Tasks)},
-		{"calls that wait", waiting(was.Pending), waiting(now.Pending)},
+		{"tasks", formatTasks(was.Tasks), formatTasks(now.Tasks)},
+		{"calls that wait", formatPending(was.Pending), formatPending(now.Pending)},
 		{"a question to the user", fmt.Sprint(was.InputRequired), fmt.Sprint(now.InputRequired)},
 		{"stopped", fmt.Sprint(was.Stopped), fmt.Sprint(now.Stopped)},
 		{"the limit of iterations reached", fmt.Sprint(was.MaxIterations), fmt.Sprint(now.MaxIterations)},
@@ -138,8 +140,8 @@ func resulting(was, now execution.Result) *Difference {
 	return nil
 }
 
-// waiting is how calls that wait are shown.
-func waiting(calls []execution.Pending) string {
+// formatPending is how calls that wait are shown.
+func formatPending(calls []execution.Pending) string {
 	lines := make([]string, len(calls))
 	for i, p := range calls {
 		lines[i] = fmt.Sprintf("%s %s for %s", p.Tool, p.Arguments, p.Needs)
@@ -147,8 +149,8 @@ func waiting(calls []execution.Pending) string {
 	return strings.Join(lines, "\n")
 }
 
-// planned is how the tasks of a planner are shown.
-func planned(tasks []execution.PlannedTask) string {
+// formatTasks is how the tasks of a planner are shown.
+func formatTasks(tasks []execution.PlannedTask) string {
 	lines := make([]string, len(tasks))
 	for i, t := range tasks {
 		lines[i] = t.Agent + ": " + t.Text

@@ -23,15 +23,15 @@ type Journal struct {
 	recorded map[int]map[execution.Phase]execution.Entry
 	failed   bool // the step failed then, and the recording ends where it did
 
-	mu    sync.Mutex
-	used  map[int]bool // calls that were made again
-	first *Difference
-	asked []Asked
-	end   bool // the step came to the end of what was recorded before it failed
+	mu              sync.Mutex
+	used            map[int]bool // calls that were made again
+	firstDifference *Difference
+	changedRequests []ChangedRequest
+	reachedEnd      bool // the step came to the end of what was recorded before it failed
 }
 
-// Asked is a model call that is asked something else than then.
-type Asked struct {
+// ChangedRequest is a model call that is asked something else than then.
+type ChangedRequest struct {
 	Number int
 	Parts  []string // instructions, messages, tools
 }
@@ -65,9 +65,9 @@ func (j *Journal) Record(e execution.Entry) {
 	defer j.mu.Unlock()
 	switch {
 	case !ok && !begun:
-		j.note(strayed(was, false, e))
+		j.note(callDifference(was, false, e))
 	case ok && e.Tool != "" && (was.Status != e.Status || was.Text != e.Text):
-		j.note(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: outcome(was), Now: outcome(e)})
+		j.note(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: formatOutcome(was), Now: formatOutcome(e)})
 	}
 	j.used[e.Number] = true
 }
@@ -83,11 +83,11 @@ func (j *Journal) Stray(now execution.Entry) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !ok && j.failed && j.first == nil && len(j.unused()) == 0 {
-		j.end = true
+	if !ok && j.failed && j.firstDifference == nil && len(j.unusedCalls()) == 0 {
+		j.reachedEnd = true
 		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, for the step failed")
 	}
-	d := strayed(was, ok, now)
+	d := callDifference(was, ok, now)
 	j.note(d)
 	return failure.New(failure.Nondeterminism, "replay", d.String())
 }
@@ -105,7 +105,7 @@ func (j *Journal) Asked(number int, digest string) {
 		return
 	}
 	if parts := journal.DifferentParts(was.Digest, digest); len(parts) > 0 {
-		j.asked = append(j.asked, Asked{number, parts})
+		j.changedRequests = append(j.changedRequests, ChangedRequest{number, parts})
 	}
 }
 
@@ -118,13 +118,13 @@ func (j *Journal) Note(d Difference) {
 
 // note is Note. Callers hold the lock.
 func (j *Journal) note(d Difference) {
-	if j.first == nil {
-		j.first = &d
+	if j.firstDifference == nil {
+		j.firstDifference = &d
 	}
 }
 
-// unused are the calls that were recorded and not made again, in order. Callers hold the lock.
-func (j *Journal) unused() []int {
+// unusedCalls are the calls that were recorded and not made again, in order. Callers hold the lock.
+func (j *Journal) unusedCalls() []int {
 	var left []int
 	for _, number := range slices.Sorted(maps.Keys(j.recorded)) {
 		if _, done := j.recorded[number][execution.Done]; done && !j.used[number] {
@@ -150,9 +150,9 @@ func (j *Journal) Calls() (models, tools int) {
 	return models, tools
 }
 
-// Reworded are the model calls that are asked something else, by number.
-func (j *Journal) Reworded() []Asked {
+// ChangedRequests are the model calls that are asked something else, by number.
+func (j *Journal) ChangedRequests() []ChangedRequest {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.SortedFunc(slices.Values(j.asked), func(a, b Asked) int { return a.Number - b.Number })
+	return slices.SortedFunc(slices.Values(j.changedRequests), func(a, b ChangedRequest) int { return a.Number - b.Number })
 }

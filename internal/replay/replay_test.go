@@ -32,7 +32,7 @@ func (j *Journal) again(numbers ...int) *Journal {
 	return j
 }
 
-func TestJournal_FindsNothingInTheSame(t *testing.T) {
+func TestJournal_FindsNoDifferenceInTheSameCalls(t *testing.T) {
 	was := execution.Result{Text: "Done.", ToolsCalled: []string{"send"}}
 	j := New(sent(), was).again(1, 2, 3)
 	require.Nil(t, j.Compare(was, was, nil))
@@ -40,13 +40,13 @@ func TestJournal_FindsNothingInTheSame(t *testing.T) {
 	require.Equal(t, [2]int{2, 1}, [2]int{models, tools})
 }
 
-func TestJournal_FindsWhatIsNotCalled(t *testing.T) {
+func TestJournal_FindsMissingCalls(t *testing.T) {
 	was := execution.Result{Text: "Done."}
 	d := New(sent(), was).again(1, 3).Compare(was, was, nil)
 	require.Equal(t, &Difference{Kind: MissingCall, Number: 2, Subject: "send", Recorded: `send {"to":"bob"}`}, d)
 }
 
-func TestJournal_KeepsTheFirstStray(t *testing.T) {
+func TestJournal_KeepsTheFirstDifference(t *testing.T) {
 	was := execution.Result{Text: "Done."}
 	j := New(sent(), was).again(1)
 	require.True(t, failure.Is(j.Stray(execution.Entry{Number: 2}), failure.Nondeterminism))
@@ -56,7 +56,7 @@ func TestJournal_KeepsTheFirstStray(t *testing.T) {
 }
 
 // A call that was running when its worker was lost has an unknown outcome.
-func TestJournal_TakesAnUnknownOutcomeAsItWas(t *testing.T) {
+func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 	was := execution.Result{Text: "Done."}
 	j := New(sent()[:2], was).again(1)
 	j.Record(execution.Entry{Number: 2, Phase: execution.Done, Tool: "send", Status: "unknown_outcome"})
@@ -103,9 +103,9 @@ func TestJournal_FindsOtherTasks(t *testing.T) {
 	}
 }
 
-func TestJournal_TellsWhatIsAskedAnew(t *testing.T) {
+func TestJournal_ReportsChangedRequests(t *testing.T) {
 	j := New(sent(), execution.Result{})
 	j.Asked(3, "z d c")
 	j.Asked(1, "a b c")
-	require.Equal(t, []Asked{{Number: 3, Parts: []string{"instructions"}}}, j.Reworded())
+	require.Equal(t, []ChangedRequest{{Number: 3, Parts: []string{"instructions"}}}, j.ChangedRequests())
 }

@@ -18,7 +18,7 @@ import (
 // kept returns telemetry with an audit log, and a function that closes it and returns its entries.
 func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 	t.Helper()
-	log, entries := audittest.Keep(t)
+	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
 	return tel, entries

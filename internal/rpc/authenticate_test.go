@@ -101,7 +101,7 @@ func TestEdge_NamesTheClient(t *testing.T) {
 }
 
 // A long-lived connection is replaced regularly, so its certificate is verified again. No call fails by it.
-func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
+func TestServer_ReplacesOldConnections(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{} // connections
 	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Admin, "ann"), Config{

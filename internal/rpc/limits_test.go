@@ -19,7 +19,7 @@ import (
 // The published limits (guarantees S9, docs/operate.md) with the constant that holds each. That they are
 // enforced is tested elsewhere: limits of the server here and in test/attack, rules of the .proto by the link
 // "validated", limits of sessions by memorytest.
-func TestLimits_AreThoseThatArePublished(t *testing.T) {
+func TestLimits_MatchTheDocumentation(t *testing.T) {
 	const kib, mib = 1 << 10, 1 << 20
 	for _, row := range []struct {
 		what       string

@@ -21,12 +21,12 @@ func suspectInterceptor(rates *rate.Limiter) interceptor {
 		if rates == nil || !ok {
 			return call(ctx)
 		}
-		if err := rates.Tried(from.Addr); err != nil {
+		if err := rates.CheckFailures(from.Addr); err != nil {
 			return err
 		}
 		err := call(ctx)
 		if failure.Is(err, failure.UserUnauthenticated) {
-			rates.Failed(from.Addr)
+			rates.CountFailure(from.Addr)
 		}
 		return err
 	})
@@ -40,7 +40,7 @@ func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 		if !ok {
 			return ctx, nil
 		}
-		return ctx, grpcfailure.ToStatus(rates.Opened(from.Addr))
+		return ctx, grpcfailure.ToStatus(rates.CountCall(from.Addr))
 	}
 }
 

@@ -160,7 +160,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 }
 
 // After five panics the process is not ready, but still answers calls.
-func TestServer_IsNotReadyWhileItPanicsAllTheTime(t *testing.T) {
+func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 	board := probe.NewBoard()
 	client, _ := served(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
 	for n := range 6 {

@@ -60,7 +60,7 @@ func (c *resetConn) Read(p []byte) (int, error) {
 			continue
 		}
 		c.have, c.skip = 0, int(c.head[0])<<16|int(c.head[1])<<8|int(c.head[2])
-		if http2.FrameType(c.head[3]) == http2.FrameRSTStream && !c.rates.Reset(c.RemoteAddr()) {
+		if http2.FrameType(c.head[3]) == http2.FrameRSTStream && !c.rates.CountReset(c.RemoteAddr()) {
 			return 0, errResets
 		}
 	}

@@ -83,7 +83,7 @@ func (b *bundle) get(t *testing.T, id string) error {
 	return grpcfailure.FromStatus("test", err)
 }
 
-func TestServer_RefusesWhatTheRulesForbidAndNamesIt(t *testing.T) {
+func TestServer_RejectsInvalidRequestsAndNamesTheField(t *testing.T) {
 	called := false
 	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { called = true; return nil, nil })
 	err := b.get(t, "a b")
@@ -93,7 +93,7 @@ func TestServer_RefusesWhatTheRulesForbidAndNamesIt(t *testing.T) {
 	require.False(t, called)
 }
 
-func TestServer_APanicTellsNothingAndTheServerLives(t *testing.T) {
+func TestServer_HidesPanicsAndKeepsServing(t *testing.T) {
 	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") })
 	for range 2 {
 		err := b.get(t, "s")
@@ -103,7 +103,7 @@ func TestServer_APanicTellsNothingAndTheServerLives(t *testing.T) {
 	require.Contains(t, b.logs.FilterMessage("call failed").All()[0].ContextMap()["error"], "secret")
 }
 
-func TestServer_ErrorsComeBackWithTheirModeAndTheLogHasTheCause(t *testing.T) {
+func TestServer_SendsTheModeAndLogsTheCause(t *testing.T) {
 	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
 		return nil, failure.New(failure.NotFound, "memory.GetSession", "no such session").Because(context.Canceled)
 	})
@@ -113,7 +113,7 @@ func TestServer_ErrorsComeBackWithTheirModeAndTheLogHasTheCause(t *testing.T) {
 	require.Contains(t, b.logs.All()[0].ContextMap()["error"], "context canceled")
 }
 
-func TestServer_RefusesMessagesAndHeadersThatAreTooLarge(t *testing.T) {
+func TestServer_RejectsOversizedMessagesAndHeaders(t *testing.T) {
 	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
 		return &troupev1.GetSessionResponse{}, nil
 	})
@@ -154,7 +154,7 @@ func TestServer_AHealthWatchDoesNotHoldUpAStop(t *testing.T) {
 	require.NoError(t, b.stop())
 }
 
-func TestListen_SaysWhichFlagAndWhatToDo(t *testing.T) {
+func TestListen_ErrorNamesTheFlagAndTheRemedy(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
@@ -172,7 +172,7 @@ func TestCheckTarget_RejectsInvalidTargets(t *testing.T) {
 	}
 }
 
-func TestServing_IsOfTheServiceThatWasNamed(t *testing.T) {
+func TestServing_ChecksTheNamedService(t *testing.T) {
 	b := setup(t, time.Second, nil)
 	ours := Serving(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
 	b.server.SetServing(false)

@@ -283,7 +283,7 @@ func TestTurn_RemovesTheOldestLogs(t *testing.T) {
 
 // Concurrent sessions never mix the numbers of their turns.
 // Req: CO-58
-func TestTurn_OfManySessionsAtOnce(t *testing.T) {
+func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder})
 	const sessions, turns = 8, 5
@@ -331,7 +331,7 @@ func TestTurn_OfManySessionsAtOnce(t *testing.T) {
 }
 
 // Every text is read back unchanged.
-func TestEncode_OfAnyText(t *testing.T) {
+func TestEncode_RoundTripsAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := rapid.Custom(func(t *rapid.T) prose {
 			return prose(rapid.OneOf(rapid.String(), rapid.StringMatching(`[ \t\n\r:#'"|>~%@&*!-]{0,8}[a-z0-9\x{85}\x{2028}\x{feff}]{0,2}[ \n\t]{0,3}([a-z][ ]?\n){0,2}`),

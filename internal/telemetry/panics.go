@@ -23,7 +23,7 @@ type Panics struct {
 	count metric.Int64Counter
 
 	mu       sync.Mutex
-	last     []time.Time // times of the latest panics, at most maxPanics
+	recent   []time.Time // times of the latest panics, at most maxPanics
 	watchers []func(tooMany bool)
 	recheck  *time.Timer
 }
@@ -47,9 +47,9 @@ func (p *Panics) Note(ctx context.Context, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = append(p.last, time.Now())
-	if len(p.last) > maxPanics {
-		p.last = p.last[len(p.last)-maxPanics:]
+	p.recent = append(p.recent, time.Now())
+	if len(p.recent) > maxPanics {
+		p.recent = p.recent[len(p.recent)-maxPanics:]
 	}
 	p.notify()
 }
@@ -77,7 +77,7 @@ func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
 }
 
 func (p *Panics) isTooMany() bool {
-	return len(p.last) == maxPanics && time.Since(p.last[0]) < panicWindow
+	return len(p.recent) == maxPanics && time.Since(p.recent[0]) < panicWindow
 }
 
 // notify calls the watchers with the current state, and again once the oldest panic leaves the window.
@@ -90,7 +90,7 @@ func (p *Panics) notify() {
 		p.recheck.Stop()
 	}
 	if tooMany {
-		p.recheck = time.AfterFunc(panicWindow-time.Since(p.last[0]), func() {
+		p.recheck = time.AfterFunc(panicWindow-time.Since(p.recent[0]), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.notify()

@@ -9,22 +9,22 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
 )
 
-// redacting is a core that redacts texts under keys that sound like a secret (contract OC-30). It keeps
+// redactingCore is a core that redacts texts under keys that sound like a secret (contract OC-30). It keeps
 // numbers, times and booleans: "tokens" is also the unit of model usage.
-type redacting struct{ zapcore.Core }
+type redactingCore struct{ zapcore.Core }
 
-func (r redacting) With(fields []zapcore.Field) zapcore.Core {
-	return redacting{r.Core.With(redactFields(fields))}
+func (r redactingCore) With(fields []zapcore.Field) zapcore.Core {
+	return redactingCore{r.Core.With(redactFields(fields))}
 }
 
-func (r redacting) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (r redactingCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if r.Enabled(e.Level) {
 		return checked.AddCore(e, r)
 	}
 	return checked
 }
 
-func (r redacting) Write(e zapcore.Entry, fields []zapcore.Field) error {
+func (r redactingCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return r.Core.Write(e, redactFields(fields))
 }
 

@@ -20,7 +20,7 @@ func TestLog_RedactsByKey(t *testing.T) {
 		"credential", "credentials", "auth", "Authorization", "bearer",
 	} {
 		var out bytes.Buffer
-		log := zap.New(redacting{zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.DebugLevel)})
+		log := zap.New(redactingCore{zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.DebugLevel)})
 		fields := []zap.Field{
 			zap.String(key, canary), zap.ByteString(key, []byte(canary)), zap.Binary(key, []byte(canary)), zap.NamedError(key, errors.New(canary)),
 			zap.Stringer(key, &url.URL{Host: canary}), zap.Any(key, []string{canary}), zap.Strings(key, []string{canary}),
@@ -35,7 +35,7 @@ func TestLog_RedactsByKey(t *testing.T) {
 		require.Equal(t, canary, fields[0].String, "the caller's own are as they were")
 	}
 	var out bytes.Buffer
-	log := zap.New(redacting{zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.InfoLevel)})
+	log := zap.New(redactingCore{zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.InfoLevel)})
 	log.Info("spent", zap.Int("tokens", 42), zap.String("agent", "research"))
 	log.Debug("not logged")
 	require.Contains(t, out.String(), `"tokens":42,"agent":"research"`)
@@ -46,6 +46,6 @@ func TestNew_LogsAreRedacted(t *testing.T) {
 	for _, format := range []string{"json", "console"} {
 		log, err := newLogger("test", Config{LogLevel: "info", LogFormat: format}, zapcore.AddSync(io.Discard))
 		require.NoError(t, err)
-		require.IsType(t, redacting{}, log.Core())
+		require.IsType(t, redactingCore{}, log.Core())
 	}
 }

@@ -145,7 +145,7 @@ func newLogger(service string, cfg Config, out zapcore.WriteSyncer) (*zap.Logger
 	}
 	// No sampling: a log that drops lines misleads.
 	to := func(encoder zapcore.Encoder, options ...zap.Option) *zap.Logger {
-		return zap.New(redacting{zapcore.NewCore(encoder, escapingWriter{out}, level)}, append(options, zap.ErrorOutput(escapingWriter{out}))...)
+		return zap.New(redactingCore{zapcore.NewCore(encoder, escapingWriter{out}, level)}, append(options, zap.ErrorOutput(escapingWriter{out}))...)
 	}
 	if cfg.LogFormat == "console" {
 		z := zap.NewDevelopmentEncoderConfig()

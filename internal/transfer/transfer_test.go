@@ -18,7 +18,7 @@ import (
 )
 
 // Nothing of the content is read, and so nothing is sent.
-func TestUpload_RefusesANameBeforeItReads(t *testing.T) {
+func TestUpload_RejectsAnInvalidNameBeforeItReads(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := holder(t, store)
 	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(broken{}, 0, 10))
@@ -44,7 +44,7 @@ func section(content []byte) *io.SectionReader {
 }
 
 // Req: LP-22
-func TestUpload_IsWhatDownloadReturns(t *testing.T) {
+func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := holder(t, store)
 	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
@@ -60,7 +60,7 @@ func TestUpload_IsWhatDownloadReturns(t *testing.T) {
 	}
 }
 
-func TestUpload_RefusesWhatIsTooLong(t *testing.T) {
+func TestUpload_RejectsOversizedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	_, err := transfer.Upload(t.Context(), store, holder(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, memory.MaxArtifactBytes+1))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
@@ -76,7 +76,7 @@ func (broken) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-func TestTransfer_TellsWhatCannotBeReadOrWritten(t *testing.T) {
+func TestTransfer_ReportsReadAndWriteErrors(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := holder(t, store)
 	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, 10))

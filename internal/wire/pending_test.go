@@ -26,7 +26,7 @@ func TestAnswers_ReachTheStep(t *testing.T) {
 }
 
 // A person decides about all of the arguments, and reads the reason as far as there is room.
-func TestPending_IsToldWhole(t *testing.T) {
+func TestPendingToProto_KeepsAllArguments(t *testing.T) {
 	p := execution.Pending{
 		ID: "1-1-2", CallID: "call-1", Tool: "send_mail", Arguments: `{"text":"` + strings.Repeat("a", maxArguments) + `"}`,
 		Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: strings.Repeat("b", maxWarning+1),

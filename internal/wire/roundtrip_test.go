@@ -26,7 +26,7 @@ func TestResult_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, wiretest.Result, ResultToProto, wiretest.Plain(ResultFromProto))
 }
 
-func TestMessage_PartsAreOneText(t *testing.T) {
+func TestMessageFromProto_JoinsTextParts(t *testing.T) {
 	part := func(text string) *troupev1.Part { return &troupev1.Part{Content: &troupev1.Part_Text{Text: text}} }
 	m := MessageFromProto(&troupev1.Message{Parts: []*troupev1.Part{part("one "), part("two")}})
 	require.Equal(t, "one two", m.Text)
@@ -34,7 +34,7 @@ func TestMessage_PartsAreOneText(t *testing.T) {
 }
 
 // A value that is added to a .proto must be added to its table.
-func TestEnums_AreWhole(t *testing.T) {
+func TestEnums_CoverEveryValue(t *testing.T) {
 	for _, values := range []struct {
 		enum  protoreflect.Enum
 		known int

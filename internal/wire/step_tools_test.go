@@ -10,7 +10,7 @@ import (
 )
 
 // That a step may use no tool is something else than that nothing is said of its tools.
-func TestStepFromProto_TellsNoToolsFromAll(t *testing.T) {
+func TestStepFromProto_DistinguishesNoToolsFromAllTools(t *testing.T) {
 	of := func(tools *troupev1.AllowedTools) *execution.Tools {
 		return StepFromProto(&troupev1.ExecuteStepRequest{Tools: tools}).Tools
 	}

@@ -31,7 +31,7 @@ func does(run func(inv agent.Invocation, yield func(event.Event, error) bool)) a
 // to; the context, the constraints, and what is expected of it.
 //
 // Req: OC-28
-func TestExecuteStep_TheAgentReadsWhatItIsAsked(t *testing.T) {
+func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	s := surround(t)
 	var got execution.Step
 	r := s.start(t, does(func(inv agent.Invocation, yield func(event.Event, error) bool) {
@@ -67,7 +67,7 @@ func TestExecuteStep_TheAgentReadsWhatItIsAsked(t *testing.T) {
 // refused by the name of the field, and no agent runs.
 //
 // Req: OC-28
-func TestExecuteStep_RefusesARequestThatAsksForNothing(t *testing.T) {
+func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, does(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
 	whole := s.begin(t, "a", "s1")
@@ -92,7 +92,7 @@ func TestExecuteStep_RefusesARequestThatAsksForNothing(t *testing.T) {
 // Whatever an agent does, its caller gets a response, and no error: what went wrong is in it.
 //
 // Req: OC-28
-func TestExecuteStep_ErrorsComeAsResponses(t *testing.T) {
+func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 	for name, c := range map[string]struct {
 		run    func(agent.Invocation, func(event.Event, error) bool)
 		status response.Status

@@ -51,7 +51,7 @@ func (w *witness) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.D
 }
 
 // Req: LP-18
-func TestExecuteStep_ItsModelAndToolsHaveItsAuthUntilItEnds(t *testing.T) {
+func TestExecuteStep_LendsCredentialsUntilTheStepEnds(t *testing.T) {
 	s := surround(t)
 	call := scripted.Call(conversation.ToolCall{ID: "c1", Name: "look", Arguments: "{}"})
 	w := &witness{Model: scripted.New(

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-func TestExecuteStep_KeepsToItsAllotment(t *testing.T) {
+func TestExecuteStep_EnforcesItsBudget(t *testing.T) {
 	s := surround(t)
 	spent := execution.Usage{InputTokens: 50, OutputTokens: 10, CostMicros: 7}
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(

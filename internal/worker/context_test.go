@@ -41,7 +41,7 @@ func (p *places) handler(where string) hook.Handler {
 // each for what it was asked, and all in one trace and one run.
 //
 // Req: OC-10
-func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
+func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	s := surround(t)
 	p := &places{seen: map[string]execution.Context{}}
 	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) { p.note(ctx, "tool"); return "seen", nil })
@@ -96,7 +96,7 @@ const root = "11111111111111111111111111111111"
 // What a worker says of a step that failed names its trace and its run.
 //
 // Req: OC-10
-func TestExecuteStep_ItsLogNamesTheRun(t *testing.T) {
+func TestExecuteStep_LogsTheRun(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Fail(errors.New("away")))})
 	req := s.begin(t, "a", "s1")

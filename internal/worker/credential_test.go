@@ -56,7 +56,7 @@ func (e *elsewhere) serve(t *testing.T) *grpc.ClientConn {
 
 // A memory service that requires the credential accepts all calls of a step and of its replay. The credential
 // is neither stored nor sent anywhere else (guarantees S6).
-func TestExecuteStep_ShowsItsCredentialToTheMemoryServiceAlone(t *testing.T) {
+func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
 	s := surroundBy(t, mesh)
 	outside := &elsewhere{}

@@ -26,7 +26,7 @@ import (
 
 // What a handler refused is nothing that the step said, however much of it is recorded; and the
 // failed step is replayed without it.
-func TestExecuteStep_RecordsNoReplyThatWasRefused(t *testing.T) {
+func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 	s := surround(t)
 	guarded := func() agent.Config {
 		plugin, err := guardrails.New(guardrails.Config{Output: []guardrails.Check{guardrails.Func("secret", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
@@ -52,7 +52,7 @@ func TestExecuteStep_RecordsNoReplyThatWasRefused(t *testing.T) {
 }
 
 // A step that is recorded is tried again as one that is not: with a reply and failures of its own.
-func TestExecuteStep_TriesARecordedStepAgain(t *testing.T) {
+func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 	call := func(to string) scripted.Reply {
 		return scripted.Call(conversation.ToolCall{ID: to, Name: "send", Arguments: `{"to":"` + to + `"}`})
 	}

@@ -13,39 +13,39 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// enrolment keeps the registration and the readiness in step with the lifecycle. It registers the instance once
+// registrationKeeper keeps the registration and the readiness in step with the lifecycle. It registers the instance once
 // the registry is reachable, sets it to READY in one transaction (contract C-34), and removes it before a drain
 // (F18). The instance works without the registry too, but it is found only through it.
 //
 // READY is registered once the memory service has answered: a step before that would call models without being
 // able to journal their answers. If the memory service becomes unreachable later, the registration stays:
 // running steps retry their writes, other workers are no better off, and turns would have no instance left.
-type enrolment struct {
+type registrationKeeper struct {
 	log       *zap.Logger
 	registrar registry.Registrar
 	instance  *lifecycle.Instance
 	board     *probe.Board
 	record    registry.Instance
 
-	remembers  chan struct{} // closed once the memory service has answered
-	remembered func()        // closes remembers
+	memoryReady chan struct{} // closed once the memory service has answered
+	remembered  func()        // closes remembers
 
 	mu           sync.Mutex
 	registration registry.Registration // (nil before registration and after leave)
-	left         bool
+	hasLeft      bool
 }
 
-func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, b *probe.Board, record registry.Instance) *enrolment {
+func newRegistrationKeeper(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, b *probe.Board, record registry.Instance) *registrationKeeper {
 	remembers := make(chan struct{})
-	return &enrolment{
+	return &registrationKeeper{
 		log: log, registrar: r, instance: i, board: b, record: record,
-		remembers: remembers, remembered: sync.OnceFunc(func() { close(remembers) }),
+		memoryReady: remembers, remembered: sync.OnceFunc(func() { close(remembers) }),
 	}
 }
 
 // run keeps the registration in step until ctx ends. It calls ready once READY is registered. It fails if the
 // registry rejects the instance.
-func (e *enrolment) run(ctx context.Context, ready func()) error {
+func (e *registrationKeeper) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
 	showing, hide := context.WithCancel(ctx)
 	go func() { defer close(watching); ShowReadiness(showing, e.instance, e.board) }()
@@ -61,7 +61,7 @@ func (e *enrolment) run(ctx context.Context, ready func()) error {
 		e.log.Error("not registered; the instance is not found", zap.Error(err))
 		e.board.Set(conditionRegistry, errors.New("the registration was refused; the log says why"))
 		return err
-	case !e.keep(registration):
+	case !e.keepIfStaying(registration):
 		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended with the start; the lease would outlive it
 		return nil
 	}
@@ -69,13 +69,13 @@ func (e *enrolment) run(ctx context.Context, ready func()) error {
 	keeping := make(chan struct{})
 	go func() { defer close(keeping); e.followLease(ctx, registration) }()
 	defer func() { <-keeping }()
-	e.follow(ctx, registration, record.State, ready)
+	e.followState(ctx, registration, record.State, ready)
 	return nil
 }
 
 // followLease passes the state of the lease to the instance. EXPIRED makes the worker unready until it is
 // registered again (F11); UNKNOWN does not (F9).
-func (e *enrolment) followLease(ctx context.Context, registration registry.Registration) {
+func (e *registrationKeeper) followLease(ctx context.Context, registration registry.Registration) {
 	for {
 		lease, changed := registration.Lease()
 		e.instance.SetLease(lease)
@@ -93,10 +93,10 @@ func (e *enrolment) followLease(ctx context.Context, registration registry.Regis
 	}
 }
 
-// follow registers each change of state.
-func (e *enrolment) follow(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
+// followState registers each change of state.
+func (e *registrationKeeper) followState(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
 	pace := retry.NewBackoff()
-	remembers := e.remembers
+	remembers := e.memoryReady
 	for ctx.Err() == nil {
 		status, changed := e.instance.Watch()
 		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
@@ -149,7 +149,7 @@ func ShowReadiness(ctx context.Context, instance *lifecycle.Instance, board *pro
 }
 
 // awaitTerminated returns once the instance has ended, or ctx.
-func (e *enrolment) awaitTerminated(ctx context.Context) {
+func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
 	for {
 		status, changed := e.instance.Watch()
 		if status.State == lifecycle.Terminated {
@@ -163,22 +163,22 @@ func (e *enrolment) awaitTerminated(ctx context.Context) {
 	}
 }
 
-// keep reports whether the registration may stand: not once the instance has left.
-func (e *enrolment) keep(r registry.Registration) bool {
+// keepIfStaying reports whether the registration may stand: not once the instance has left.
+func (e *registrationKeeper) keepIfStaying(r registry.Registration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.left {
+	if e.hasLeft {
 		return false
 	}
 	e.registration = r
 	return true
 }
 
-// leave removes the registration for good.
-func (e *enrolment) leave(ctx context.Context) error {
+// deregister removes the registration for good.
+func (e *registrationKeeper) deregister(ctx context.Context) error {
 	e.mu.Lock()
 	registration := e.registration
-	e.registration, e.left = nil, true
+	e.registration, e.hasLeft = nil, true
 	e.mu.Unlock()
 	if registration == nil {
 		return nil
@@ -188,12 +188,12 @@ func (e *enrolment) leave(ctx context.Context) error {
 
 // registeredState returns the state for routing. BUSY is registered as READY: it takes steps as well, and
 // changes too often for the registry.
-func (e *enrolment) registeredState(s lifecycle.State) lifecycle.State {
+func (e *registrationKeeper) registeredState(s lifecycle.State) lifecycle.State {
 	if s != lifecycle.Busy && s != lifecycle.Ready {
 		return s
 	}
 	select {
-	case <-e.remembers:
+	case <-e.memoryReady:
 		return lifecycle.Ready
 	default:
 		return lifecycle.Initializing

@@ -81,7 +81,7 @@ func (s *workerEnv) replay(t *testing.T, c agent.Config, req *troupev1.ReplaySte
 	return resp.GetReplay()
 }
 
-func TestReplayStep_TheSameAgentDoesTheSame(t *testing.T) {
+func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
 	s, sent := surround(t), new(letters)
 	req := s.recorded(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
 	again := new(letters)
@@ -95,7 +95,7 @@ func TestReplayStep_TheSameAgentDoesTheSame(t *testing.T) {
 }
 
 // A recording is complete and contains no secret.
-func TestExecuteStep_RecordsWhatItWasGiven(t *testing.T) {
+func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	s, sent := surround(t), new(letters)
 	r := s.start(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
 	req := s.begin(t, "a", "s1")
@@ -281,7 +281,7 @@ func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
 }
 
 // A failed step is replayed up to its failure.
-func TestReplayStep_OfAStepThatFailed(t *testing.T) {
+func TestReplayStep_ReplaysAFailedStep(t *testing.T) {
 	s := surround(t)
 	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))
 	req := s.recorded(t, sender(t, new(letters), send("bob"), broken))

@@ -12,7 +12,7 @@ import (
 )
 
 // The messages of a step in a branch are in its result but not in the session.
-func TestExecuteStep_InABranchAddsNothingToTheSession(t *testing.T) {
+func TestExecuteStep_KeepsBranchMessagesOutOfTheSession(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}})})
 	req := s.begin(t, "a", "s1")
@@ -26,7 +26,7 @@ func TestExecuteStep_InABranchAddsNothingToTheSession(t *testing.T) {
 }
 
 // A step in a branch that would end the turn is rejected, and the turn stays open.
-func TestExecuteStep_InABranchDoesNotEndTheTurn(t *testing.T) {
+func TestExecuteStep_RejectsABranchThatEndsTheTurn(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", AsksUser: true, Model: scripted.New(scripted.Reply{Deltas: []string{"Which one?"}})})
 	req := s.begin(t, "a", "s1")

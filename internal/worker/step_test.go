@@ -101,7 +101,7 @@ func (s *workerEnv) registered(r *running) lifecycle.State {
 }
 
 // Req: LC-26
-func TestExecuteStep_IsRefusedWithoutAHeaderWhenTheInstanceDoesNotTakeIt(t *testing.T) {
+func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
@@ -135,7 +135,7 @@ func TestExecuteStep_IsRefusedWithoutAHeaderWhenTheInstanceDoesNotTakeIt(t *test
 }
 
 // Req: LC-29a
-func TestExecuteStep_OfManyAtOnceOnlyCapacityGetIn(t *testing.T) {
+func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	s := surround(t)
 	const callers, capacity = 12, 3
 	wait := make(chan struct{})
@@ -232,7 +232,7 @@ func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 // On SIGTERM a worker is taken out of the registry first, then its steps may end.
 //
 // Req: LC-23
-func TestWorker_ADrainDeregistersFirstAndLetsStepsEnd(t *testing.T) {
+func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	s := surround(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"in time"}, Wait: wait})})

@@ -64,7 +64,7 @@ func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {
 }
 
 // OwnsState returns the owner that the agent declared for a key (SO-5).
-func TestOwnsState_KnowsWhatTheAgentDeclared(t *testing.T) {
+func TestOwnsState_ReturnsTheDeclaredOwner(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Owns: map[string]ownership.Owner{"ledger": ownership.Memory, "history": ownership.Agent}})
 	for key, want := range map[string]*troupev1.OwnsStateResponse{

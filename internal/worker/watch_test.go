@@ -113,7 +113,7 @@ func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 // each under the context of who calls.
 //
 // Req: OC-22
-func TestLifecycle_BeginsEndsAndKnowsWhatItOwns(t *testing.T) {
+func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})

@@ -33,18 +33,18 @@ import (
 
 // Worker is a process that hosts one agent.
 type Worker struct {
-	cfg       Config
-	telemetry *telemetry.Telemetry
-	agent     *agent.Agent
-	instance  *lifecycle.Instance
-	board     *probe.Board
-	grpc      *rpc.Server
-	grpcLis   net.Listener
-	httpLis   net.Listener
-	closers   process.Closers
-	registrar registry.Registrar
-	enrolment *enrolment
-	memory    probe.Dependency
+	cfg                Config
+	telemetry          *telemetry.Telemetry
+	agent              *agent.Agent
+	instance           *lifecycle.Instance
+	board              *probe.Board
+	grpc               *rpc.Server
+	grpcLis            net.Listener
+	httpLis            net.Listener
+	closers            process.Closers
+	registrar          registry.Registrar
+	registrationKeeper *registrationKeeper
+	memory             probe.Dependency
 }
 
 // The conditions of a worker's readiness.
@@ -71,7 +71,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		MaxRetries:     a.StartRetries(),
 		Drain:          cfg.Drain,
 		Start:          w.start,
-		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
+		Leave:          func(ctx context.Context) error { return w.registrationKeeper.deregister(ctx) },
 		Stop:           w.stop,
 		Log: func(step string, err error) {
 			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
@@ -84,12 +84,12 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--capabilities: together with the capabilities of agent %s: %w", a.Name(), err), w.Close())
 	}
-	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
+	w.registrationKeeper = newRegistrationKeeper(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
 		Tools: registeredTools(a), Config: a.Config().Protocol(),
 	})
-	w.memory.OnReturn = func(context.Context) { w.enrolment.remembered() }
+	w.memory.OnReturn = func(context.Context) { w.registrationKeeper.remembered() }
 	return w, nil
 }
 
@@ -133,7 +133,7 @@ func (w *Worker) open() (err error) {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn(), TTL: w.cfg.registrationTTL})
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.provisionItself(), TTL: w.cfg.registrationTTL})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
 		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {
@@ -150,14 +150,14 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-// letItselfIn provisions the etcd user of an agent that was not provisioned. This needs the development CA,
+// provisionItself provisions the etcd user of an agent that was not provisioned. This needs the development CA,
 // whose owner can issue any identity.
-func (w *Worker) letItselfIn() func(context.Context) error {
+func (w *Worker) provisionItself() func(context.Context) error {
 	if w.cfg.Identity.DevCA == "" {
 		return nil
 	}
 	return func(ctx context.Context) error {
-		return etcdauth.LetIn(ctx, w.cfg.Identity.DevCA, w.cfg.Etcd, w.agent.Name())
+		return etcdauth.ProvisionWithDevCA(ctx, w.cfg.Identity.DevCA, w.cfg.Etcd, w.agent.Name())
 	}
 }
 
@@ -191,25 +191,25 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 func (w *Worker) instancePart() process.Part {
 	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
 		ctx = lifecycleserver.WithTrace(ctx)
-		enrol, stop := context.WithCancel(context.WithoutCancel(ctx))
+		keeperCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 		refused := make(chan error, 1)
 		go func() {
-			err := w.enrolment.run(enrol, ready)
+			err := w.registrationKeeper.run(keeperCtx, ready)
 			if err != nil { // no orchestrator would ever find it
-				w.end(ctx, "the registration was refused")
+				w.shutDownInstance(ctx, "the registration was refused")
 			}
 			refused <- err
 		}()
-		err := w.live(ctx)
+		err := w.runInstance(ctx)
 		stop()
 		return cmp.Or(<-refused, err)
 	}}
 }
 
-// live runs the instance until ctx ends or a Shutdown over RPC arrives. It returns why the start failed.
-func (w *Worker) live(ctx context.Context) error {
+// runInstance runs the instance until ctx ends or a Shutdown over RPC arrives. It returns why the start failed.
+func (w *Worker) runInstance(ctx context.Context) error {
 	err := w.instance.Startup(ctx)
-	w.record("startup", err)
+	w.auditOwnAct("startup", err)
 	if err != nil {
 		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // removes the registration
 		if ctx.Err() == nil {
@@ -217,22 +217,22 @@ func (w *Worker) live(ctx context.Context) error {
 		}
 		return nil // stopped during the start
 	}
-	w.enrolment.awaitTerminated(ctx)
-	w.end(ctx, "the process was asked to stop")
+	w.registrationKeeper.awaitTerminated(ctx)
+	w.shutDownInstance(ctx, "the process was asked to stop")
 	return nil
 }
 
-// end returns once the instance has ended. Errors are logged.
-func (w *Worker) end(ctx context.Context, reason string) {
+// shutDownInstance returns once the instance has ended. Errors are logged.
+func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
 	ended := w.instance.Status().State == lifecycle.Terminated // shut down by a caller, which the audit log has
 	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
 	if !ended {
-		w.record("shutdown", err)
+		w.auditOwnAct("shutdown", err)
 	}
 }
 
-// record writes to the audit log what the worker did with its instance without a caller (S19).
-func (w *Worker) record(action string, err error) {
+// auditOwnAct writes to the audit log what the worker did with its instance without a caller (S19).
+func (w *Worker) auditOwnAct(action string, err error) {
 	result := "ok"
 	if err != nil {
 		result = cmp.Or(string(failure.ModeOf(err)), "failed")

@@ -29,7 +29,7 @@ import (
 )
 
 // Req: LC-7, LC-8, LC-16
-func TestWorker_IsFoundAsInitializingAndRoutableOnceReady(t *testing.T) {
+func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
@@ -146,7 +146,7 @@ func (stuck) Close() error { return errors.New("the index is locked") }
 // What goes wrong in a shutdown over RPC is in the log, with its step.
 //
 // Req: LC-17
-func TestWorker_LogsWhatGoesWrongInAShutdown(t *testing.T) {
+func TestWorker_LogsShutdownErrors(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{stuck{newGate("stuck")}}})
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
@@ -167,7 +167,7 @@ func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
 	s.Until(func() bool { return len(s.Known) == 0 })
 }
 
-func TestWorker_WithoutEtcdIsAliveAndNotReadyUntilItIsThere(t *testing.T) {
+func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 	s := surround(t)
 	s.etcd.Stop()
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
@@ -219,7 +219,7 @@ func TestNew_NamesThePortThatIsTaken(t *testing.T) {
 	}
 }
 
-func TestNew_AWorkerThatDoesNotRunIsClosed(t *testing.T) {
+func TestClose_ClosesAWorkerThatNeverRan(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	address := freeAddress(t)
@@ -277,7 +277,7 @@ func TestNew_AWorkerOnAllAddressesNeedsAnAdvertisedOne(t *testing.T) {
 // as all would leave at once.
 //
 // Req: C-34
-func TestWorker_TakesStepsOnceTheMemoryServiceAnswered(t *testing.T) {
+func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 	s := surround(t)
 	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
 	absent := freeAddress(t)
@@ -342,7 +342,7 @@ func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepRe
 // its end writes none.
 //
 // Req: LC-15, LC-21
-func TestWorker_StartsEmptyAndLeavesNothing(t *testing.T) {
+func TestWorker_KeepsNoConversation(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	resource.open <- nil

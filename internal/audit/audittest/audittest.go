@@ -12,9 +12,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 )
 
-// Keep returns an audit log in a file, and a function that closes it, verifies its chain and returns its
+// NewLog returns an audit log in a file, and a function that closes it, verifies its chain and returns its
 // entries without the entries about the log itself. The log is closed when the test ends.
-func Keep(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
+func NewLog(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, err := audit.New(audit.Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})

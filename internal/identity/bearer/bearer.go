@@ -108,7 +108,7 @@ const (
 	Scheme = "Bearer "
 )
 
-// tokenFromCall is the token of a call.
+// tokenFromCall returns the token of a call.
 func tokenFromCall(ctx context.Context) (string, error) {
 	values := metadata.ValueFromIncomingContext(ctx, Header)
 	switch {

@@ -20,7 +20,7 @@ type Token struct {
 	File string `name:"token-file" help:"File with the bearer token, read for each call." env:"TROUPE_TOKEN_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// TokenVariable is the environment variable that holds a token, for who has no file.
+// TokenVariable is the environment variable that holds a token for users without a token file.
 const TokenVariable = "TROUPE_TOKEN"
 
 // Credentials returns credentials that send the token with each call, or nil if there is no token. Without TLS
@@ -44,7 +44,7 @@ func (t Token) Credentials(addr string, tls bool) (credentials.PerRPCCredentials
 	return shown, err
 }
 
-// IsLoopbackTarget reports whether what is sent to an address in plain text stays on the machine.
+// IsLoopbackTarget reports whether plain text that is sent to an address stays on this machine.
 func IsLoopbackTarget(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[s
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (s *tokenCredentials) RequireTransportSecurity() bool { return s.tls }
 
-// maxTokenFile is far above what a token has.
+// maxTokenFile limits the size of a token file in bytes. It is far above the size of any token.
 const maxTokenFile = 16 << 10
 
 func (s *tokenCredentials) read() (secret.Value, error) {
@@ -98,7 +98,7 @@ func (s *tokenCredentials) read() (secret.Value, error) {
 	return token, nil
 }
 
-// parseToken is the token that a text holds. What cannot be sent is not quoted, as gRPC would.
+// parseToken returns the token in a text. Its error does not quote an invalid token; the error of gRPC would.
 func parseToken(text string) (secret.Value, error) {
 	token := strings.TrimSpace(text)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {

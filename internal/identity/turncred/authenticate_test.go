@@ -23,7 +23,7 @@ import (
 // Callers who guess credentials at the client port fail authentication and are soon rate limited. They are
 // rejected for the failed authentication and not for the method that they call (guarantees S6, S10).
 func TestAuthenticate_LimitsGuesses(t *testing.T) {
-	log, entries := audittest.Keep(t)
+	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
 

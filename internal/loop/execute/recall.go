@@ -27,8 +27,8 @@ type Executor struct {
 	AllTools *tool.Set // of the agent
 }
 
-// Recall gives a call the result that the journal has of it. For a call that is about to run it makes sure that a
-// successor will find as much.
+// Recall gives a call its result from the journal, if the journal has one. For a call that is about to run, it
+// first makes sure that a successor will find what it needs in the journal.
 func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
 	turn := e.Control.Turn()
 	c.Memory = turn.Memory().Fork(turn.Info().Agent)
@@ -54,8 +54,8 @@ func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
 	return nil
 }
 
-// recallSealed is Recall in a replay. A call that would run is an error there. Calls without an effect of their own are
-// made again: calls of nested tools, and calls of tools that do not exist.
+// recallSealed is Recall in a replay, where a call that would run is an error. Only calls without an effect of
+// their own are made again: nested calls, and calls of tools that do not exist.
 func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, recorded execution.Entry, found bool) error {
 	if found {
 		sealed.Asked(c.Entry.Number, c.Entry.Digest)

@@ -56,9 +56,9 @@ func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	return cmp.Or(err, f.Control.EmitLast())
 }
 
-// FinishPartly finishes a call of a round in which a call before it waits. It has ended and is not made again. The turn
-// that continues puts its result into the conversation, and runs the handlers after it, once the call before it has its
-// answer.
+// FinishPartly finishes a call that ended although an earlier call of its round waits. It is not made again. The
+// turn that continues adds its result to the conversation and runs the handlers after it, once the waiting call
+// has its answer.
 func (f *Finisher) FinishPartly(c *toolcall.Call) error {
 	if c.Fatal != nil {
 		return c.Fatal
@@ -81,7 +81,8 @@ func (f *Finisher) Skip(asked conversation.ToolCall) error {
 	return f.Control.EmitLast()
 }
 
-// Abandon answers a call that waits in a turn that is stopped. A nested call with calls that wait has begun.
+// Abandon answers a call that waits in a turn that is stopped. If it is a nested call whose inner calls wait, it
+// has begun, so its end is emitted too.
 func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 	if c.Nested == nil || len(c.Nested.Pending) == 0 {
 		return f.Skip(c.Asked)
@@ -90,7 +91,8 @@ func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 	return f.Finish(ctx, c)
 }
 
-// applyEffects makes what a tool did besides returning a result part of the turn, also when an earlier attempt ran it.
+// applyEffects applies what a tool did besides returning a result to the turn, also if an earlier attempt ran
+// the tool.
 func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	if !c.Failed() && c.Hook.Status != event.ToolInterrupted {
 		f.Control.Absorb(c.Memory)
@@ -104,7 +106,7 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// record puts into the journal how a call ended, if it is not there yet, with the changes of state.
+// record writes how a call ended, with its changes of state, to the journal unless the journal has it.
 func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
 	h := c.Hook
 	text := toolcall.Cut(h.Text, toolcall.MaxText)
@@ -120,8 +122,8 @@ func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.
 	return nil
 }
 
-// addEffects puts into the entry of a call what its tool did besides returning a result. It takes the place of a reply,
-// outside of the conversation.
+// addEffects adds what a tool did besides returning a result to the journal entry of its call. The effects use
+// the field for a reply, because the entry is outside of the conversation.
 func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, removed []string) error {
 	effects := toolcall.Effects{Set: set, Removed: removed, Escalate: f.Control.Progress.Escalated(), Untrusted: c.Quoted()}
 	if c.Nested != nil {
@@ -165,8 +167,8 @@ func (f *Finisher) report(c *toolcall.Call) error {
 	return f.Control.Events.Emit(finished)
 }
 
-// runHandlers runs the handlers after a call. A failure of an earlier attempt does not count again: it is why there is
-// this attempt.
+// runHandlers runs the handlers after a call. A failure in an earlier attempt does not count again, because it
+// was the reason for this attempt.
 func (f *Finisher) runHandlers(ctx context.Context, c *toolcall.Call) error {
 	switch {
 	case c.Failed():
@@ -182,7 +184,7 @@ func (f *Finisher) runHandlers(ctx context.Context, c *toolcall.Call) error {
 	return f.Control.Handlers.AfterEachTool(ctx, c.Hook)
 }
 
-// source returns whose words the result of a call holds (empty for those of the user or the author).
+// source returns the untrusted source of a call's result (empty if it came from the user or the author).
 func (f *Finisher) source(c *toolcall.Call) string {
 	quoted := c.Quoted()
 	if quoted == "" && c.Tool != nil && guard.Scope(f.Guard, c.Tool).Untrusted {

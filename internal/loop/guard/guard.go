@@ -29,9 +29,9 @@ func Scope(g tool.Guard, t tool.Tool) tool.Scope {
 	return scope
 }
 
-// Source returns the source of untrusted words that g guards a call of t against, or "". A call that has run is not
-// guarded. Neither is an agent that is a tool: it guards its own calls. Read returns the untrusted source that the
-// model has read, as it counts for a party.
+// Source returns the untrusted source because of which g guards a call of t, or "" if the call is not guarded. A
+// call that has run is not guarded, and neither is an agent used as a tool, because it guards its own calls.
+// read returns the untrusted source that the model has read, as it counts for a party.
 func Source(g tool.Guard, t tool.Tool, c *hook.Call, read func(party string) string) string {
 	if _, isNested := t.(nested.Tool); g == tool.GuardOff || isNested || c.Replayed {
 		return ""
@@ -43,9 +43,9 @@ func Source(g tool.Guard, t tool.Tool, c *hook.Call, read func(party string) str
 	return read(scope.Party)
 }
 
-// Check decides about a call of an agent whose handlers have run. It lets the call pass, makes it wait, or returns
-// why it must not run. It returns the warning that belongs to its decision, or nil. It keeps nothing: a successor, and
-// the turn that continues, read the same and decide the same.
+// Check decides about a call of an agent after its handlers have run. It lets the call pass, makes it wait, or
+// returns why it must not run. It also returns the warning for its decision, or nil. It stores nothing: a
+// successor and the turn that continues read the same, so they decide the same.
 func Check(g tool.Guard, agent string, c *hook.Call) (warning *event.Warning, refusal error) {
 	if c.Untrusted == "" || c.Allowed() {
 		return nil, nil
@@ -70,8 +70,8 @@ func Check(g tool.Guard, agent string, c *hook.Call) (warning *event.Warning, re
 	}
 }
 
-// newWarning tells a person what became of a call. Others may have chosen the name of the source, such as a
-// file name, so it may not be valid UTF-8.
+// newWarning returns a warning for a person about what happened to a call. The name of the source may be chosen
+// by others, such as a file name, so it may be invalid UTF-8.
 func newWarning(c *hook.Call, outcome string) *event.Warning {
 	return &event.Warning{Reason: ReasonUntrustedInput, Tool: c.Name, Message: fmt.Sprintf(
 		"the tool %s %s, because the turn has read what neither the user nor the author of the agent wrote: %s",

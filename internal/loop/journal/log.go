@@ -53,8 +53,8 @@ func (l *Log) HasIntent(number int) bool {
 	return found
 }
 
-// ModelReply returns what the model replied in an earlier attempt, if that attempt made the call. It fails with
-// nondeterminism when the attempt made another call under this number.
+// ModelReply returns the model's reply from an earlier attempt, if that attempt made the call. It fails with
+// nondeterminism if the attempt made another call under this number.
 func (l *Log) ModelReply(number int, side bool) (reply execution.Entry, found bool, err error) {
 	now := execution.Entry{Number: number, SideCall: side}
 	e, ok := l.Find(number, execution.Done)
@@ -85,10 +85,10 @@ func (l *Log) ToolResult(call execution.Entry) (result execution.Entry, found bo
 	return execution.Entry{}, false, nil
 }
 
-// Intend makes sure that a successor finds what is about to happen. A tool that only reads needs no such care. A tool
-// that is idempotent must get the same arguments from a successor, so the reply that asks for it has to be durable.
-// For a tool that may run only once, the journal must say that it may have run. The calls inside of a nested call each
-// see to that themselves.
+// Intend makes sure that a successor learns of a call before the call runs. A tool that only reads needs
+// nothing. An idempotent tool must get the same arguments from a successor, so the reply that asks for it must
+// be durable first. For a tool that may run only once, the journal must say that it may have run. The calls
+// inside of a nested call do this themselves.
 func (l *Log) Intend(ctx context.Context, call execution.Entry, nested bool) error {
 	if l.store == nil || call.Effect == "" || call.Effect == execution.Read {
 		return nil
@@ -100,7 +100,7 @@ func (l *Log) Intend(ctx context.Context, call execution.Entry, nested bool) err
 	return l.Sync(ctx)
 }
 
-// Record adds an entry, after the reply that was deferred.
+// Record adds an entry. If a reply was deferred, it adds that reply first.
 func (l *Log) Record(e execution.Entry) {
 	l.flush()
 	if l.store != nil {
@@ -108,8 +108,8 @@ func (l *Log) Record(e execution.Entry) {
 	}
 }
 
-// Defer keeps the reply that ends the run. The commit of the step stores it, so it is only recorded when something
-// follows it: a tool that a handler asked for, or what the model said about it to a handler.
+// Defer keeps the reply that ends the run without recording it, because the commit of the step stores it. It is
+// recorded only if something follows: a tool that a handler asked for, or a side call of a handler.
 func (l *Log) Defer(reply execution.Entry) { l.deferred = &reply }
 
 // flush records the deferred reply.
@@ -120,7 +120,7 @@ func (l *Log) flush() {
 	l.deferred = nil
 }
 
-// Sync returns once everything that was recorded is durable, the deferred reply included.
+// Sync returns once all recorded entries and the deferred reply are durable.
 func (l *Log) Sync(ctx context.Context) error {
 	l.flush()
 	if l.store == nil {
@@ -135,8 +135,8 @@ func (l *Log) Sync(ctx context.Context) error {
 	return nil
 }
 
-// strayError returns the error of a run that would do something that its journal does not have. In a replay the sealed
-// journal says which one; elsewhere it is otherwise.
+// strayError returns the error of a run that would do something that its journal does not contain. In a replay
+// the sealed journal makes the error.
 func (l *Log) strayError(now execution.Entry, otherwise error) error {
 	if s := l.Sealed(); s != nil {
 		return s.Stray(now)
@@ -144,7 +144,7 @@ func (l *Log) strayError(now execution.Entry, otherwise error) error {
 	return otherwise
 }
 
-// differenceError returns the error of a step that does not repeat what it did before.
+// differenceError returns the error of a step that does not repeat what an earlier attempt did.
 func differenceError(number int, was, is string) error {
 	return failure.Newf(failure.Nondeterminism, "loop.Run",
 		"number %d of the step was %s when its worker was lost, and is %s now; the agent's code or configuration changed under a running step", number, was, is)

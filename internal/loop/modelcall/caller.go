@@ -33,15 +33,15 @@ type Caller struct {
 	ids CallIDs
 }
 
-// request is one call of the model.
+// request describes one call of the model.
 type request struct {
 	llm.Request
 	side  bool // a handler makes it, outside of the conversation
 	quiet bool // its text is held back until the handlers of AfterLLM have run
 }
 
-// Ask calls the model once, with its handlers, and returns what it said as they leave it. The reply is nil when a
-// handler ended the turn. It fails with stop.ErrStopped when the run is to stop.
+// Ask calls the model once, with its handlers, and returns its reply after the handlers changed it. The reply is
+// nil if a handler ended the turn. Ask fails with stop.ErrStopped if the run is to stop.
 func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 	turn := c.Control.Turn()
 	asked := &hook.LLMRequest{Turn: turn, System: c.System}
@@ -84,8 +84,8 @@ func (c *Caller) SideCall(ctx context.Context, req llm.Request) (conversation.Me
 	return a.message, err
 }
 
-// markRead notes which untrusted words the model is about to read: those of messages, and the names and descriptions of
-// tools that others wrote.
+// markRead notes which untrusted sources the model is about to read: the sources of messages, and the names and
+// descriptions of tools that others wrote.
 func (c *Caller) markRead() {
 	c.Control.Conversation.MarkMessagesRead()
 	if len(c.Choices) > 0 {
@@ -98,7 +98,7 @@ func (c *Caller) markRead() {
 	}
 }
 
-// askModel asks the model, or the handlers of OnLLMError in its place when it fails.
+// askModel asks the model. If the model fails, it asks the handlers of OnLLMError instead.
 func (c *Caller) askModel(ctx context.Context, asked *hook.LLMRequest) (*hook.LLMReply, error) {
 	turn := c.Control.Turn()
 	a, err := c.generate(ctx, request{Request: llm.Request{

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// answer is what came of one model call.
+// answer is the outcome of one model call.
 type answer struct {
 	number   int
 	message  conversation.Message
@@ -31,7 +31,7 @@ type answer struct {
 	replayed bool // from the journal
 }
 
-// finishes translates why a model stopped into the words of events.
+// finishes maps why a model stopped to the values in events.
 var finishes = map[llm.Finish]event.Finish{
 	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
 }
@@ -103,7 +103,7 @@ func (c *Caller) call(ctx context.Context, number int, req request) (answer, err
 	return a, err
 }
 
-// stream reads what the model says into a.
+// stream reads the model's output into a.
 func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 	for delta, err := range c.Model.Generate(ctx, req.Request) {
 		if c.Stop.Interrupted(ctx) {
@@ -129,7 +129,7 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 	return nil
 }
 
-// fail emits and records what came of a call that failed, and returns its error.
+// fail emits and records a call that failed, and returns its error.
 func (c *Caller) fail(ctx context.Context, a answer, req request, err error) error {
 	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
 		a.finish = event.FinishFilter
@@ -141,8 +141,8 @@ func (c *Caller) fail(ctx context.Context, a answer, req request, err error) err
 	return err
 }
 
-// record puts the answer into the journal. The commit of the step keeps the reply that ends it, so that one is only
-// recorded when the step continues or is to be replayed.
+// record writes the answer to the journal. The commit of the step stores the reply that ends the step, so that
+// reply is recorded only if the step continues or is to be replayed.
 func (c *Caller) record(a answer, digest string, side bool) {
 	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, SideCall: side}
 	ends := !side && len(a.message.ToolCalls) == 0 && !c.KeepReply
@@ -154,8 +154,8 @@ func (c *Caller) record(a answer, digest string, side bool) {
 	c.Log.Record(entry)
 }
 
-// recordFailure notes that a call failed and that a handler may have continued from there. A successor does the same
-// instead of asking again under the same number.
+// recordFailure records that a call failed, because a handler may have continued from there. A successor then
+// fails the same way instead of asking again under the same number.
 func (c *Caller) recordFailure(a answer, side bool, err error) {
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
@@ -179,8 +179,8 @@ func (c *Caller) emitCall(a answer, side bool) error {
 	return c.Control.Events.Emit(call)
 }
 
-// reserve asks the budget for a model call: for the tokens that it is about to read, as estimated, and for the first one
-// that it says. How much it says, and what that costs, is known only afterwards.
+// reserve asks the budget for a model call: for the estimated tokens of the request and for one token of output.
+// The real output and its cost are only known afterwards.
 func (c *Caller) reserve(req request) (budget.Reservation, error) {
 	if c.Budget == nil {
 		return budget.Reservation{}, nil
@@ -203,7 +203,7 @@ func consumed(u execution.Usage, side bool) budget.Amounts {
 	}
 }
 
-// iterations returns how many iterations a call counts for: only those of the conversation count.
+// iterations returns how many iterations a call counts for. Only calls of the conversation count.
 func iterations(side bool) int64 {
 	if side {
 		return 0

@@ -20,8 +20,8 @@ const ReasonApprovalTimeout = "APPROVAL_TIMEOUT"
 // after a person had seen them.
 const ReasonApprovalOutdated = "APPROVAL_OUTDATED"
 
-// findAnswer finds what the turn brought for a call, before its handlers run. A call that has run, or may have, takes no
-// answer.
+// findAnswer finds the answer that the turn brought for a call, before its handlers run. A call that has run, or
+// may have run, takes no answer.
 func (p *Preparer) findAnswer(c *toolcall.Call) {
 	if p.CanWait && !c.Hook.Replayed {
 		for _, a := range p.Answers {
@@ -33,8 +33,8 @@ func (p *Preparer) findAnswer(c *toolcall.Call) {
 	p.Control.SetWait(c.Hook, p.CanWait, c.Hook.Replayed || p.Log.HasIntent(c.Entry.Number), c.Answer.Answer)
 }
 
-// applyAnswer does to a call what its answer says, once its handlers have run. A handler that has decided the call
-// meanwhile, other than to let it wait, is stronger than the answer, except for a stop.
+// applyAnswer applies the answer of a call, once its handlers have run. If a handler has decided the call
+// meanwhile, and not only made it wait, the handler's decision wins, except over a stop.
 func (p *Preparer) applyAnswer(c *toolcall.Call) error {
 	a, h := c.Answer, c.Hook
 	decided := h.Status != "" && h.Status != event.ToolWaiting
@@ -72,15 +72,15 @@ func shownArguments(c *toolcall.Call) string {
 	return c.Hook.Arguments
 }
 
-// skipOutdated skips a call that is not the one that was answered: its handlers have changed its arguments meanwhile, for
-// example because they depend on state.
+// skipOutdated skips a call whose arguments differ from those that were answered. Its handlers have changed them
+// meanwhile, for example because they depend on state.
 func (p *Preparer) skipOutdated(c *toolcall.Call) error {
 	c.Hook.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
 	c.MarkDecided()
 	return p.warn(ReasonApprovalOutdated, fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", c.Asked.Name))
 }
 
-// skipLate skips a call that was not allowed in time.
+// skipLate skips a call that was not approved in time.
 func (p *Preparer) skipLate(c *toolcall.Call) error {
 	within := "in time"
 	if span := time.Until(c.Hook.Until).Round(time.Second); span > 0 { // the time that its handler would give it now

@@ -11,19 +11,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// ReasonAuthTimeout is the reason of the warning that a tool did not run because the credential that it lacks did not
-// come in time (OC-33).
+// ReasonAuthTimeout is the reason of the warning that a tool did not run because its credential did not arrive
+// in time (OC-33).
 const ReasonAuthTimeout = "AUTH_TIMEOUT"
 
-// ReasonAuthAskedAgain is the reason of the warning that a call waits for a credential once more, because the one that
-// came cannot be read (LP-37).
+// ReasonAuthAskedAgain is the reason of the warning that a call waits for a credential again, because the one
+// that arrived cannot be read (LP-37).
 const ReasonAuthAskedAgain = "AUTH_ASKED_AGAIN"
 
-// errNoCredential is why a call waits again whose answer brought nothing.
+// errNoCredential is the error of an answer without a credential, after which the call waits again.
 var errNoCredential = failure.New(failure.UserInvalidInput, "loop.Run", "it was allowed, and no credential came")
 
-// openCredential lends the tool of a call the credential that an answer has sealed. It does so also for a call that an
-// earlier attempt made, because the tool may be called again. No other tool of the step has the credential.
+// openCredential opens the sealed credential of an answer and lends it to the tool of the call. It also does so
+// for a call that an earlier attempt made, because the tool may be called again. No other tool of the step gets
+// the credential.
 func (p *Preparer) openCredential(ctx context.Context, c *toolcall.Call) {
 	if !p.CanWait || p.Broker == nil {
 		return
@@ -42,7 +43,7 @@ func (p *Preparer) openCredential(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// requireLogin makes a call wait whose tool declares a credential that it lacks.
+// requireLogin makes a call wait if its tool declares a credential and lacks it.
 func (p *Preparer) requireLogin(ctx context.Context, c *toolcall.Call) {
 	if c.Nested != nil || c.Hook.AtClient || p.Stop.Finishing() || p.Log.Sealed() != nil && c.Hook.Replayed {
 		return
@@ -52,8 +53,8 @@ func (p *Preparer) requireLogin(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// askForLogin makes a call that waits one that waits for a credential. It warns when the call waited before, and the
-// credential that came is of no use: for example because the key that it was sealed to was lost with its process.
+// askForLogin makes a call wait for a credential. It warns if the call waited before and the credential that
+// arrived cannot be used, for example because the key was lost with its process.
 func (p *Preparer) askForLogin(c *toolcall.Call, pending *execution.Pending) error {
 	login := *p.Control.MissingLogin(c.Hook)
 	key, err := p.Broker.Ask(login.Name)
@@ -81,7 +82,7 @@ func (p *Preparer) askForLogin(c *toolcall.Call, pending *execution.Pending) err
 	return p.warn(ReasonAuthAskedAgain, fmt.Sprintf("the tool %s lacks a credential once more: %s", c.Asked.Name, why))
 }
 
-// skipWithoutLogin skips a call whose credential did not come in time.
+// skipWithoutLogin skips a call whose credential did not arrive in time.
 func (p *Preparer) skipWithoutLogin(c *toolcall.Call) error {
 	c.Hook.Skip("Not run: nobody gave it the credential that it lacks in time. Ask for it again, if it is still wanted.")
 	c.MarkDecided()

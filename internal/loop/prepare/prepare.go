@@ -37,8 +37,8 @@ type Preparer struct {
 	Recorded bool                    // the journal gets the arguments of tools
 }
 
-// Prepare numbers a call, runs the handlers before it, and decides about it. It returns nil when the turn was stopped
-// meanwhile. The error of a handler fails no more than the call (CO-36, CO-39a).
+// Prepare numbers a call, runs the handlers before it, and decides about it. It returns nil if the turn was
+// stopped meanwhile. The error of a handler fails only this call (CO-36, CO-39a).
 func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*toolcall.Call, error) {
 	if strings.TrimSpace(asked.Arguments) == "" {
 		asked.Arguments = "{}"
@@ -65,8 +65,9 @@ func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*t
 	return c, nil
 }
 
-// decide finds out whether a call of an existing tool runs, waits, or does neither. The order counts: an answer is
-// checked against the arguments as handlers leave them, and a call asks for a credential only when it would run.
+// decide decides whether a call of an existing tool runs, waits, or does neither. The order counts: an answer is
+// checked against the arguments after the handlers changed them, and a call asks for a credential only if it
+// would run.
 func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
 	p.describe(c)
 	p.findAnswer(c)
@@ -98,7 +99,7 @@ func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
 	return nil
 }
 
-// describe fills in what is known of the tool.
+// describe fills in the properties of the tool.
 func (p *Preparer) describe(c *toolcall.Call) {
 	c.Hook.Description, c.Hook.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
 	c.Entry.Effect, c.ID = c.Hook.Effect, p.ID(c.Entry.Number)
@@ -122,7 +123,7 @@ func (p *Preparer) runHandlers(ctx context.Context, c *toolcall.Call) error {
 	return p.Control.Events.Err()
 }
 
-// applyGuard does what the guard decides about the call.
+// applyGuard applies the decision of the guard to the call.
 func (p *Preparer) applyGuard(c *toolcall.Call) error {
 	if p.Stop.Finishing() {
 		return nil
@@ -137,7 +138,8 @@ func (p *Preparer) applyGuard(c *toolcall.Call) error {
 	return nil
 }
 
-// recordApproval notes that a call that spans turns was allowed: later turns do not bring the answer again.
+// recordApproval records that a call that spans turns was approved, because later turns do not bring the answer
+// again.
 func (p *Preparer) recordApproval(c *toolcall.Call) {
 	if c.SpansTurns() && c.Answer.Verdict == execution.Approve && c.State != toolcall.Answered {
 		note := c.Entry

@@ -14,10 +14,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// maxReason is how much of the description of a tool the person who is asked gets to read, in characters.
+// maxReason limits the tool description that is shown to the person who is asked, in characters.
 const maxReason = 240
 
-// suspend makes a call wait, if it has to: for an approval, for a credential, or for the client that runs it. A call that
+// suspend makes a call wait if it needs an approval, a credential, or the client that runs it. A call that
 // cannot wait fails.
 func (p *Preparer) suspend(c *toolcall.Call) error {
 	h := c.Hook

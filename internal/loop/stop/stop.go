@@ -1,4 +1,4 @@
-// Package stop says whether a run of the loop is to stop, and interrupts what is under way.
+// Package stop tells a run of the loop that it is to stop, and interrupts running calls.
 package stop
 
 import (
@@ -9,13 +9,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// ErrStopped is why the context of a model or a tool ends when the run is to stop (CO-63).
+// ErrStopped is the cause of the context of a model or tool that a stop interrupted (CO-63).
 var ErrStopped = errors.New("the turn is to stop")
 
 // ErrConsumerGone ends a run whose caller reads no more events (AD-10).
 var ErrConsumerGone = errors.New("the consumer of the events is gone")
 
-// Signal says whether a run is to stop: because a handler asked for it, or the caller of the run.
+// Signal tells whether a run is to stop, because a handler or the caller of the run asked for it.
 type Signal struct {
 	progress *turnstate.Progress
 	request  context.Context //nolint:containedctx // a second signal besides the context that ends the run
@@ -38,7 +38,7 @@ func (s *Signal) received() bool { return s.isActive() && s.request.Err() != nil
 
 func (s *Signal) isActive() bool { return s.request != nil && !s.disabled }
 
-// Disable makes the signal ignore the caller from now on: the stop was honoured, or comes too late.
+// Disable makes the signal ignore the caller from now on, because the stop was applied or comes too late.
 func (s *Signal) Disable() { s.disabled = true }
 
 // Context returns a context that ends with ctx, and when the caller asks the run to stop. Call the returned function to
@@ -63,10 +63,10 @@ func (s *Signal) RunHandlers(ctx context.Context, handlers func(context.Context)
 	return s.Cause(ctx)
 }
 
-// Interrupted reports whether a call under ctx, which Context returned, is to be given up.
+// Interrupted reports whether a call under ctx, which Context returned, must be abandoned.
 func (s *Signal) Interrupted(ctx context.Context) bool { return s.received() || ctx.Err() != nil }
 
-// Cause says why a call under ctx is given up: with ErrStopped, or with an error for the caller of the run.
+// Cause returns why a call under ctx is abandoned: ErrStopped, or an error for the caller of the run.
 func (s *Signal) Cause(ctx context.Context) error {
 	if s.received() {
 		return ErrStopped
@@ -74,8 +74,8 @@ func (s *Signal) Cause(ctx context.Context) error {
 	return ContextError(ctx)
 }
 
-// WithoutStop returns err, or nil when it is ErrStopped: then a handler asked the model and the stop interrupted it.
-// The run notices the stop at the next place that looks for it.
+// WithoutStop returns err, or nil if err is ErrStopped. In that case a stop interrupted a handler that asked the
+// model; the run notices the stop at its next check.
 func WithoutStop(err error) error {
 	if errors.Is(err, ErrStopped) {
 		return nil

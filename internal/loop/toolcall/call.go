@@ -25,7 +25,7 @@ const (
 	NoOutput     = "(no output)"                                     // providers reject empty messages
 )
 
-// MaxText is how much of a tool's result a model gets to read, in bytes.
+// MaxText limits the part of a tool's result that a model reads, in bytes.
 const MaxText = 256 << 10
 
 // State says how far a call is.
@@ -70,15 +70,15 @@ type Call struct {
 	mu sync.Mutex // guards Effects.Untrusted: a tool may have goroutines
 }
 
-// Answer is what the turn brought for a call.
+// Answer is the answer that the turn brought for a call.
 type Answer struct {
 	execution.Answer       // the zero Answer when the turn brought none
 	Decided          bool  // it decided the call
 	Unreadable       error // why its credential cannot be used
 }
 
-// Effects are what a tool did besides returning a result. The journal keeps them with the result: a successor does not
-// run the tool again, and has to know them all the same.
+// Effects are what a tool did besides returning a result. The journal keeps them with the result, because a
+// successor does not run the tool again but needs its effects.
 type Effects struct {
 	Set       map[string]json.RawMessage `json:"set,omitempty"`       // keys of state that it set
 	Removed   []string                   `json:"removed,omitempty"`   // keys of state that it removed
@@ -88,7 +88,7 @@ type Effects struct {
 	Untrusted string                     `json:"untrusted,omitempty"` // whose words its result holds, as it says itself
 }
 
-// New returns a call that nothing is known of but what the model asked for.
+// New returns a call of which only the model's request is known.
 func New(turn *hook.Turn, asked conversation.ToolCall, number int) *Call {
 	return &Call{
 		Asked: asked, State: Ready, Entry: execution.Entry{Number: number, Tool: asked.Name},
@@ -96,19 +96,19 @@ func New(turn *hook.Turn, asked conversation.ToolCall, number int) *Call {
 	}
 }
 
-// Refuse makes a call fail that cannot run.
+// Refuse fails a call that cannot run.
 func (c *Call) Refuse(why error) {
 	c.Hook.Refuse(FailedPrefix + failure.Plain(why))
 	c.Hook.Err = why
 }
 
-// MarkDecided notes that an answer decided the call. A successor finds that in the journal, because its turn may not
-// bring the answer again.
+// MarkDecided records that an answer decided the call. A successor reads that from the journal, because its turn
+// may not bring the answer again.
 func (c *Call) MarkDecided() { c.Entry.Phase, c.Answer.Decided = execution.Done, true }
 
-// SpansTurns reports whether what the call does continues from turn to turn: an agent that is a tool does it call by
-// call, and the client does not know of turns. Its intent in the journal says that it was allowed, and leaves nothing in
-// doubt.
+// SpansTurns reports whether the work of the call continues from turn to turn. That is so for an agent used as a
+// tool, and for a tool that the client runs. For such a call the intent in the journal means that it was
+// approved; it leaves nothing in doubt.
 func (c *Call) SpansTurns() bool { return c.Nested != nil || c.Hook.AtClient }
 
 // IsInDoubt reports whether an earlier attempt was lost while it ran a tool that may run only once.
@@ -116,7 +116,7 @@ func (c *Call) IsInDoubt(log *journal.Log) bool {
 	return log.HasIntent(c.Entry.Number) && !c.SpansTurns() && c.Entry.Effect != execution.Read && c.Entry.Effect != execution.Idempotent
 }
 
-// Restore ends the call as the journal says.
+// Restore ends the call as the journal entry says.
 func (c *Call) Restore(e execution.Entry) {
 	c.Hook.Status, c.Hook.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
 	c.Entry.Mode = e.Mode
@@ -128,13 +128,14 @@ func (c *Call) Restore(e execution.Entry) {
 	}
 }
 
-// WithHolder returns a context for the tool of the call and its handlers: they find the credentials lent to it.
+// WithHolder returns a context for the tool and the handlers of the call. With it they find the credentials lent
+// to the call.
 func (c *Call) WithHolder(ctx context.Context) context.Context {
 	return execution.WithHolder(ctx, c.Hook.Turn.Info().Agent+"/"+c.Asked.Name)
 }
 
-// Quote notes whose words the result of the call holds, as the tool says itself. The first source counts. Safe for
-// concurrent use.
+// Quote notes the untrusted source of the call's result, as the tool reports it. The first source counts. It is
+// safe for concurrent use.
 func (c *Call) Quote(source string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +144,7 @@ func (c *Call) Quote(source string) {
 	}
 }
 
-// Quoted returns whose words the result of the call holds, or "". Safe for concurrent use.
+// Quoted returns the untrusted source of the call's result, or "". It is safe for concurrent use.
 func (c *Call) Quoted() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// maxReports is how many reports of tools may wait to be emitted; more are dropped.
+// maxReports limits the tool reports that wait to be emitted; more are dropped.
 const maxReports = 16
 
 // Task runs one tool call.
@@ -94,8 +94,8 @@ func WithReports(ctx context.Context) context.Context {
 	})
 }
 
-// EmitSubtask emits, from inside a tool call, that a turn of its own began for the call. It waits until the event is
-// received or the call has ended. Outside of calls it does nothing.
+// EmitSubtask emits, from inside a tool call, that a separate turn began for the call. It waits until the event
+// is received or the call has ended. Outside of calls it does nothing.
 func EmitSubtask(ctx context.Context, s event.SubtaskStarted) {
 	if r, _ := ctx.Value(reporterKey{}).(*reporter); r != nil {
 		s.CallID = r.task.CallID
@@ -103,7 +103,8 @@ func EmitSubtask(ctx context.Context, s event.SubtaskStarted) {
 	}
 }
 
-// EmitWarning emits as EmitSubtask does what the guard did inside of a tool call. It ignores other warnings.
+// EmitWarning emits a warning of the guard from inside a tool call, as EmitSubtask does. It ignores other
+// warnings.
 func EmitWarning(ctx context.Context, w event.Warning) {
 	if r, _ := ctx.Value(reporterKey{}).(*reporter); r != nil && w.Reason == guard.ReasonUntrustedInput {
 		r.emit(ctx, w)

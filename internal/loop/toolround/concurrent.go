@@ -72,7 +72,7 @@ func (r *Runner) recallAll(ctx context.Context, calls []*toolcall.Call) error {
 	return nil
 }
 
-// finishAll finishes calls in order, and returns what those that wait are waiting for.
+// finishAll finishes calls in order, and returns what the waiting ones wait for.
 func (r *Runner) finishAll(ctx context.Context, asked []conversation.ToolCall, calls []*toolcall.Call) ([]execution.Pending, error) {
 	var pending []execution.Pending
 	for i, c := range calls {

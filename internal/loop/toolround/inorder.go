@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// runInOrder runs calls one after the other (CO-31). It ends at the first that waits: the calls after it may depend on
-// its result.
+// runInOrder runs calls one after the other (CO-31). It ends at the first call that waits, because later calls
+// may depend on its result.
 func (r *Runner) runInOrder(ctx context.Context, calls []conversation.ToolCall) ([]execution.Pending, error) {
 	for _, asked := range calls {
 		if pending, err := r.runOne(ctx, asked); err != nil || len(pending) > 0 {
@@ -20,7 +20,7 @@ func (r *Runner) runInOrder(ctx context.Context, calls []conversation.ToolCall) 
 	return nil, nil
 }
 
-// runOne takes a call through all phases. It returns what the call waits for, if it does.
+// runOne takes a call through all phases. If the call waits, it returns what the call waits for.
 func (r *Runner) runOne(ctx context.Context, asked conversation.ToolCall) ([]execution.Pending, error) {
 	if r.Stop.Finishing() {
 		return nil, r.Finish.Skip(asked)

@@ -37,7 +37,7 @@ type Runner struct {
 	MaxFailures int // of tools in a row
 }
 
-// Outcome is what came of a round.
+// Outcome is the outcome of a round.
 type Outcome struct {
 	Pending  []execution.Pending // calls that wait; the round is not complete while there are any
 	Question string              // that a tool asks the user (empty when none does)
@@ -65,7 +65,7 @@ func (r *Runner) Run(ctx context.Context, calls []conversation.ToolCall) (Outcom
 	return Outcome{Question: r.Finish.Question()}, r.close(ctx, round)
 }
 
-// close ends a round whose calls all have a result.
+// close ends a round in which every call has a result.
 func (r *Runner) close(ctx context.Context, round *hook.Round) error {
 	r.Control.Conversation.CloseRound()
 	if !r.Stop.Requested() {
@@ -87,7 +87,7 @@ func (r *Runner) close(ctx context.Context, round *hook.Round) error {
 	return nil
 }
 
-// suspend makes sure that the turn that continues finds everything that this one did, and emits which calls wait.
+// suspend makes everything that this turn did durable for the turn that continues, and emits which calls wait.
 func (r *Runner) suspend(ctx context.Context, pending []execution.Pending) error {
 	if len(pending) > execution.MaxPending {
 		return pendingcall.TooManyError(len(pending))
@@ -103,9 +103,9 @@ func (r *Runner) suspend(ctx context.Context, pending []execution.Pending) error
 	return nil
 }
 
-// checkBudget asks the budget for all calls that are about to run, before any of them runs or is in the journal. So a
-// refusal leaves no call half done. A call that has its result already costs nothing. What is granted counts as used:
-// a tool may have an effect also when it fails. Nil calls do not run.
+// checkBudget asks the budget for all calls that are about to run, before any of them runs or is in the journal.
+// So a rejection leaves no round half done. A call that has its result already costs nothing. Granted calls
+// count as used, because a tool may have an effect even if it fails. Nil calls do not run.
 func (r *Runner) checkBudget(calls ...*toolcall.Call) error {
 	if r.Budget == nil {
 		return nil
@@ -132,7 +132,7 @@ func (r *Runner) isNew(c *toolcall.Call) bool {
 	return c.State == toolcall.Ready && !c.IsInDoubt(r.Log) && !found
 }
 
-// emitStart emits that a call is on its way, unless an earlier attempt did, or the call waits.
+// emitStart emits that a call has started, unless an earlier attempt emitted it or the call waits.
 func (r *Runner) emitStart(c *toolcall.Call) error {
 	if c.State == toolcall.Replayed || c.State == toolcall.Waiting {
 		return nil

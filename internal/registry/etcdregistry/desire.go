@@ -14,21 +14,21 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// desire is the stored form of a registry.Desire.
-type desire struct {
-	Want   registry.Want `json:"want"`
-	Reason string        `json:"reason,omitempty"`
-	Since  time.Time     `json:"since"`
+// storedDesired is the stored form of a registry.DesiredState.
+type storedDesired struct {
+	Kind   registry.DesiredKind `json:"want"`
+	Reason string               `json:"reason,omitempty"`
+	Since  time.Time            `json:"since"`
 }
 
 // maxOps limits the changes of one transaction; etcd accepts 128.
 const maxOps = 100
 
-// Want implements registry.Desires.
-func (r *Registry) Want(ctx context.Context, desires ...registry.Desire) error {
+// SetDesired implements registry.Desires.
+func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	ops := make([]clientv3.Op, 0, len(desires))
 	for _, d := range desires {
-		value, err := json.Marshal(desire{d.Want, d.Reason, d.Since})
+		value, err := json.Marshal(storedDesired{d.Kind, d.Reason, d.Since})
 		if err != nil {
 			return err
 		}
@@ -60,16 +60,16 @@ func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 }
 
 // WatchDesires implements registry.Desires.
-func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
-	known := map[registry.Key]registry.Desire{}
+func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+	known := map[registry.Key]registry.DesiredState{}
 	learn := func(kv *mvccpb.KeyValue) {
-		var d desire
+		var d storedDesired
 		if err := json.Unmarshal(kv.Value, &d); err != nil {
 			r.log.Warn("a key in the registry holds no desired state", zap.ByteString("key", kv.Key), zap.Error(err))
 			return
 		}
 		key := keyUnder(r.desired, kv.Key)
-		known[key] = registry.Desire{Key: key, Want: d.Want, Reason: d.Reason, Since: d.Since}
+		known[key] = registry.DesiredState{Key: key, Kind: d.Kind, Reason: d.Reason, Since: d.Since}
 	}
 	return r.watch(ctx, feed{
 		prefix: r.desired,

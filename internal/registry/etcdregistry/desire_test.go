@@ -14,11 +14,11 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-func TestDesire_IsReadableAndUnderNoLease(t *testing.T) {
+func TestDesiredState_IsReadableAndHasNoLease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
-	require.NoError(t, r.Want(t.Context(), registrytest.Desire("research", "a", registry.Pause)))
+	require.NoError(t, r.SetDesired(t.Context(), registrytest.DesiredState("research", "a", registry.Pause)))
 	got, err := client.Get(t.Context(), "/troupe/v1/desired/research/a")
 	require.NoError(t, err)
 	require.Len(t, got.Kvs, 1)
@@ -26,15 +26,15 @@ func TestDesire_IsReadableAndUnderNoLease(t *testing.T) {
 	require.Zero(t, got.Kvs[0].Lease)
 }
 
-func TestDesire_FailsWithoutEtcdAndWorksAgain(t *testing.T) {
+func TestDesiredState_FailsWithoutEtcdAndRecovers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
-	told := make(chan map[registry.Key]registry.Desire)
+	told := make(chan map[registry.Key]registry.DesiredState)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.WatchDesires(t.Context(), func(all map[registry.Key]registry.Desire) {
+		_ = r.WatchDesires(t.Context(), func(all map[registry.Key]registry.DesiredState) {
 			select {
 			case told <- all:
 			case <-t.Context().Done():
@@ -45,12 +45,12 @@ func TestDesire_FailsWithoutEtcdAndWorksAgain(t *testing.T) {
 	require.Empty(t, <-told)
 
 	etcd.Stop()
-	d := registrytest.Desire("research", "a", registry.Drain)
-	for _, err := range []error{r.Want(t.Context(), d), r.Forget(t.Context(), d.Key)} {
+	d := registrytest.DesiredState("research", "a", registry.Drain)
+	for _, err := range []error{r.SetDesired(t.Context(), d), r.Forget(t.Context(), d.Key)} {
 		require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout), "got %v", err)
 	}
 	etcd.Start()
-	require.Eventually(t, func() bool { return r.Want(t.Context(), d) == nil }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return r.SetDesired(t.Context(), d) == nil }, 30*time.Second, 50*time.Millisecond)
 	for all := range told {
 		if all[d.Key] == d {
 			break

@@ -44,9 +44,9 @@ type Config struct {
 	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about
 	// 2 s, and may keep a lease longer but never shorter.
 	TTL time.Duration
-	// Refused, if set, is called when etcd denies this process to register. If it returns nil, registration is
+	// OnDenied, if set, is called when etcd denies this process to register. If it returns nil, registration is
 	// retried at once. It is for development, where a process may provision itself.
-	Refused func(context.Context) error
+	OnDenied func(context.Context) error
 }
 
 // Registry implements registry.Registry. It is safe for concurrent use.
@@ -77,7 +77,7 @@ func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 		prefix:  cfg.Prefix + "/",
 		desired: cfg.Desired + "/",
 		ttl:     int64((cfg.TTL + time.Second - 1) / time.Second),
-		refused: cfg.Refused,
+		refused: cfg.OnDenied,
 	}
 }
 
@@ -129,7 +129,7 @@ func away(ctx context.Context, client *clientv3.Client, op string, err error) er
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
 	}
-	if refused(err) {
+	if isDenied(err) {
 		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not let the user of this certificate do that; "+
 			"make users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
 	}
@@ -140,9 +140,9 @@ func away(ctx context.Context, client *clientv3.Client, op string, err error) er
 	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(client.Endpoints(), ", ")).Because(err)
 }
 
-// pace returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones, with jitter
+// newBackoff returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones, with jitter
 // so that a fleet does not reconnect at once.
-func pace() *backoff.ExponentialBackOff {
+func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = 100*time.Millisecond, 3*time.Second, 2
 	b.Reset()

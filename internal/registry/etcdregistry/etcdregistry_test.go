@@ -45,7 +45,7 @@ func TestRegistry_Suite(t *testing.T) {
 	})
 }
 
-func TestRegistry_KeyIsReadableAndUnderALease(t *testing.T) {
+func TestRegistry_KeyIsReadableAndHasALease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.Instance("research", "a"))
@@ -119,7 +119,7 @@ func TestWatch_ShowsALineOfADescription(t *testing.T) {
 	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
 }
 
-func TestRegister_WaitsForEtcdAndSaysSo(t *testing.T) {
+func TestRegister_WaitsForEtcdAndLogsIt(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	etcd.Stop()
@@ -150,7 +150,7 @@ func TestRegister_WaitsForEtcdAndSaysSo(t *testing.T) {
 	require.Contains(t, waited[0].ContextMap()["error"], etcd.Endpoints()[0])
 }
 
-func TestRegister_NamesEtcdWhenItsTimeIsUp(t *testing.T) {
+func TestRegister_TimeoutErrorNamesEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	etcd.Stop()
@@ -182,7 +182,7 @@ func TestRegistration_SurvivesARestartOfEtcdUnderAWatcher(t *testing.T) {
 	o.Until(func() bool { return o.Known[before.Key()].State == lifecycle.Ready })
 }
 
-func TestRegistration_WritesTheStateThatAnOutageHeldUp(t *testing.T) {
+func TestRegistration_WritesTheStateAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
@@ -197,7 +197,7 @@ func TestRegistration_WritesTheStateThatAnOutageHeldUp(t *testing.T) {
 	o.Until(func() bool { return o.Known[in.Key()].State == lifecycle.Ready })
 }
 
-func TestRegistration_IsMadeAnewWhenItsLeaseIsRevoked(t *testing.T) {
+func TestRegistration_IsRecreatedWhenItsLeaseIsRevoked(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
@@ -220,7 +220,7 @@ func TestRegistration_IsMadeAnewWhenItsLeaseIsRevoked(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, o.Put().State)
 }
 
-func TestRegistration_IsMadeAnewWhenItsKeyIsDeleted(t *testing.T) {
+func TestRegistration_IsRecreatedWhenItsKeyIsDeleted(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
@@ -234,7 +234,7 @@ func TestRegistration_IsMadeAnewWhenItsKeyIsDeleted(t *testing.T) {
 	require.Greater(t, o.Put().Incarnation, first.Incarnation)
 }
 
-func TestRegistration_IsGoneAfterItsTTLWhenItsProcessDies(t *testing.T) {
+func TestRegistration_ExpiresWhenItsProcessDies(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL))
@@ -249,7 +249,7 @@ func TestRegistration_IsGoneAfterItsTTLWhenItsProcessDies(t *testing.T) {
 	o.Until(func() bool { return len(o.Known) == 0 }) // the lease ran out
 }
 
-func TestRegister_TakesThePlaceOfOneThatCrashed(t *testing.T) {
+func TestRegister_ReplacesACrashedInstance(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())

@@ -19,11 +19,11 @@ import (
 // expiryLag is how late etcd may expire a lease.
 const expiryLag = 2 * time.Second
 
-// keep renews the registration until ctx ends.
-func (g *registration) keep(ctx context.Context) {
+// renewUntilDone renews the registration until ctx ends.
+func (g *registration) renewUntilDone(ctx context.Context) {
 	for {
 		g.keepAlive(ctx)
-		if g.persist(ctx, "registry.keep") != nil {
+		if g.registerWithRetry(ctx, "registry.keep") != nil {
 			return // ctx has ended
 		}
 	}
@@ -43,7 +43,7 @@ func (g *registration) keepAlive(ctx context.Context) {
 	// the lease has expired.
 	watching := make(chan clientv3.WatchChan, 1)
 	go func() {
-		watching <- g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.enrolled+1))
+		watching <- g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.confirmedRevision+1))
 	}()
 	var deleted clientv3.WatchChan
 	for {
@@ -55,7 +55,7 @@ func (g *registration) keepAlive(ctx context.Context) {
 		case deleted = <-watching:
 		case <-deleted:
 			return
-		case <-g.doubt:
+		case <-g.recheck:
 			return
 		}
 	}
@@ -63,29 +63,29 @@ func (g *registration) keepAlive(ctx context.Context) {
 
 func (g *registration) askKeeper() {
 	select {
-	case g.doubt <- struct{}{}:
+	case g.recheck <- struct{}{}:
 	default: // asked already
 	}
 }
 
-// persist calls enrol until the registration exists. On the first registration, another instance with the same
+// registerWithRetry calls ensureRegistered until the registration exists. On the first registration, another instance with the same
 // name is an error only after it has outlived a TTL: before that it may be the crashed predecessor of this one.
 // Later registrations wait until the name is free.
-func (g *registration) persist(ctx context.Context, op string) error {
-	first := g.created == 0
+func (g *registration) registerWithRetry(ctx context.Context, op string) error {
+	first := g.createRevision == 0
 	tries := 0
 	var free time.Time // when the lease of a crashed predecessor has expired
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		last = g.enrol(ctx, op)
+		last = g.ensureRegistered(ctx, op)
 		if g.registry.refused != nil && failure.Is(last, failure.PolicySecurity) {
 			if err := g.registry.refused(ctx); err != nil {
 				return struct{}{}, err
 			}
-			last = g.enrol(ctx, op)
+			last = g.ensureRegistered(ctx, op)
 		}
 		if !first {
-			g.learn(last)
+			g.updateFromAttempt(last)
 		}
 		if first && failure.Is(last, failure.AgentState) {
 			if free.IsZero() {
@@ -96,7 +96,7 @@ func (g *registration) persist(ctx context.Context, op string) error {
 			}
 		}
 		return struct{}{}, last
-	}, backoff.WithBackOff(pace()), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, _ time.Duration) {
+	}, backoff.WithBackOff(newBackoff()), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, _ time.Duration) {
 		if tries++; tries&(tries-1) == 0 { // 1, 2, 4, 8, …
 			g.log.Warn("not registered yet; still trying", zap.Int("tries", tries), zap.Error(err))
 		}
@@ -107,16 +107,16 @@ func (g *registration) persist(ctx context.Context, op string) error {
 	return err
 }
 
-// enrol makes sure that the lease exists and that the key is stored under it with the latest state. It may be
+// ensureRegistered makes sure that the lease exists and that the key is stored under it with the latest state. It may be
 // repeated after any error.
-func (g *registration) enrol(ctx context.Context, op string) error {
+func (g *registration) ensureRegistered(ctx context.Context, op string) error {
 	if err := g.turn.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
 	}
 	defer g.turn.Release(1)
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := g.registry.guarded(call, op); err != nil {
+	if err := g.registry.checkAuthEnabled(call, op); err != nil {
 		return err
 	}
 	if err := g.ensureLease(call); err != nil {
@@ -142,11 +142,11 @@ func (g *registration) enrol(ctx context.Context, op string) error {
 			"instance %q of agent %q is registered already: give this one another id, or end the other",
 			g.instance.ID, g.instance.Agent)
 	}
-	g.enrolled = done.Header.Revision
-	if stored.CreateRevision != g.created {
-		g.created = stored.CreateRevision
+	g.confirmedRevision = done.Header.Revision
+	if stored.CreateRevision != g.createRevision {
+		g.createRevision = stored.CreateRevision
 		g.log.Info("registered", zap.String("address", g.instance.Address),
-			zap.String("state", string(g.instance.State)), zap.Int64("incarnation", g.created))
+			zap.String("state", string(g.instance.State)), zap.Int64("incarnation", g.createRevision))
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (g *registration) ensureLease(ctx context.Context) error {
 		case err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return err
 		}
-		if g.created != 0 { // else it expired while waiting for the name
+		if g.createRevision != 0 { // else it expired while waiting for the name
 			g.set(lifecycle.LeaseExpired)
 			g.log.Warn("the lease has expired; registering again")
 		}

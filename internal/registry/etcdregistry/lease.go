@@ -7,21 +7,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// leaseFact is what is known about a lease. It is safe for concurrent use.
-type leaseFact struct {
+// knownLease is what is known about a lease. It is safe for concurrent use.
+type knownLease struct {
 	mu      sync.Mutex
 	lease   lifecycle.Lease
 	changed chan struct{} // closed and replaced at each change
 }
 
 // Lease implements registry.Registration.
-func (f *leaseFact) Lease() (lifecycle.Lease, <-chan struct{}) {
+func (f *knownLease) Lease() (lifecycle.Lease, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lease, f.changed
 }
 
-func (f *leaseFact) set(l lifecycle.Lease) {
+func (f *knownLease) set(l lifecycle.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lease != l {
@@ -31,9 +31,9 @@ func (f *leaseFact) set(l lifecycle.Lease) {
 	}
 }
 
-// learn updates the fact from the outcome of enrol. An unreachable etcd proves nothing: an expired lease stays
+// updateFromAttempt updates the fact from the outcome of ensureRegistered. An unreachable etcd proves nothing: an expired lease stays
 // expired, and a valid one becomes unknown.
-func (f *leaseFact) learn(err error) {
+func (f *knownLease) updateFromAttempt(err error) {
 	known, _ := f.Lease()
 	switch {
 	case err == nil:

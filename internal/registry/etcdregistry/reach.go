@@ -20,7 +20,7 @@ func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoint
 	var last error
 	for pace := retry.NewBackoff(); ; {
 		for _, at := range endpoints {
-			err := knock(ctx, creds, at)
+			err := tryConnect(ctx, creds, at)
 			if err == nil || failure.Is(err, failure.PolicySecurity) {
 				return err
 			}
@@ -34,8 +34,8 @@ func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoint
 	}
 }
 
-// knock makes one connection and one call, which needs no rights.
-func knock(ctx context.Context, creds credentials.TransportCredentials, at string) error {
+// tryConnect makes one connection and one call, which needs no rights.
+func tryConnect(ctx context.Context, creds credentials.TransportCredentials, at string) error {
 	_, host, named := strings.Cut(at, "://")
 	if !named {
 		host = at

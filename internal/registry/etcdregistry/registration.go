@@ -27,16 +27,16 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 		return nil, failure.New(failure.UserInvalidInput, op, err.Error())
 	}
 	g := &registration{
-		leaseFact: leaseFact{lease: lifecycle.LeaseOK, changed: make(chan struct{})},
-		registry:  r,
-		log:       r.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID)),
-		path:      r.path(in.Key()),
-		instance:  in,
-		turn:      semaphore.NewWeighted(1),
-		doubt:     make(chan struct{}, 1),
+		knownLease: knownLease{lease: lifecycle.LeaseOK, changed: make(chan struct{})},
+		registry:   r,
+		log:        r.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID)),
+		path:       r.path(in.Key()),
+		instance:   in,
+		turn:       semaphore.NewWeighted(1),
+		recheck:    make(chan struct{}, 1),
 	}
 	keeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if err := g.persist(ctx, op); err != nil {
+	if err := g.registerWithRetry(ctx, op); err != nil {
 		if revokeErr := g.revoke(keeping); revokeErr != nil {
 			g.log.Debug("the lease is left to run out", zap.Error(revokeErr))
 		}
@@ -44,7 +44,7 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 		return nil, err
 	}
 	var kept sync.WaitGroup
-	kept.Go(func() { g.keep(keeping) })
+	kept.Go(func() { g.renewUntilDone(keeping) })
 	g.stop = func() { cancel(); kept.Wait() }
 	return g, nil
 }
@@ -52,19 +52,19 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 // registration implements registry.Registration. Its keeper is the goroutine that renews the lease and
 // registers again after a loss.
 type registration struct {
-	leaseFact
+	knownLease
 	registry *Registry
 	log      *zap.Logger
 	path     string
 	stop     func()        // stops the keeper and waits for it
-	doubt    chan struct{} // asks the keeper to check the registration
+	recheck  chan struct{} // asks the keeper to check the registration
 
-	turn     *semaphore.Weighted // weight 1; guards the fields below and writes of the key
-	instance registry.Instance   // with the latest requested state
-	lease    clientv3.LeaseID    // (NoLease if there is none)
-	created  int64               // create revision of the key
-	enrolled int64               // revision at which the key existed
-	closed   bool
+	turn              *semaphore.Weighted // weight 1; guards the fields below and writes of the key
+	instance          registry.Instance   // with the latest requested state
+	lease             clientv3.LeaseID    // (NoLease if there is none)
+	createRevision    int64               // create revision of the key
+	confirmedRevision int64               // revision at which the key existed
+	closed            bool
 }
 
 // SetState implements registry.Registration. After an error the state is written as soon as the registration
@@ -86,7 +86,7 @@ func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	done, err := g.registry.client.Txn(call).
-		If(clientv3.Compare(clientv3.CreateRevision(g.path), "=", g.created)).
+		If(clientv3.Compare(clientv3.CreateRevision(g.path), "=", g.createRevision)).
 		Then(clientv3.OpPut(g.path, value, clientv3.WithLease(g.lease))).
 		Commit()
 	switch {

@@ -45,21 +45,21 @@ func (s Security) Credentials(endpoints []string, self *identity.Source, log *za
 	return identity.ExternalCredentials("etcd", identity.Files(s), self, log)
 }
 
-// refused reports whether etcd denied the request.
-func refused(err error) bool {
+// isDenied reports whether etcd denied the request.
+func isDenied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrUserNotFound)
 }
 
-// guarded returns an error while etcd requires certificates but has authentication disabled, because then any
+// checkAuthEnabled returns an error while etcd requires certificates but has authentication disabled, because then any
 // holder of a certificate may write every key. Without TLS there is nothing to check. Once authentication is
 // enabled, etcd reports its status to root only.
-func (r *Registry) guarded(ctx context.Context, op string) error {
+func (r *Registry) checkAuthEnabled(ctx context.Context, op string) error {
 	if !strings.HasPrefix(r.client.Endpoints()[0], "https://") {
 		return nil
 	}
 	status, err := r.client.AuthStatus(ctx)
 	switch {
-	case refused(err):
+	case isDenied(err):
 		return nil
 	case err != nil:
 		return r.away(ctx, op, err)

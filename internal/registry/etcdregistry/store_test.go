@@ -28,7 +28,7 @@ func TestStores_AreReadable(t *testing.T) {
 	require.JSONEq(t, `{"generation":2,"beat":7,"identity":"a/b"}`, string(got.Kvs[0].Value))
 }
 
-func TestStores_RefuseWhatIsNoRecord(t *testing.T) {
+func TestStores_RejectAnInvalidRecord(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	_, err := client.Put(t.Context(), "/troupe/v1/store/redis", "three")
@@ -37,7 +37,7 @@ func TestStores_RefuseWhatIsNoRecord(t *testing.T) {
 	require.ErrorContains(t, err, "/troupe/v1/store/redis of etcd holds no record")
 }
 
-func TestStores_SayThatEtcdIsAway(t *testing.T) {
+func TestStores_ReportThatEtcdIsUnreachable(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	stores := etcdregistry.NewStores(etcd.Client(), "")

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// beat is the interval of liveness calls to etcd. A watch alone does not notice that etcd is gone: the
+	// livenessInterval is the interval of liveness calls to etcd. A watch alone does not notice that etcd is gone: the
 	// client retries forever.
-	beat = 2 * time.Second
-	// relist is the interval of listing everything again, in case events were lost (guarantees 5.2.5).
-	relist = time.Minute
+	livenessInterval = 2 * time.Second
+	// relistInterval is the interval of listing everything again, in case events were lost (guarantees 5.2.5).
+	relistInterval = time.Minute
 )
 
 // errRelist restarts a working watch.
@@ -64,7 +64,7 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 // watch calls f until ctx ends.
 func (r *Registry) watch(ctx context.Context, f feed) error {
 	away := false
-	pauses := pace()
+	pauses := newBackoff()
 	for ctx.Err() == nil {
 		err := r.follow(ctx, f, func() {
 			if away {
@@ -96,7 +96,7 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	var beating sync.WaitGroup
-	beating.Go(func() { cancel(r.pulse(ctx, f.prefix)) })
+	beating.Go(func() { cancel(r.awaitOutage(ctx, f.prefix)) })
 	defer func() { cancel(nil); beating.Wait() }()
 
 	call, done := context.WithTimeout(ctx, callTimeout)
@@ -108,7 +108,7 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	heard()
 	f.list(got.Kvs)
 	changes := r.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(got.Header.Revision+1), clientv3.WithProgressNotify())
-	again := time.NewTimer(relist)
+	again := time.NewTimer(relistInterval)
 	defer again.Stop()
 	for {
 		select {
@@ -126,10 +126,10 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	}
 }
 
-// pulse returns once etcd does not answer or ctx ends. It reads the watched keys, because the process may have
+// awaitOutage returns once etcd does not answer or ctx ends. It reads the watched keys, because the process may have
 // no right to others.
-func (r *Registry) pulse(ctx context.Context, prefix string) error {
-	ticks := time.NewTicker(beat)
+func (r *Registry) awaitOutage(ctx context.Context, prefix string) error {
+	ticks := time.NewTicker(livenessInterval)
 	defer ticks.Stop()
 	for {
 		select {

@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// Want implements registry.Desires. It never blocks.
-func (r *Registry) Want(ctx context.Context, desires ...registry.Desire) error {
+// SetDesired implements registry.Desires. It never blocks.
+func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 }
 
 // WatchDesires implements registry.Desires.
-func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
+func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		all, changed := maps.Clone(r.desires), r.desired

@@ -20,7 +20,7 @@ type Registry struct {
 	revision  int64
 	instances map[registry.Key]registry.Instance
 	watchers  map[*watcher]struct{}
-	desires   map[registry.Key]registry.Desire
+	desires   map[registry.Key]registry.DesiredState
 	desired   chan struct{} // closed and replaced when desires change
 }
 
@@ -29,7 +29,7 @@ func New() *Registry {
 	return &Registry{
 		instances: map[registry.Key]registry.Instance{},
 		watchers:  map[*watcher]struct{}{},
-		desires:   map[registry.Key]registry.Desire{},
+		desires:   map[registry.Key]registry.DesiredState{},
 		desired:   make(chan struct{}),
 	}
 }

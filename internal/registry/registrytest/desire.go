@@ -13,27 +13,27 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// Desire returns a desired state with every field set.
-func Desire(agent, id string, want registry.Want) registry.Desire {
-	return registry.Desire{
-		Key: registry.Key{Agent: agent, ID: id}, Want: want, Reason: "a closer look",
+// DesiredState returns a desired state with every field set.
+func DesiredState(agent, id string, want registry.DesiredKind) registry.DesiredState {
+	return registry.DesiredState{
+		Key: registry.Key{Agent: agent, ID: id}, Kind: want, Reason: "a closer look",
 		Since: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
 	}
 }
 
-// desires watches the desired states for one test.
-type desires struct {
+// desiredObserver watches the desired states for one test.
+type desiredObserver struct {
 	t       *testing.T
-	updates chan map[registry.Key]registry.Desire
+	updates chan map[registry.Key]registry.DesiredState
 }
 
-func observeDesires(t *testing.T, d registry.Desires) *desires {
+func observeDesired(t *testing.T, d registry.DesiredStates) *desiredObserver {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	o := &desires{t, make(chan map[registry.Key]registry.Desire)}
+	o := &desiredObserver{t, make(chan map[registry.Key]registry.DesiredState)}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- d.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
+		ended <- d.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
 			select {
 			case o.updates <- all:
 			case <-ctx.Done():
@@ -45,9 +45,9 @@ func observeDesires(t *testing.T, d registry.Desires) *desires {
 }
 
 // until reads updates until the desired states are exactly the given ones.
-func (o *desires) until(want ...registry.Desire) {
+func (o *desiredObserver) until(want ...registry.DesiredState) {
 	o.t.Helper()
-	all := map[registry.Key]registry.Desire{}
+	all := map[registry.Key]registry.DesiredState{}
 	for _, d := range want {
 		all[d.Key] = d
 	}
@@ -65,46 +65,46 @@ func (o *desires) until(want ...registry.Desire) {
 }
 
 func testDesires(t *testing.T, r registry.Registry) {
-	early := observeDesires(t, r)
+	early := observeDesired(t, r)
 	early.until()
-	a, b := Desire("research", "a", registry.Pause), Desire("research", "b", registry.Drain)
-	require.NoError(t, r.Want(t.Context(), a, b))
+	a, b := DesiredState("research", "a", registry.Pause), DesiredState("research", "b", registry.Drain)
+	require.NoError(t, r.SetDesired(t.Context(), a, b))
 	early.until(a, b)
-	a.Want, a.Reason = registry.Run, ""
-	require.NoError(t, r.Want(t.Context(), a))
+	a.Kind, a.Reason = registry.Run, ""
+	require.NoError(t, r.SetDesired(t.Context(), a))
 	early.until(a, b)
-	require.NoError(t, r.Want(t.Context(), a), "repeated")
-	observeDesires(t, r).until(a, b) // a late watcher gets all states
+	require.NoError(t, r.SetDesired(t.Context(), a), "repeated")
+	observeDesired(t, r).until(a, b) // a late watcher gets all states
 }
 
 func testManyDesires(t *testing.T, r registry.Registry) {
-	o := observeDesires(t, r)
-	var all []registry.Desire
+	o := observeDesired(t, r)
+	var all []registry.DesiredState
 	for i := range 250 {
-		all = append(all, Desire("research", fmt.Sprint(i), registry.Pause))
+		all = append(all, DesiredState("research", fmt.Sprint(i), registry.Pause))
 	}
-	require.NoError(t, r.Want(t.Context(), all...))
+	require.NoError(t, r.SetDesired(t.Context(), all...))
 	o.until(all...)
 }
 
 func testConcurrentDesires(t *testing.T, r registry.Registry) {
 	const writers = 8
-	var all []registry.Desire
+	var all []registry.DesiredState
 	for i := range writers {
-		all = append(all, Desire("research", fmt.Sprint(i), registry.Drain))
+		all = append(all, DesiredState("research", fmt.Sprint(i), registry.Drain))
 	}
 	var writing sync.WaitGroup
 	errs := make([]error, writers)
 	for i, d := range all {
 		writing.Go(func() {
 			before := d
-			before.Want = registry.Pause
-			if errs[i] = r.Want(t.Context(), before); errs[i] == nil {
-				errs[i] = r.Want(t.Context(), d)
+			before.Kind = registry.Pause
+			if errs[i] = r.SetDesired(t.Context(), before); errs[i] == nil {
+				errs[i] = r.SetDesired(t.Context(), d)
 			}
 		})
 	}
-	observers := []*desires{observeDesires(t, r), observeDesires(t, r)}
+	observers := []*desiredObserver{observeDesired(t, r), observeDesired(t, r)}
 	for _, o := range observers {
 		o.until(all...)
 	}
@@ -116,15 +116,15 @@ func testConcurrentDesires(t *testing.T, r registry.Registry) {
 
 // A desired state outlives its instance until it is forgotten, and cannot be forgotten before.
 func testForget(t *testing.T, r registry.Registry) {
-	o := observeDesires(t, r)
+	o := observeDesired(t, r)
 	reg := Register(t, r, Instance("research", "a"))
-	d := Desire("research", "a", registry.Drain)
-	require.NoError(t, r.Want(t.Context(), d))
+	d := DesiredState("research", "a", registry.Drain)
+	require.NoError(t, r.SetDesired(t.Context(), d))
 	o.until(d)
 	require.NoError(t, r.Forget(t.Context(), d.Key))
-	observeDesires(t, r).until(d)
+	observeDesired(t, r).until(d)
 	require.NoError(t, reg.Close(t.Context()))
-	observeDesires(t, r).until(d)
+	observeDesired(t, r).until(d)
 	require.NoError(t, r.Forget(t.Context(), d.Key))
 	o.until()
 	require.NoError(t, r.Forget(t.Context(), d.Key), "repeated")
@@ -133,22 +133,23 @@ func testForget(t *testing.T, r registry.Registry) {
 // The desired state of an agent as a whole is independent of its instances' and can be forgotten while they are
 // registered.
 func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
-	o := observeDesires(t, r)
+	o := observeDesired(t, r)
 	Register(t, r, Instance("research", "a"))
-	one, whole, other := Desire("research", "a", registry.Pause), Desire("research", "", registry.Quarantine), Desire("researcher", "", registry.Quarantine)
-	require.NoError(t, r.Want(t.Context(), one, whole, other))
+	one := DesiredState("research", "a", registry.Pause)
+	whole, other := DesiredState("research", "", registry.Quarantine), DesiredState("researcher", "", registry.Quarantine)
+	require.NoError(t, r.SetDesired(t.Context(), one, whole, other))
 	o.until(one, whole, other)
 	require.NoError(t, r.Forget(t.Context(), whole.Key))
 	o.until(one, other)
 	require.NoError(t, r.Forget(t.Context(), whole.Key), "repeated")
-	observeDesires(t, r).until(one, other)
+	observeDesired(t, r).until(one, other)
 }
 
 // Desired states are no registrations and change none.
-func testDesiresApart(t *testing.T, r registry.Registry) {
+func testDesiredStatesAreNotInstances(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
 	require.Empty(t, o.List())
-	require.NoError(t, r.Want(t.Context(), Desire("research", "a", registry.Pause)))
+	require.NoError(t, r.SetDesired(t.Context(), DesiredState("research", "a", registry.Pause)))
 	Register(t, r, Instance("research", "a"))
 	require.Equal(t, Instance("research", "a").State, o.Put().State)
 	require.Len(t, Observe(t, r).List(), 1)
@@ -157,8 +158,8 @@ func testDesiresApart(t *testing.T, r registry.Registry) {
 func testDesiresEnd(t *testing.T, r registry.Registry) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	require.NoError(t, r.WatchDesires(ctx, func(map[registry.Key]registry.Desire) { calls++; cancel() }))
+	require.NoError(t, r.WatchDesires(ctx, func(map[registry.Key]registry.DesiredState) { calls++; cancel() }))
 	require.Equal(t, 1, calls)
-	require.Error(t, r.Want(ctx, Desire("research", "a", registry.Pause)))
-	observeDesires(t, r).until()
+	require.Error(t, r.SetDesired(ctx, DesiredState("research", "a", registry.Pause)))
+	observeDesired(t, r).until()
 }

@@ -19,9 +19,9 @@ type Observer struct {
 	// Known is the sum of all updates so far.
 	Known map[registry.Key]registry.Instance
 
-	t       *testing.T
-	updates chan registry.Update
-	grown   map[registry.Key]int64 // the highest incarnation of each instance
+	t            *testing.T
+	updates      chan registry.Update
+	incarnations map[registry.Key]int64 // the highest incarnation of each instance
 }
 
 // Observe starts a watch that ends with the test.
@@ -30,7 +30,7 @@ func Observe(t *testing.T, w registry.Watcher) *Observer {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := &Observer{
 		t: t, Known: map[registry.Key]registry.Instance{},
-		updates: make(chan registry.Update), grown: map[registry.Key]int64{},
+		updates: make(chan registry.Update), incarnations: map[registry.Key]int64{},
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -123,7 +123,7 @@ func (o *Observer) learn(u registry.Update) {
 
 func (o *Observer) see(in registry.Instance) {
 	o.t.Helper()
-	require.GreaterOrEqual(o.t, in.Incarnation, o.grown[in.Key()], "an older incarnation of %v came back", in.Key())
-	o.grown[in.Key()] = in.Incarnation
+	require.GreaterOrEqual(o.t, in.Incarnation, o.incarnations[in.Key()], "an older incarnation of %v came back", in.Key())
+	o.incarnations[in.Key()] = in.Incarnation
 	o.Known[in.Key()] = in
 }

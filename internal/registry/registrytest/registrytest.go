@@ -26,7 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 		"WatchMissesNothing":              testConcurrentChanges,
 		"WatchEndsWithItsContext":         testWatchEnds,
 		"RegisterRejectsADuplicate":       testDuplicate,
-		"RegisterRejectsInvalidInstances": testUnfit,
+		"RegisterRejectsInvalidInstances": testRegisterRejectsInvalid,
 		"RegisterEndsWithItsContext":      testRegisterEnds,
 		"IncarnationGrows":                testIncarnation,
 		"CloseMayBeRepeated":              testClose,
@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 		"TheLastDesiredStateWins":         testConcurrentDesires,
 		"ForgetKeepsRegisteredInstances":  testForget,
 		"DesiredStateOfAWholeAgent":       testDesireOfAnAgent,
-		"DesiresAreNoRegistrations":       testDesiresApart,
+		"DesiresAreNoRegistrations":       testDesiredStatesAreNotInstances,
 		"WatchDesiresEndsWithItsContext":  testDesiresEnd,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
@@ -163,8 +163,8 @@ func testWatchEnds(t *testing.T, r registry.Registry) {
 	require.Equal(t, 1, calls)
 }
 
-// testUnfit checks that Register rejects what readers would ignore.
-func testUnfit(t *testing.T, r registry.Registry) {
+// testRegisterRejectsInvalid checks that Register rejects what readers would ignore.
+func testRegisterRejectsInvalid(t *testing.T, r registry.Registry) {
 	for want, change := range map[string]func(*registry.Instance){
 		`"" names no agent`:         func(in *registry.Instance) { in.Agent = "" },
 		`"a/b" names no agent`:      func(in *registry.Instance) { in.Agent = "a/b" },

@@ -40,13 +40,13 @@ func TestInstance_ZeroRoundTrips(t *testing.T) {
 	require.Empty(t, cmp.Diff(registry.Instance{}, instancewire.InstanceFromProto(instancewire.InstanceToProto(registry.Instance{}))))
 }
 
-func TestUnmarshalInstance_IgnoresWhatANewerWorkerWrote(t *testing.T) {
+func TestUnmarshalInstance_IgnoresUnknownFields(t *testing.T) {
 	got, err := instancewire.UnmarshalInstance([]byte(`{"instanceId":"a","agent":"b","state":"INSTANCE_STATE_DREAMING","zone":"x"}`))
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(registry.Instance{ID: "a", Agent: "b"}, got))
 }
 
-func TestUnmarshalInstance_RefusesWhatIsNoInstance(t *testing.T) {
+func TestUnmarshalInstance_RejectsInvalidInput(t *testing.T) {
 	_, err := instancewire.UnmarshalInstance([]byte(`{"instanceId":7`))
 	require.ErrorContains(t, err, "stored instance")
 }

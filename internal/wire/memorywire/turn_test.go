@@ -120,7 +120,7 @@ func TestFail_RoundTrip(t *testing.T) {
 }
 
 // A value that is added to a .proto must be added to its table.
-func TestEnums_AreWhole(t *testing.T) {
+func TestEnums_CoverEveryValue(t *testing.T) {
 	for _, values := range []struct {
 		enum  protoreflect.Enum
 		known int

@@ -21,17 +21,17 @@ import (
 const testAgentName = "conformance"
 
 func newTestAgent(capacity int) (*agent.Agent, error) {
-	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: obedient{}, Capacity: capacity})
+	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity})
 }
 
-// obedient is the model of the test agent: it follows the user's last message, as conformance.proto describes.
-type obedient struct{}
+// commandModel is the model of the test agent: it follows the user's last message, as conformance.proto describes.
+type commandModel struct{}
 
 // Name implements llm.Model.
-func (obedient) Name() string { return "test/obedient" }
+func (commandModel) Name() string { return "test/obedient" }
 
 // Generate implements llm.Model.
-func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		said := lastOfUser(req.Messages)
 		verb, rest, _ := strings.Cut(said, " ")

@@ -38,7 +38,7 @@ type Host struct {
 
 	troupev1.UnimplementedConformanceServiceServer
 	mu        sync.Mutex
-	instances map[string]*hosted
+	instances map[string]*hostedInstance
 	closed    bool
 }
 
@@ -61,7 +61,7 @@ func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, lis.Close())
 	}
-	h := &Host{cfg: cfg, telemetry: t, grpc: server, lis: lis, instances: map[string]*hosted{}}
+	h := &Host{cfg: cfg, telemetry: t, grpc: server, lis: lis, instances: map[string]*hostedInstance{}}
 	troupev1.RegisterConformanceServiceServer(server, h)
 	return h, nil
 }
@@ -77,7 +77,7 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 	h.mu.Lock()
 	h.closed = true
 	left := h.instances
-	h.instances = map[string]*hosted{}
+	h.instances = map[string]*hostedInstance{}
 	h.mu.Unlock()
 	for _, in := range left {
 		in.drop()
@@ -117,8 +117,8 @@ func (h *Host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// hosted is a running instance of the test agent.
-type hosted struct {
+// hostedInstance is a running instance of the test agent.
+type hostedInstance struct {
 	address  string
 	instance *lifecycle.Instance
 	memory   *grpc.ClientConn
@@ -127,7 +127,7 @@ type hosted struct {
 	served   sync.WaitGroup
 }
 
-func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, error) {
+func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hostedInstance, error) {
 	a, err := newTestAgent(int(req.GetCapacity()))
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 	if err != nil {
 		return nil, err
 	}
-	in := &hosted{address: lis.Addr().String(), release: make(chan struct{})}
+	in := &hostedInstance{address: lis.Addr().String(), release: make(chan struct{})}
 	in.instance = lifecycle.New(lifecycle.Config{
 		Capacity: int(req.GetCapacity()), StartupTimeout: req.GetStartupTimeout().AsDuration(),
 		RetryOnFailure: req.GetMaxRetries() > 0, MaxRetries: int(req.GetMaxRetries()), KeepFailed: req.GetKeepFailed(),
@@ -176,7 +176,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 const slowHook = 300 * time.Millisecond
 
 // behave returns the hook of a behavior. A hanging hook ignores its context.
-func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
+func (in *hostedInstance) behave(b troupev1.HookBehavior) func(context.Context) error {
 	failed := failure.New(failure.ResourceTool, "conformance", "the hook was told to fail")
 	failing := func(yes bool) error {
 		if yes {
@@ -208,7 +208,7 @@ func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
 }
 
 // drop ends the instance and waits for all of its goroutines.
-func (in *hosted) drop() {
+func (in *hostedInstance) drop() {
 	close(in.release)
 	_ = in.instance.Shutdown(context.Background(), 0, "dropped")
 	in.stop()

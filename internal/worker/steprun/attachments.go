@@ -15,10 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// attach loads the attachments of the user's last message in a history (AD-25). It loads them in parallel, so a
+// loadAttachments loads the attachments of the user's last message in a history (AD-25). It loads them in parallel, so a
 // step with files waits only once more for the memory service. Attachments of earlier messages are not loaded:
 // the agent knows their names, and a tool or handler may load them. Deleted ones are left out.
-func (s *Runner) attach(ctx context.Context, ref session.Ref, history []conversation.Message) error {
+func (s *Runner) loadAttachments(ctx context.Context, ref session.Ref, history []conversation.Message) error {
 	last := -1
 	for i, m := range slices.Backward(history) {
 		if m.Role == conversation.RoleUser && m.Author == "" {

@@ -26,12 +26,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxGiven limits the input of a step in its recording, in bytes.
-const maxGiven = 1 << 20
+// maxRecordedInput limits the input of a step in its recording, in bytes.
+const maxRecordedInput = 1 << 20
 
-// Given returns the input of a step for its recording. Messages in the session and results of the turn are only
+// RecordedInput returns the input of a step for its recording. Messages in the session and results of the turn are only
 // referenced. It contains no secret. It is nil if it is too large.
-func Given(req *troupev1.ExecuteStepRequest) []byte {
+func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
 	kept := proto.CloneOf(req)
@@ -54,7 +54,7 @@ func Given(req *troupev1.ExecuteStepRequest) []byte {
 		a.Sealed = nil
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(kept)
-	if err != nil || len(encoded) > maxGiven {
+	if err != nil || len(encoded) > maxRecordedInput {
 		return nil
 	}
 	return encoded
@@ -69,7 +69,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := s.attach(ctx, ref, step.History); err != nil {
+	if err := s.loadAttachments(ctx, ref, step.History); err != nil {
 		return nil, err
 	}
 	journal := replay.New(entries, was)
@@ -89,7 +89,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	if err == nil && step.Silent {
 		err = finishInBranch(&done)
 	}
-	return told(asked, journal, journal.Compare(was, done.Result, err)), nil
+	return replayToProto(asked, journal, journal.Compare(was, done.Result, err)), nil
 }
 
 // recording is what the step did.
@@ -139,8 +139,8 @@ func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content [
 	return 0, failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
-// kinds are the kinds of differences on the wire.
-var kinds = map[replay.Kind]troupev1.DifferenceKind{
+// differenceKinds are the kinds of differences on the wire.
+var differenceKinds = map[replay.Kind]troupev1.DifferenceKind{
 	replay.ExtraCall:      troupev1.DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL,
 	replay.MissingCall:    troupev1.DifferenceKind_DIFFERENCE_KIND_MISSING_CALL,
 	replay.OtherCall:      troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL,
@@ -152,14 +152,14 @@ var kinds = map[replay.Kind]troupev1.DifferenceKind{
 	replay.OtherArtifact:  troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT,
 }
 
-// maxShown bounds each side of a difference in a reply, in bytes.
-const maxShown = 64 << 10
+// maxDifferenceSide bounds each side of a difference in a reply, in bytes.
+const maxDifferenceSide = 64 << 10
 
-// told is what came of a replay.
-func told(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.Difference) *troupev1.StepReplay {
+// replayToProto is what came of a replay.
+func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.Difference) *troupev1.StepReplay {
 	models, tools := journal.Calls()
 	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}
-	for _, a := range journal.Reworded() {
+	for _, a := range journal.ChangedRequests() {
 		if d != nil && d.Number > 0 && a.Number > d.Number {
 			break // later differences follow from this one
 		}
@@ -167,8 +167,8 @@ func told(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.D
 	}
 	if d != nil {
 		r.Difference = &troupev1.Difference{
-			Kind: kinds[d.Kind], Number: int32(d.Number), Subject: d.Subject,
-			Recorded: conversation.Cut(d.Recorded, maxShown), Now: conversation.Cut(d.Now, maxShown),
+			Kind: differenceKinds[d.Kind], Number: int32(d.Number), Subject: d.Subject,
+			Recorded: conversation.Cut(d.Recorded, maxDifferenceSide), Now: conversation.Cut(d.Now, maxDifferenceSide),
 		}
 	}
 	return r

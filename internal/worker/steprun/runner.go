@@ -56,7 +56,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		}
 	}()
 	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
-	if err := s.attach(ctx, RefOf(req), step.History); err != nil {
+	if err := s.loadAttachments(ctx, RefOf(req), step.History); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
 	auth := wire.AuthFromProto(req.GetAuth())
@@ -75,7 +75,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
 	}
-	left, err := s.left(ctx, req, journal, err)
+	left, err := s.entriesToCommit(ctx, req, journal, err)
 	journal.Close()
 	if err == nil {
 		err = ctx.Err() // no commit begins after the end of the step
@@ -101,10 +101,10 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	return wire.ResultToProto(result), nil
 }
 
-// left returns the entries of a recorded step that its commit must store. A failed step writes its entries now,
+// entriesToCommit returns the entries of a recorded step that its commit must store. A failed step writes its entries now,
 // if it can, except a last reply that was never delivered. A handler may have rejected that reply, and entries
 // of a failed turn are shown as text of the agent.
-func (s *Runner) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
+func (s *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
 		return nil, failed

@@ -9,9 +9,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// running is the set of running steps, so that none runs twice under one epoch. The journal separates attempts,
+// runningSteps is the set of running steps, so that none runs twice under one epoch. The journal separates attempts,
 // but not two calls of one attempt (guarantees 2.4). It is safe for concurrent use.
-type running struct {
+type runningSteps struct {
 	mu    sync.Mutex
 	steps map[stepKey]*attempt
 }
@@ -26,11 +26,11 @@ type attempt struct {
 	end   context.CancelCauseFunc
 }
 
-func newRunning() *running { return &running{steps: map[stepKey]*attempt{}} }
+func newRunningSteps() *runningSteps { return &runningSteps{steps: map[stepKey]*attempt{}} }
 
 // enter adds a step with an epoch, until leave. It ends an attempt with a lower epoch. If one with the same or
 // a higher epoch runs, it returns fenced.
-func (r *running) enter(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (leave func(), err error) {
+func (r *runningSteps) enter(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (leave func(), err error) {
 	key := stepKey{req.GetSessionId(), req.GetTurnId(), req.GetStep()}
 	mine := &attempt{req.GetEpoch(), end}
 	r.mu.Lock()

@@ -40,7 +40,7 @@ type Server struct {
 	instance *lifecycle.Instance
 	turns    steprun.Store
 	runner   *steprun.Runner
-	running  *running
+	running  *runningSteps
 	fenced   metric.Int64Counter
 
 	violations *telemetry.Violations
@@ -57,7 +57,7 @@ func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, i
 	violations, err := t.Violations()
 	return &Server{
 		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, turns: turns, runner: steprun.New(a, id, turns),
-		running: newRunning(), fenced: fenced, violations: violations, panics: t.Panics,
+		running: newRunningSteps(), fenced: fenced, violations: violations, panics: t.Panics,
 	}, err
 }
 
@@ -67,7 +67,7 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 		// Not an error of the caller: its view of the registry is old, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(credited(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
 	leave, err := s.running.enter(req, stop)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 	}
 
 	out := &sender{stream: stream, sent: time.Now()}
-	result, err := s.hold(ctx, stop, req, out)
+	result, err := s.runStep(ctx, stop, req, out)
 	if err != nil {
 		if failure.Is(err, failure.Fenced) {
 			s.fenced.Add(ctx, 1)
@@ -105,7 +105,7 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	if asked.GetAgent() != s.agent {
 		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent, asked.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(lifecycle.ContextWithTrace(credited(ctx, asked), asked.GetTraceId()))
+	ctx, end, err := s.instance.Admit(lifecycle.ContextWithTrace(withCredential(ctx, asked), asked.GetTraceId()))
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +117,9 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
 }
 
-// credited is the context of a step whose calls to the memory service show its credential, which
+// withCredential is the context of a step whose calls to the memory service show its credential, which
 // is nowhere else from here on.
-func credited(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
+func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
 	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""
 	return ctx
@@ -128,9 +128,9 @@ func credited(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Con
 // errUnfinished is the failure of a step that ends without a result or another failure.
 var errUnfinished = errors.New("the step did not end")
 
-// hold runs a step, sends heartbeats and renews the lease of the turn. It returns when everything that belongs
+// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns when everything that belongs
 // to the step has stopped.
-func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
+func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, end := context.WithCancel(ctx)
@@ -147,13 +147,13 @@ func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *tr
 	}
 	defer func() { end(); journal.Wait() }()
 	if req.GetRecorded() {
-		if g := steprun.Given(req); g != nil {
+		if g := steprun.RecordedInput(req); g != nil {
 			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
 		}
 	}
 	rejected := s.newViolations(req, out)
 	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
-		s.blocked(req, e)
+		s.auditBlockedCall(req, e)
 		rejected.note(ctx, e)
 		shown := wire.EventToProto(e)
 		if shown == nil {
@@ -161,13 +161,13 @@ func (s *Server) hold(ctx context.Context, stop context.CancelCauseFunc, req *tr
 		}
 		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
 	})
-	rejected.failed(ctx, err)
+	rejected.noteStepError(ctx, err)
 	return result, err
 }
 
-// blocked records in the audit log that a tool call was blocked, or waits for an approval, because of content
+// auditBlockedCall records in the audit log that a tool call was blocked, or waits for an approval, because of content
 // that the turn had read (S14). The record does not contain the content.
-func (s *Server) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
+func (s *Server) auditBlockedCall(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
 	if !ok || w.Reason != guard.ReasonUntrustedInput {
 		return

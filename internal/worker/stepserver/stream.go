@@ -28,8 +28,8 @@ func (s *sender) send(item *troupev1.ExecuteStepResponse) error {
 	return s.stream.Send(item)
 }
 
-// beat sends a heartbeat unless a message was sent recently.
-func (s *sender) beat() {
+// sendHeartbeat sends a heartbeat unless a message was sent recently.
+func (s *sender) sendHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.sent) < heartbeatEvery/2 {
@@ -46,7 +46,7 @@ func (s *sender) heartbeats(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			s.beat()
+			s.sendHeartbeat()
 		case <-ctx.Done():
 			return
 		}

@@ -18,35 +18,37 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// outage is a memory service that cannot be reached.
-type outage struct{ memory.Store }
+// unreachableMemory is a memory service that cannot be reached.
+type unreachableMemory struct{ memory.Store }
 
-func (outage) RenewTurn(context.Context, memory.Lease, time.Duration) error { return errAway }
+func (unreachableMemory) RenewTurn(context.Context, memory.Lease, time.Duration) error {
+	return errAway
+}
 
-func (outage) CommitStep(context.Context, memory.Commit) (int64, error) { return 0, errAway }
+func (unreachableMemory) CommitStep(context.Context, memory.Commit) (int64, error) { return 0, errAway }
 
 var errAway = failure.New(failure.SystemNetwork, "test", "away")
 
-// beats is the stream of a step that records when something was sent.
-type beats struct {
+// timedStream is the stream of a step that records when something was sent.
+type timedStream struct {
 	troupev1.AgentService_ExecuteStepServer
 	last time.Time
 }
 
-func (b *beats) Send(*troupev1.ExecuteStepResponse) error { b.last = time.Now(); return nil }
+func (b *timedStream) Send(*troupev1.ExecuteStepResponse) error { b.last = time.Now(); return nil }
 
 // A step that cannot commit during an outage ends as one that lost its lease. It ends before the orchestrator
 // would consider the worker lost.
-func TestHold_ACommitInAnOutageIsALostLease(t *testing.T) {
+func TestRunStep_ACommitDuringAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
 		require.NoError(t, err)
-		s := &Server{log: zap.NewNop(), agent: a.Name(), turns: outage{}, runner: steprun.New(a, "", outage{})}
+		s := &Server{log: zap.NewNop(), agent: a.Name(), turns: unreachableMemory{}, runner: steprun.New(a, "", unreachableMemory{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
-		stream := &beats{}
+		stream := &timedStream{}
 		said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
-		_, err = s.hold(ctx, stop, &troupev1.ExecuteStepRequest{
+		_, err = s.runStep(ctx, stop, &troupev1.ExecuteStepRequest{
 			SessionId: "s", TurnId: "t", Step: 1, Attempt: 1, Epoch: 1, Agent: "a", History: []*troupev1.Message{said},
 		}, &sender{stream: stream})
 		why, ok := errors.AsType[*failure.Error](err)

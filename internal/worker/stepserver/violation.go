@@ -19,7 +19,7 @@ type violations struct {
 	violations *telemetry.Violations
 	req        *troupev1.ExecuteStepRequest
 	out        *sender
-	told       map[string]bool // keys whose violation was published
+	published  map[string]bool // keys whose violation was published
 }
 
 func (s *Server) newViolations(req *troupev1.ExecuteStepRequest, out *sender) *violations {
@@ -32,15 +32,15 @@ func (t *violations) note(ctx context.Context, e event.Event) {
 	if !ok {
 		return
 	}
-	t.told[v.Key] = true
+	t.published[v.Key] = true
 	t.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.req.GetTraceId(), "root_trace_id": t.req.GetRootTraceId()})
 }
 
-// failed publishes the violation that a step failed with, unless this process rejected the write and has
+// noteStepError publishes the violation that a step failed with, unless this process rejected the write and has
 // published it.
-func (t *violations) failed(ctx context.Context, err error) {
+func (t *violations) noteStepError(ctx context.Context, err error) {
 	refused, ok := errors.AsType[*failure.Error](err)
-	if !ok || refused.Mode != failure.StateViolation || t.told[refused.Facts[failure.FactKey]] {
+	if !ok || refused.Mode != failure.StateViolation || t.published[refused.Facts[failure.FactKey]] {
 		return
 	}
 	v, theirs := event.ViolationOf(err)

@@ -209,7 +209,7 @@ func TestServer_GetsOnlyTheListedEnvironment(t *testing.T) {
 	require.ErrorContains(t, err, "env[0]: MISSING_TOKEN is not set in the environment")
 }
 
-func TestNew_RefusesWhatCannotBe(t *testing.T) {
+func TestNew_RejectsInvalidSettings(t *testing.T) {
 	program := []string{"server"}
 	for want, c := range map[string]mcptool.Config{
 		"command is missing":            {Tools: []string{"a"}},

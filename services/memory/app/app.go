@@ -42,7 +42,7 @@ type App struct {
 	durable    *durability
 	guard      *generation.Guard // nil without etcd, or when the data are fleeting
 	keeper     *maintenance.Keeper
-	desires    registry.Desires // nil without etcd
+	desires    registry.DesiredStates // nil without etcd
 	quarantine quarantine
 	closers    process.Closers
 }
@@ -79,7 +79,7 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.closers.Add(a.httpLis)
-	rates, err := rate.Load(a.cfg.Rates, rate.Inner())
+	rates, err := rate.Load(a.cfg.Rates, rate.InnerDefaults())
 	if err != nil {
 		return fmt.Errorf("--rates: %w", err)
 	}

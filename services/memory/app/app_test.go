@@ -202,8 +202,8 @@ func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 	r := runApp(t, "redis://"+server.Addr)
 	err := r.store.Durable(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
-	require.NotErrorIs(t, err, redisconn.ErrUntold)
-	require.NotErrorIs(t, err, redisconn.ErrWeak)
+	require.NotErrorIs(t, err, redisconn.ErrDurabilityUnknown)
+	require.NotErrorIs(t, err, redisconn.ErrNotDurable)
 }
 
 func TestApp_WarnsWhenDurabilityIsNotRequired(t *testing.T) {

@@ -76,11 +76,11 @@ func (d *durability) check(ctx context.Context) error {
 		return nil
 	}
 	err := d.store.Durable(ctx)
-	weak := errors.Is(err, redisconn.ErrWeak)
+	weak := errors.Is(err, redisconn.ErrNotDurable)
 	switch {
 	case err == nil:
 	case weak && d.class != redisconn.D0:
-	case weak, errors.Is(err, redisconn.ErrUntold):
+	case weak, errors.Is(err, redisconn.ErrDurabilityUnknown):
 		d.log.Warn("acknowledged turns are not durable", zap.Error(err))
 		err = nil
 	default:

@@ -19,7 +19,7 @@ import (
 // quarantine holds the set of quarantined agents (S18). While the registry is away, the set stays as it was.
 // The zero value is empty. It is safe for concurrent use.
 type quarantine struct {
-	agents atomic.Pointer[map[string]registry.Desire]
+	agents atomic.Pointer[map[string]registry.DesiredState]
 }
 
 // check rejects calls from workers of quarantined agents. They may still read configurations and ask for the
@@ -31,17 +31,17 @@ func (q *quarantine) check(p identity.Principal, method string) error {
 		return nil
 	}
 	if d, out := (*known)[p.Name]; out {
-		return d.Refusal("call")
+		return d.QuarantineError("call")
 	}
 	return nil
 }
 
 // watchDesires returns the part of the service that keeps the set up to date from the registry.
-func (q *quarantine) watchDesires(desires registry.Desires, log *zap.Logger) process.Part {
+func (q *quarantine) watchDesires(desires registry.DesiredStates, log *zap.Logger) process.Part {
 	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
-		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
-			now := registry.Quarantined(all)
+		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
+			now := registry.QuarantinedAgents(all)
 			var was []string
 			if before := q.agents.Swap(&now); before != nil {
 				was = slices.Sorted(maps.Keys(*before))

@@ -48,8 +48,8 @@ func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	allowed := mode(good)
 	require.Equal(t, allowed, mode(evil))
 	operators := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
-	d := registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
-	require.NoError(t, operators.Want(t.Context(), d))
+	d := registry.DesiredState{Key: registry.AgentKey("research"), Kind: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
+	require.NoError(t, operators.SetDesired(t.Context(), d))
 	turns := func(want failure.Mode) {
 		require.Eventually(t, func() bool { return mode(evil) == want }, 20*time.Second, 5*time.Millisecond)
 	}

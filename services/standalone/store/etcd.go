@@ -109,7 +109,7 @@ func (e *Etcd) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = etcdauth.Admit(ctx, root, e.Endpoints(), e.cfg.Agents)
+	_, err = etcdauth.ConnectAndProvision(ctx, root, e.Endpoints(), e.cfg.Agents)
 	return err
 }
 

@@ -80,7 +80,7 @@ func (s *Stores) RedisURL(user string) string {
 // AddAgent lets the workers of one more agent use etcd.
 func (s *Stores) AddAgent(devCA, agent string) {
 	s.t.Helper()
-	require.NoError(s.t, etcdauth.LetIn(s.t.Context(), devCA, s.Etcd.Endpoints(), agent))
+	require.NoError(s.t, etcdauth.ProvisionWithDevCA(s.t.Context(), devCA, s.Etcd.Endpoints(), agent))
 }
 
 // KeysWith returns all keys of Redis that have the text in their name or in their value.

@@ -80,7 +80,7 @@ func (n *newCertificate) allowInEtcd(ctx context.Context, devCA string) error {
 	}
 	for line := range strings.Lines(string(env)) {
 		if etcd, ok := strings.CutPrefix(strings.TrimSpace(line), "TROUPE_ETCD="); ok {
-			return etcdauth.LetIn(ctx, devCA, strings.Split(etcd, ","), n.Agent)
+			return etcdauth.ProvisionWithDevCA(ctx, devCA, strings.Split(etcd, ","), n.Agent)
 		}
 	}
 	return errors.New("its mesh.env names no etcd")

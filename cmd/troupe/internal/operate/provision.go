@@ -59,7 +59,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
-	others, err := etcdauth.Admit(ctx, creds, p.Etcd, agents)
+	others, err := etcdauth.ConnectAndProvision(ctx, creds, p.Etcd, agents)
 	if err != nil {
 		return err
 	}

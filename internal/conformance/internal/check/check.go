@@ -1,5 +1,5 @@
-// Package check is what the checks are written with: T runs one check, as a testing.T runs a test;
-// an Instance is one instance under test; MemoryService receives what the instances commit.
+// Package check provides what the conformance checks are written with. T runs one check, as a testing.T runs a
+// test. An Instance is one instance under test. MemoryService receives what the instances commit.
 package check
 
 import (
@@ -20,18 +20,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Callers is how many call at the same time where it may make a difference.
+// Callers is the number of concurrent callers in checks of concurrency.
 const Callers = 16
 
 // Times that the checks allow.
 const (
 	// CheckTime bounds a check.
 	CheckTime = 10 * time.Second
-	// medianTime is the most that half of the answers may take which wait for nothing.
+	// medianTime is the limit for the faster half of the answers that need no waiting.
 	medianTime = 50 * time.Millisecond
-	// promptTime is the most that each of them may take. The difference is for the network and a busy machine.
+	// promptTime is the limit for each answer that needs no waiting. It is longer than medianTime because of the
+	// network and of busy machines.
 	promptTime = 250 * time.Millisecond
-	// Slack is how much later than a deadline an answer may come, for the same reasons.
+	// Slack is how much later than its deadline an answer may arrive, because of the network and of busy machines.
 	Slack = 500 * time.Millisecond
 )
 
@@ -45,8 +46,8 @@ type Check struct {
 	Run   func(t *T)
 }
 
-// T is one run of one check. Like a testing.T it ends the check at the first thing that
-// is not as it must be; so its methods that check are for the check's own goroutine only.
+// T is one run of one check. Like a testing.T, it ends the check at the first failed assertion. So only the
+// goroutine of the check may call its assertions.
 type T struct {
 	Ctx    context.Context //nolint:containedctx // a trial is one call, and every step of it is bound by this
 	host   troupev1.ConformanceServiceClient
@@ -57,7 +58,7 @@ type T struct {
 	reason string
 }
 
-// Run runs a check and says how it went.
+// Run runs a check and returns its result.
 func Run(ctx context.Context, c Check, host troupev1.ConformanceServiceClient, memory *MemoryService) (reason string) {
 	ctx, cancel := context.WithTimeout(ctx, CheckTime)
 	t := &T{Ctx: ctx, host: host, Memory: memory}
@@ -75,7 +76,7 @@ func Run(ctx context.Context, c Check, host troupev1.ConformanceServiceClient, m
 	return t.reason
 }
 
-// Failf ends the check: it has failed for the reason, which becomes one line.
+// Failf ends the check as failed. The reason is written on one line.
 func (t *T) Failf(format string, args ...any) {
 	t.reason = strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
 	if errors.Is(t.Ctx.Err(), context.DeadlineExceeded) {
@@ -84,20 +85,20 @@ func (t *T) Failf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// NoError demands that a call did not fail.
+// NoError fails the check if a call failed.
 func (t *T) NoError(what string, err error) {
 	if err != nil {
 		t.Failf("%s: expected OK, actual %s", what, FormatError(err))
 	}
 }
 
-// Rejected demands that a call failed with one of the modes, with the gRPC code of the mode
-// and with the details that a caller identifies it by.
+// Rejected fails the check unless a call failed with one of the modes, the gRPC code of that mode, and the
+// details that identify the mode.
 func (t *T) Rejected(what string, err error, modes ...failure.Mode) {
 	_ = t.Rejection(what, err, modes...)
 }
 
-// Rejection is refused, and returns the failure.
+// Rejection does what Rejected does, and returns the failure.
 func (t *T) Rejection(what string, err error, modes ...failure.Mode) *failure.Error {
 	want := reasons(modes)
 	if err == nil {
@@ -116,31 +117,30 @@ func (t *T) Rejection(what string, err error, modes ...failure.Mode) *failure.Er
 	return e
 }
 
-// Error demands that a call failed, with whatever mode.
+// Error fails the check unless a call failed, with any mode.
 func (t *T) Error(what string, err error) {
 	if err == nil {
 		t.Failf("%s: expected an error, actual OK", what)
 	}
 }
 
-// True demands a condition; expected and actual are for the report.
+// True fails the check unless the condition holds. The report shows expected and actual.
 func (t *T) True(holds bool, what string, expected, actual any) {
 	if !holds {
 		t.Failf("%s: expected %v, actual %v", what, expected, actual)
 	}
 }
 
-// Equal demands that two values are the same.
+// Equal fails the check unless two values are equal.
 func Equal[V comparable](t *T, what string, expected, actual V) {
 	if expected != actual {
 		t.Failf("%s: expected %v, actual %v", what, Show(expected), Show(actual))
 	}
 }
 
-// Promptly demands that what waits for nothing takes no time: of ten answers half come
-// within medianTime, and all within promptTime. ask returns how long one took. A machine that is
-// busy for a moment is not the worker's fault, so it has a few rounds; a slow worker is slow
-// in each.
+// Promptly fails the check unless answers that need no waiting are fast. Of ten answers, half must arrive within
+// medianTime and all within promptTime. ask returns the duration of one. Because the machine may be busy for a
+// moment, there are a few rounds; a slow worker fails in each.
 func (t *T) Promptly(what string, ask func() time.Duration) {
 	const rounds, answers = 3, 10
 	var why string
@@ -164,7 +164,7 @@ func (t *T) Promptly(what string, ask func() time.Duration) {
 	t.Failf("%s, in each of %d rounds: %s", what, rounds, why)
 }
 
-// Eventually asks every few milliseconds until the condition holds, and fails after the limit.
+// Eventually evaluates the condition every few milliseconds until it holds, and fails the check after the limit.
 // The condition returns what it saw, for the report.
 func (t *T) Eventually(what string, limit time.Duration, holds func() (bool, any)) {
 	timeout := time.NewTimer(limit)
@@ -186,7 +186,7 @@ func (t *T) Eventually(what string, limit time.Duration, holds func() (bool, any
 	}
 }
 
-// Sleep lets time pass, in which something must not happen.
+// Sleep waits for a time in which something must not happen.
 func (t *T) Sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -196,7 +196,7 @@ func (t *T) Sleep(d time.Duration) {
 	}
 }
 
-// TraceContext is the context of a call that is part of the trace.
+// TraceContext returns a context whose calls belong to the trace.
 func (t *T) TraceContext(traceID string) context.Context {
 	id, err := trace.TraceIDFromHex(traceID)
 	t.NoError("trace id", err)
@@ -208,14 +208,14 @@ func (t *T) TraceContext(traceID string) context.Context {
 // Call is a call that runs in the background.
 type Call[V any] struct {
 	done chan struct{}
-	// Valid once done is closed.
+	// Value, Err and Ended are valid once done is closed.
 	Value V
 	Err   error
 	Began time.Time
 	Ended time.Time
 }
 
-// Go begins a call, which must end when the trial's context does.
+// Go begins a call in the background. The call must end when the context of the check ends.
 func Go[V any](t *T, call func() (V, error)) *Call[V] {
 	p := &Call[V]{done: make(chan struct{}), Began: time.Now()}
 	t.calls.Go(func() {
@@ -226,7 +226,7 @@ func Go[V any](t *T, call func() (V, error)) *Call[V] {
 	return p
 }
 
-// Wait returns what the call led to, and fails the check after the limit.
+// Wait returns the result of the call, and fails the check after the limit.
 func (p *Call[V]) Wait(t *T, what string, limit time.Duration) (V, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -248,7 +248,7 @@ func (p *Call[V]) Running() bool {
 	}
 }
 
-// ParseError is the failure that a status tells.
+// ParseError returns the failure that a gRPC status carries.
 func ParseError(err error) *failure.Error {
 	e, ok := grpcfailure.FromStatus("call", err).(*failure.Error) //nolint:errorlint // the outermost, or none
 	if !ok {
@@ -257,7 +257,7 @@ func ParseError(err error) *failure.Error {
 	return e
 }
 
-// FormatError is an error as a report shows it.
+// FormatError formats an error for a report.
 func FormatError(err error) string {
 	e := ParseError(err)
 	if e.Cause != nil {
@@ -266,8 +266,7 @@ func FormatError(err error) string {
 	return fmt.Sprintf("%s (%s)", reasons([]failure.Mode{e.Mode}), e.Message)
 }
 
-// codeOf is the gRPC code of a status, by the text that gRPC gives it: only package failure
-// knows codes.
+// codeOf returns the gRPC code of a status by its text. Only package failure knows the codes.
 func codeOf(err error) string {
 	_, text, _ := strings.Cut(err.Error(), "code = ")
 	code, _, _ := strings.Cut(text, " ")
@@ -282,7 +281,7 @@ func reasons(modes []failure.Mode) string {
 	return strings.Join(names, " or ")
 }
 
-// Show shortens the names of states and quotes text.
+// Show formats a value for a report: it shortens the names of states and quotes texts.
 func Show(v any) string {
 	switch v := v.(type) {
 	case troupev1.InstanceState:
@@ -294,10 +293,10 @@ func Show(v any) string {
 	}
 }
 
-// StateName is the state without its prefix, such as READY.
+// StateName returns the name of the state without its prefix, such as READY.
 func StateName(s troupev1.InstanceState) string {
 	return strings.TrimPrefix(s.String(), "INSTANCE_STATE_")
 }
 
-// Soon is how long an answer may take that waits for nothing.
+// Soon is the limit for an answer that needs no waiting.
 const Soon = 2 * time.Second

@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Short names for what checks write most.
+// Short names for the values that checks use most.
 const (
 	Uninitialized = troupev1.InstanceState_INSTANCE_STATE_UNINITIALIZED
 	Initializing  = troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
@@ -33,12 +33,12 @@ const (
 )
 
 type (
-	// Status is what an instance reports of itself.
+	// Status is what an instance reports about itself.
 	Status  = troupev1.InstanceStatus
 	metrics = troupev1.GetMetricsResponse
 )
 
-// InstanceSpec describes the instance that a check wants.
+// InstanceSpec describes the instance that a check needs.
 type InstanceSpec struct {
 	Capacity       int32 // 0: 4
 	Startup        troupev1.HookBehavior
@@ -56,7 +56,7 @@ type Instance struct {
 	stepper   troupev1.AgentServiceClient
 }
 
-// MakeInstance makes an instance in UNINITIALIZED, which is dropped when the check ends.
+// MakeInstance makes an instance in state UNINITIALIZED. It is dropped when the check ends.
 func (t *T) MakeInstance(s InstanceSpec) *Instance {
 	req := &troupev1.MakeInstanceRequest{
 		Capacity: s.Capacity, Startup: s.Startup, Shutdown: s.Shutdown,
@@ -90,59 +90,59 @@ func (t *T) StartInstance(s InstanceSpec) *Instance {
 	return in
 }
 
-// Startup calls the verb and returns its status.
+// Startup calls Startup and returns the status in its reply.
 func (in *Instance) Startup(ctx context.Context) (*Status, error) {
 	r, err := in.Lifecycle.Startup(ctx, &troupev1.StartupRequest{})
 	return r.GetStatus(), err
 }
 
-// Pause calls the verb and returns its status.
+// Pause calls Pause and returns the status in its reply.
 func (in *Instance) Pause(ctx context.Context, reason string) (*Status, error) {
 	r, err := in.Lifecycle.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
 	return r.GetStatus(), err
 }
 
-// Resume calls the verb and returns its status.
+// Resume calls Resume and returns the status in its reply.
 func (in *Instance) Resume(ctx context.Context, reason string) (*Status, error) {
 	r, err := in.Lifecycle.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
 	return r.GetStatus(), err
 }
 
-// Shutdown calls the verb and returns its status.
+// Shutdown calls Shutdown and returns the status in its reply.
 func (in *Instance) Shutdown(ctx context.Context, drain time.Duration, reason string) (*troupev1.ShutdownResponse, error) {
 	return in.Lifecycle.Shutdown(ctx, &troupev1.ShutdownRequest{Drain: durationpb.New(drain), Reason: reason})
 }
 
-// StartupAsync is a Startup in the background.
+// StartupAsync calls Startup in the background.
 func (in *Instance) StartupAsync() *Call[*Status] {
 	return Go(in.t, func() (*Status, error) { return in.Startup(in.t.Ctx) })
 }
 
-// PauseAsync is a Pause in the background.
+// PauseAsync calls Pause in the background.
 func (in *Instance) PauseAsync(reason string) *Call[*Status] {
 	return Go(in.t, func() (*Status, error) { return in.Pause(in.t.Ctx, reason) })
 }
 
-// ShutdownAsync is a Shutdown in the background.
+// ShutdownAsync calls Shutdown in the background.
 func (in *Instance) ShutdownAsync(drain time.Duration) *Call[*troupev1.ShutdownResponse] {
 	return Go(in.t, func() (*troupev1.ShutdownResponse, error) { return in.Shutdown(in.t.Ctx, drain, "") })
 }
 
-// Status is where the instance stands by GetState, which never fails.
+// Status returns the status by GetState, which must not fail.
 func (in *Instance) Status() *Status {
 	r, err := in.Lifecycle.GetState(in.t.Ctx, &troupev1.GetStateRequest{})
 	in.t.NoError("GetState", err)
 	return r.GetStatus()
 }
 
-// Metrics are the counters, which never fail to come.
+// Metrics returns the counters by GetMetrics, which must not fail.
 func (in *Instance) Metrics() *metrics {
 	r, err := in.Lifecycle.GetMetrics(in.t.Ctx, &troupev1.GetMetricsRequest{})
 	in.t.NoError("GetMetrics", err)
 	return r
 }
 
-// RequireState demands the state by GetState, and returns the whole status.
+// RequireState fails the check unless GetState reports the state. It returns the whole status.
 func (in *Instance) RequireState(when string, state troupev1.InstanceState) *Status {
 	s := in.Status()
 	Equal(in.t, "state "+when, state, s.GetState())
@@ -165,7 +165,7 @@ func (in *Instance) AwaitStartup() {
 	})
 }
 
-// AwaitSteps waits until so many steps run.
+// AwaitSteps waits until the given number of steps run.
 func (in *Instance) AwaitSteps(steps int32, limit time.Duration) {
 	in.t.Eventually(fmt.Sprintf("%d steps in flight", steps), limit, func() (bool, any) {
 		n := in.Status().GetInFlight()
@@ -173,7 +173,7 @@ func (in *Instance) AwaitSteps(steps int32, limit time.Duration) {
 	})
 }
 
-// RequireUnchanged demands that the status is what it was before a verb that changes nothing.
+// RequireUnchanged fails the check if the status differs from the one before a verb that changes nothing.
 func (in *Instance) RequireUnchanged(verb string, before *Status) {
 	after := in.Status()
 	in.t.True(proto.Equal(before, after), verb+" changes nothing, so the status", FormatStatus(before), FormatStatus(after))
@@ -186,7 +186,7 @@ func FormatStatus(s *Status) string {
 	return c.String()
 }
 
-// Watched is a WatchState that was read to its end, or until enough items had come.
+// Watched holds what a WatchState stream sent, up to its end or to the requested number of items.
 type Watched struct {
 	First       *Status
 	Transitions []*troupev1.Transition
@@ -194,10 +194,10 @@ type Watched struct {
 	Ended       bool      // by the worker, with OK
 }
 
-// watchTime bounds a watch; nothing that a check does to an instance takes that long.
+// watchTime bounds a watch. It is longer than anything that a check does to an instance.
 const watchTime = 5 * time.Second
 
-// Watch reads transitions: all to the end of the stream when n is below 0, else n of them.
+// Watch reads n transitions, or all to the end of the stream if n is negative.
 func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime)
 	defer cancel()
@@ -230,21 +230,21 @@ func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, e
 	}
 }
 
-// Transitions is every transition so far, of an instance of which versions are known.
+// Transitions returns every transition so far.
 func (in *Instance) Transitions() []*troupev1.Transition {
 	w, err := in.Watch(in.t.Ctx, 0, int(in.Status().GetStateVersion()))
 	in.t.NoError("WatchState", err)
 	return w.Transitions
 }
 
-// OwnsState asks who owns a key.
+// OwnsState returns the owner of a key.
 func (in *Instance) OwnsState(key string) *troupev1.OwnsStateResponse {
 	r, err := in.Lifecycle.OwnsState(in.t.Ctx, &troupev1.OwnsStateRequest{Key: key})
 	in.t.NoError("OwnsState of "+key, err)
 	return r
 }
 
-// AwaitPausing waits until the status says that a Pause waits.
+// AwaitPausing waits until the status reports a pending Pause.
 func (in *Instance) AwaitPausing() {
 	in.t.Eventually("pausing in the status of a BUSY instance", Soon, func() (bool, any) {
 		s := in.Status()
@@ -252,7 +252,7 @@ func (in *Instance) AwaitPausing() {
 	})
 }
 
-// RequireAnswers asks everything that must be answered in every state.
+// RequireAnswers makes every call that must be answered in every state.
 func (in *Instance) RequireAnswers() {
 	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*Soon)
 	defer cancel()
@@ -276,7 +276,7 @@ func (in *Instance) RequireAnswers() {
 	}
 }
 
-// watchFirst reads the first item of WatchState only.
+// watchFirst reads only the first item of WatchState.
 func (in *Instance) watchFirst(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -288,7 +288,7 @@ func (in *Instance) watchFirst(ctx context.Context) error {
 	return err
 }
 
-// Apply does the verb, and returns the status of its reply where it has one.
+// Apply calls the verb and returns the status in its reply, if the reply has one.
 func (in *Instance) Apply(verb string) (*Status, error) {
 	ctx := in.t.Ctx
 	switch verb {

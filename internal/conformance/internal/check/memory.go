@@ -16,9 +16,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// MemoryService is the memory service to which the workers under test commit. It keeps turns in
-// RAM, is as strict as the real one, remembers every CommitStep, and does what a check tells
-// it to do for a session. Safe for concurrent use.
+// MemoryService is the memory service that the workers under test commit to. It keeps turns in RAM, is as strict
+// as the real one, and remembers every CommitStep. For each session a check may choose how it behaves. It is
+// safe for concurrent use.
 type MemoryService struct {
 	troupev1.UnimplementedMemoryServiceServer
 	address string
@@ -51,7 +51,7 @@ type commit struct {
 	last    int64
 }
 
-// ServeMemory serves a memory on a loopback port until stop.
+// ServeMemory serves a memory service on a loopback port until stop is called.
 func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +73,7 @@ func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error)
 	return m, func() { cancel(); <-ended }, nil
 }
 
-// open makes the session of a step. The options are set before anybody sees it.
+// open creates the session of a step. It sets the options before the session is visible.
 func (m *MemoryService) open(req *troupev1.ExecuteStepRequest, l Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *MemoryService) Commits(session string) []*recordedCall {
 	return append([]*recordedCall(nil), m.sessions[session].calls...)
 }
 
-// Committed returns what is stored for a session: its only commit, or nil.
+// Committed returns the only commit of a session, or nil if there is none.
 func (m *MemoryService) Committed(session string) *troupev1.CommitStepRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +115,7 @@ func (m *MemoryService) CommitStep(ctx context.Context, req *troupev1.CommitStep
 	return &troupev1.CommitStepResponse{LastSequence: last}, nil
 }
 
-// commit stores what may be stored, all at once.
+// commit stores a commit that is allowed, with all its parts at once.
 func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

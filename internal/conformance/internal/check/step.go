@@ -13,14 +13,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// OnlyCommit demands that a step committed once, and returns what.
+// OnlyCommit fails the check unless a step committed exactly once. It returns the commit.
 func (s *Step) OnlyCommit(t *T) *troupev1.CommitStepRequest {
 	calls := t.Memory.Commits(s.Req.GetSessionId())
 	Equal(t, "calls of CommitStep", 1, len(calls))
 	return calls[0].Request
 }
 
-// RequireUncommitted demands that a step that was given up has ended, and left nothing.
+// RequireUncommitted fails the check unless an abandoned step has ended and committed nothing.
 func (s *Step) RequireUncommitted(t *T, in *Instance) {
 	in.AwaitState(Ready, time.Second)
 	Equal(t, "in_flight after it", 0, in.Status().GetInFlight())
@@ -29,17 +29,17 @@ func (s *Step) RequireUncommitted(t *T, in *Instance) {
 	Equal(t, "answer of the next step", "hello", in.Say("say hello"))
 }
 
-// RequireRejected demands that a step was not begun.
+// RequireRejected fails the check unless a step was rejected before it began.
 func (s *Step) RequireRejected(t *T, what string, mode failure.Mode) {
 	o, err := s.Wait(t, what, Soon)
 	t.Rejected(what, err, mode)
 	t.True(!o.Header, what, "no response header", "one")
 }
 
-// errFirstItem is a WatchState that does not begin with the status.
+// errFirstItem is the error of a WatchState stream that does not begin with the status.
 var errFirstItem = errors.New("the first item of WatchState has a transition; it is to have the status alone")
 
-// ending tells the end of a stream with OK from an error.
+// ending formats the end of a stream: OK or its error.
 func ending(err error) (ended bool, _ error) {
 	if errors.Is(err, io.EOF) {
 		return true, nil
@@ -47,7 +47,7 @@ func ending(err error) (ended bool, _ error) {
 	return false, err
 }
 
-// Request is a step that says the text to the agent, in a session of its own.
+// Request returns a step in a new session whose user message is the text.
 func (in *Instance) Request(text string) *troupev1.ExecuteStepRequest {
 	trace := strings.ReplaceAll(uuid.NewString(), "-", "")
 	return &troupev1.ExecuteStepRequest{
@@ -70,7 +70,7 @@ func message(role troupev1.Role, sequence int64, turn int32, text string) *troup
 	return m
 }
 
-// Step is an ExecuteStep in the background.
+// Step is an ExecuteStep call in the background.
 type Step struct {
 	*Call[StepOutcome]
 	Req      *troupev1.ExecuteStepRequest
@@ -79,7 +79,7 @@ type Step struct {
 	Answered chan struct{} // closed when the first result is there
 }
 
-// StepOutcome is what came over the stream of a step.
+// StepOutcome is what arrived on the stream of a step.
 type StepOutcome struct {
 	Header     bool
 	Events     []*troupev1.Event
@@ -90,10 +90,10 @@ type StepOutcome struct {
 	Arrived    []time.Time // when each item came
 }
 
-// Text is what the first result says.
+// Text returns the text of the first result.
 func (o StepOutcome) Text() string { return o.Result().GetText() }
 
-// Result is the result of the step, nil if there was none.
+// Result returns the result of the step, or nil if there was none.
 func (o StepOutcome) Result() *troupev1.StepResult {
 	if len(o.results) == 0 {
 		return nil
@@ -101,7 +101,7 @@ func (o StepOutcome) Result() *troupev1.StepResult {
 	return o.results[0]
 }
 
-// Deltas is the text that was streamed, piece by piece.
+// Deltas returns the streamed text, piece by piece.
 func (o StepOutcome) Deltas() []string {
 	var pieces []string
 	for _, e := range o.Events {
@@ -112,12 +112,12 @@ func (o StepOutcome) Deltas() []string {
 	return pieces
 }
 
-// StartStep sends a step that says the text.
+// StartStep sends a step whose user message is the text.
 func (in *Instance) StartStep(text string) *Step {
 	return in.SendStep(in.t.Ctx, in.Request(text), Session{})
 }
 
-// SendStep sends a step; the ledger says how the memory service behaves to it.
+// SendStep sends a step. The session says how the memory service behaves toward it.
 func (in *Instance) SendStep(ctx context.Context, req *troupev1.ExecuteStepRequest, memory Session) *Step {
 	in.t.Memory.open(req, memory)
 	ctx, cancel := context.WithCancel(ctx)
@@ -161,7 +161,7 @@ func (s *Step) read(stream troupev1.AgentService_ExecuteStepClient) (o StepOutco
 	}
 }
 
-// AwaitAdmission waits until the step is admitted, and returns it.
+// AwaitAdmission waits until the step is admitted, and returns the step.
 func (s *Step) AwaitAdmission(t *T) *Step {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()
@@ -180,7 +180,7 @@ func (s *Step) AwaitAdmission(t *T) *Step {
 	return s
 }
 
-// AwaitResult waits until the step has ended in order: OK, with exactly one result, the last item.
+// AwaitResult waits until the step has ended with OK. Its last item must be its only result.
 func (s *Step) AwaitResult(t *T, limit time.Duration) StepOutcome {
 	o, err := s.Wait(t, "ExecuteStep", limit)
 	t.NoError("ExecuteStep", err)
@@ -190,7 +190,7 @@ func (s *Step) AwaitResult(t *T, limit time.Duration) StepOutcome {
 	return o
 }
 
-// RequireSuccess is end for a step that does not fail.
+// RequireSuccess does what AwaitResult does, and fails the check if the step failed.
 func (s *Step) RequireSuccess(t *T, limit time.Duration) StepOutcome {
 	o := s.AwaitResult(t, limit)
 	if f := o.Result().GetFailure(); f != nil {
@@ -199,7 +199,7 @@ func (s *Step) RequireSuccess(t *T, limit time.Duration) StepOutcome {
 	return o
 }
 
-// RequireFailure is end for a step that fails with a mode.
+// RequireFailure does what AwaitResult does, and fails the check unless the step failed with the mode.
 func (s *Step) RequireFailure(t *T, limit time.Duration, mode troupev1.FailureMode) StepOutcome {
 	o := s.AwaitResult(t, limit)
 	f := o.Result().GetFailure()
@@ -208,7 +208,7 @@ func (s *Step) RequireFailure(t *T, limit time.Duration, mode troupev1.FailureMo
 	return o
 }
 
-// Say runs a step from begin to end and returns what it said.
+// Say runs a whole step and returns the text of its result.
 func (in *Instance) Say(text string) string {
 	return in.StartStep(text).RequireSuccess(in.t, 5*time.Second).Text()
 }

@@ -31,7 +31,7 @@ func pauseChecks() []check.Check {
 			Title: "A Pause that runs out of time does not end another one that waits: admission stays closed, and the instance is PAUSED.",
 		},
 		{
-			ID: "pause/resume-takes-it-back", Requirement: "LifecycleService.Resume", Run: pauseTakenBack,
+			ID: "pause/resume-takes-it-back", Requirement: "LifecycleService.Resume", Run: pauseWithdrawn,
 			Title: "Resume takes a waiting Pause back: admission is open, the Pause fails, and the instance is not PAUSED later.",
 		},
 		{
@@ -45,7 +45,7 @@ func pauseChecks() []check.Check {
 	}
 }
 
-// pausingBusy is an instance whose Pause waits for a step.
+// pausingBusy returns an instance whose Pause waits for a running step.
 func pausingBusy(t *check.T, text string) (*check.Instance, *check.Step, *check.Call[*check.Status]) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	s := in.StartStep(text).AwaitAdmission(t)
@@ -134,7 +134,7 @@ func pauseAnothersDeadline(t *check.T) {
 	in.RequireState("after it", check.Paused)
 }
 
-func pauseTakenBack(t *check.T) {
+func pauseWithdrawn(t *check.T) {
 	in, s, p := pausingBusy(t, "sleep 1s")
 	got, err := in.Resume(t.Ctx, "seen enough")
 	t.NoError("Resume", err)

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// forced is what a shutdown may take beyond its deadline.
+// forced is how long a shutdown may take after its deadline.
 const forced = time.Second
 
 func shutdownChecks() []check.Check {
@@ -90,7 +90,7 @@ func shutdownDrains(t *check.T) {
 	t.True(t.Memory.Committed(s.Req.GetSessionId()) != nil, "a step that ended within the drain", "committed", "not committed")
 }
 
-// rounding is by how much timers of some languages fire early: they count whole milliseconds.
+// rounding is how much too early the timers of some languages fire, because they count whole milliseconds.
 const rounding = 2 * time.Millisecond
 
 func shutdownCancels(drain time.Duration) func(*check.T) {

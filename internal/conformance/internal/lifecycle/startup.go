@@ -10,17 +10,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// giveUp is what a start may take beyond its time limit: one second for a hook that does
-// not heed its end, one for what is released.
+// giveUp is how long a startup may take after its timeout: one second for a hook that ignores its context, and
+// one for the release of resources.
 const giveUp = 2 * time.Second
 
-// hookFailed are the modes of a startup whose hook failed: the hook is the agent's own code,
-// or the code of a tool.
+// hookFailed lists the allowed modes of a startup whose hook failed. The hook is code of the agent or of a tool.
 var hookFailed = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
 
 func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }
 
-// startupHookChecks are the checks of what the hook does: it fails, hangs, or is tried again.
+// startupHookChecks returns the checks of startup hooks that fail, hang or are retried.
 func startupHookChecks() []check.Check {
 	return []check.Check{
 		{
@@ -93,7 +92,7 @@ func startupHookChecks() []check.Check {
 	}
 }
 
-// startupCallerChecks are the checks of what callers do while an instance starts.
+// startupCallerChecks returns the checks of other calls during a startup.
 func startupCallerChecks() []check.Check {
 	return []check.Check{
 		{
@@ -157,7 +156,7 @@ func startupRunsOnce(t *check.T) {
 	in.AwaitState(check.Terminated, check.Soon)
 }
 
-// startupFails checks a start that fails with one of the modes, and that the instance ends.
+// startupFails checks that a startup fails with one of the modes and that the instance terminates.
 func startupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
@@ -172,7 +171,7 @@ func startupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	}
 }
 
-// startupSucceeds checks a start that succeeds, be it after some tries.
+// startupSucceeds checks that a startup succeeds, possibly after retries.
 func startupSucceeds(s check.InstanceSpec) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
@@ -239,8 +238,8 @@ func startupAlone(t *check.T) {
 	hanging.RequireState("when its caller has gone away", check.Initializing)
 }
 
-// startupCancelled checks a Shutdown while the startup hook runs. On a busy machine a slow
-// hook may end before the Shutdown comes, so there are a few tries.
+// startupCancelled checks a Shutdown while the startup hook runs. It retries a few times, because on a busy
+// machine the hook may end before the Shutdown arrives.
 func startupCancelled(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		var err error

@@ -12,13 +12,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// row is a cell of the table of states and verbs (docs/lifecycle.md).
+// row is one cell of the table of states and verbs (docs/lifecycle.md).
 type row struct {
 	verb        string
-	in          troupev1.InstanceState
+	state       troupev1.InstanceState
 	mode        failure.Mode // with which it is refused; empty: OK
-	to          troupev1.InstanceState
-	moves       uint64 // transitions that it makes; 0: it changes nothing at all
+	nextState   troupev1.InstanceState
+	transitions uint64 // transitions that it makes; 0: it changes nothing at all
 	requirement string
 	title       string
 }
@@ -76,7 +76,7 @@ func verbTable() []row {
 	}
 }
 
-// requires are states of which a refused verb says that it needs one (LC-26).
+// requires lists the states that the error of a rejected verb must name as required (LC-26).
 var requires = map[string]string{"startup": "uninitialized", "step": "ready", "pause": "ready", "resume": "paused"}
 
 // Checks returns the checks of this package, in the order of a report.
@@ -87,24 +87,24 @@ func Checks() []check.Check {
 func verbChecks() []check.Check {
 	var checks []check.Check
 	for _, r := range verbTable() {
-		id := "verbs/" + r.verb + "-in-" + strings.ReplaceAll(strings.ToLower(check.StateName(r.in)), "_", "-")
+		id := "verbs/" + r.verb + "-in-" + strings.ReplaceAll(strings.ToLower(check.StateName(r.state)), "_", "-")
 		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Alone: r.verb == "queries", Run: r.run})
 	}
 	return checks
 }
 
 func (r row) run(t *check.T) {
-	in := r.arrive(t)
+	in := r.reachState(t)
 	before := in.Status()
-	joins := r.verb == "startup" && r.in == check.Initializing
+	joins := r.verb == "startup" && r.state == check.Initializing
 	if !joins { // a start that ends by itself may have
-		check.Equal(t, "state before the verb", r.in, before.GetState())
+		check.Equal(t, "state before the verb", r.state, before.GetState())
 	}
 	reply, err := in.Apply(r.verb)
 	if r.mode != failure.Unknown {
 		e := t.Rejection(r.verb, err, r.mode)
 		if r.mode == failure.AgentState {
-			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.in)), e.Facts["actual_state"])
+			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.state)), e.Facts["actual_state"])
 			required := e.Facts["required_state"]
 			t.True(strings.Contains(required, requires[r.verb]), "fact required_state of the failure", requires[r.verb]+" among it", check.Show(required))
 		}
@@ -113,29 +113,29 @@ func (r row) run(t *check.T) {
 	}
 	t.NoError(r.verb, err)
 	if reply != nil {
-		check.Equal(t, "state in the reply", r.to, reply.GetState())
+		check.Equal(t, "state in the reply", r.nextState, reply.GetState())
 	}
-	if r.moves == 0 {
+	if r.transitions == 0 {
 		if r.verb == "step" { // the stream reports its end, and then it no longer counts
 			in.AwaitSteps(before.GetInFlight(), check.Soon)
 		}
 		in.RequireUnchanged(r.verb, before)
 		return
 	}
-	after := in.RequireState("after the verb", r.to)
+	after := in.RequireState("after the verb", r.nextState)
 	if joins {
 		check.Equal(t, "state_version after one start", 2, after.GetStateVersion())
 		return
 	}
-	check.Equal(t, "transitions that the verb made", r.moves, after.GetStateVersion()-before.GetStateVersion())
+	check.Equal(t, "transitions that the verb made", r.transitions, after.GetStateVersion()-before.GetStateVersion())
 }
 
-// arrive makes an instance and takes it to the state in which the verb comes.
-func (r row) arrive(t *check.T) *check.Instance {
-	if r.in == check.Uninitialized {
+// reachState makes an instance and brings it to the state in which the verb is called.
+func (r row) reachState(t *check.T) *check.Instance {
+	if r.state == check.Uninitialized {
 		return t.MakeInstance(check.InstanceSpec{})
 	}
-	if r.in == check.Initializing {
+	if r.state == check.Initializing {
 		hook := check.HookHangs // so that it stays there
 		if r.verb == "startup" {
 			hook = check.HookSlow
@@ -146,7 +146,7 @@ func (r row) arrive(t *check.T) *check.Instance {
 		return in
 	}
 	in := t.StartInstance(check.InstanceSpec{})
-	switch r.in {
+	switch r.state {
 	case check.Busy:
 		text := "sleep 30s"
 		if r.verb == "pause" {

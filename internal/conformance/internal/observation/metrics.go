@@ -70,7 +70,7 @@ func metricsTimes(t *check.T) {
 }
 
 func metricsTransitions(t *check.T) {
-	in := whole(t, func(in *check.Instance) { check.Equal(t, "state_transitions", 0, in.Metrics().GetStateTransitions()) })
+	in := runWholeLife(t, func(in *check.Instance) { check.Equal(t, "state_transitions", 0, in.Metrics().GetStateTransitions()) })
 	check.Equal(t, "state_transitions of a whole life", uint64(len(life)), in.Metrics().GetStateTransitions())
 	check.Equal(t, "state_version of a whole life", uint64(len(life)), in.Status().GetStateVersion())
 }

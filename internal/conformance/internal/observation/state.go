@@ -1,5 +1,5 @@
-// Package observation checks what a worker says about an instance: its state, its transitions, its
-// metrics, and which keys it owns.
+// Package observation checks what a worker reports about an instance: its state, its transitions, its metrics
+// and the keys that it owns.
 package observation
 
 import (
@@ -86,7 +86,7 @@ func stateWhileStepsRun(t *check.T) {
 	in.RequireAnswers()
 }
 
-// sighting is a status with the time in which it held at some moment.
+// sighting is an observed status with the interval in which it was read.
 type sighting struct {
 	from, to time.Time
 	status   *check.Status
@@ -140,8 +140,8 @@ func stateAgrees(t *check.T) {
 	linearizable(t, seen)
 }
 
-// linearizable demands that each version is one state, and that what was seen later, with
-// no overlap, is not older.
+// linearizable checks that each version belongs to one state. A status that was read after another one, without
+// overlap, must not be older.
 func linearizable(t *check.T, seen []sighting) {
 	states := map[uint64]troupev1.InstanceState{}
 	newest := make([]sighting, 0, len(seen)) // by the end of the sighting, with the highest version so far

@@ -52,8 +52,8 @@ func watchChecks() []check.Check {
 	}
 }
 
-// whole is the life of an instance with a step, a pause while busy, and a resume.
-func whole(t *check.T, before func(in *check.Instance)) *check.Instance {
+// runWholeLife takes an instance through its whole life, with a step, a pause while it is busy, and a resume.
+func runWholeLife(t *check.T, before func(in *check.Instance)) *check.Instance {
 	in := t.MakeInstance(check.InstanceSpec{})
 	if before != nil {
 		before(in)
@@ -75,14 +75,14 @@ func whole(t *check.T, before func(in *check.Instance)) *check.Instance {
 	return in
 }
 
-// life is what whole goes through.
+// life lists the states that runWholeLife passes through.
 var life = []troupev1.InstanceState{
 	check.Initializing, check.Ready, check.Busy, check.Ready, check.Busy, check.Paused, check.Ready,
 	check.Paused, check.Ready, check.ShuttingDown, check.Terminated,
 }
 
-// tells requires the transitions to be the ones of whole after a version.
-func tells(t *check.T, w *check.Watched, after uint64) {
+// requireTransitions fails the check unless the transitions are the ones of runWholeLife after a version.
+func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	from := check.Uninitialized
 	if after > 0 {
 		from = life[after-1]
@@ -113,10 +113,10 @@ func watchBegins(t *check.T) {
 }
 
 func watchTellsAll(t *check.T) {
-	in := whole(t, nil)
+	in := runWholeLife(t, nil)
 	w, err := in.Watch(t.Ctx, 0, -1)
 	t.NoError("WatchState", err)
-	tells(t, w, 0)
+	requireTransitions(t, w, 0)
 	var last time.Time
 	for _, tr := range w.Transitions {
 		at := tr.GetTime().AsTime()
@@ -127,7 +127,7 @@ func watchTellsAll(t *check.T) {
 
 func watchLive(t *check.T) {
 	var watchers []*check.Call[*check.Watched]
-	whole(t, func(in *check.Instance) {
+	runWholeLife(t, func(in *check.Instance) {
 		for range 5 {
 			w := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 0, -1) })
 			watchers = append(watchers, w)
@@ -136,16 +136,16 @@ func watchLive(t *check.T) {
 	for _, p := range watchers {
 		w, err := p.Wait(t, "a watch of an instance that has ended", check.Soon)
 		t.NoError("WatchState", err)
-		tells(t, w, 0)
+		requireTransitions(t, w, 0)
 	}
 }
 
 func watchResumes(t *check.T) {
-	in := whole(t, nil)
+	in := runWholeLife(t, nil)
 	for after := range uint64(len(life) + 1) {
 		w, err := in.Watch(t.Ctx, after, -1)
 		t.NoError("WatchState", err)
-		tells(t, w, after)
+		requireTransitions(t, w, after)
 	}
 }
 
@@ -165,7 +165,8 @@ func watchEnds(t *check.T) {
 	check.Equal(t, "transitions above that to TERMINATED", 0, len(w2.Transitions))
 }
 
-// legal are the states that may follow a state (LC-2), beside SHUTTING_DOWN.
+// legal maps each state to the states that may follow it (LC-2). SHUTTING_DOWN may follow every state and is
+// left out.
 var legal = map[troupev1.InstanceState][]troupev1.InstanceState{
 	check.Uninitialized: {check.Initializing},
 	check.Initializing:  {check.Ready},
@@ -188,7 +189,7 @@ func watchLegal(t *check.T) {
 	_, err = drained.Shutdown(t.Ctx, 5*time.Second, "")
 	t.NoError("Shutdown", err)
 	s.AwaitResult(t, check.Soon)
-	for _, in := range []*check.Instance{unused, failing, drained, whole(t, nil)} {
+	for _, in := range []*check.Instance{unused, failing, drained, runWholeLife(t, nil)} {
 		for _, tr := range in.Transitions() {
 			ok := slices.Contains(legal[tr.GetFrom()], tr.GetTo()) ||
 				tr.GetTo() == check.ShuttingDown && tr.GetFrom() != check.ShuttingDown && tr.GetFrom() != check.Terminated

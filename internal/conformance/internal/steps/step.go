@@ -51,7 +51,7 @@ func stepChecks() []check.Check {
 			Title: "The agent works on the last message of the user in the history; a text that is no command is answered with itself.",
 		},
 		{
-			ID: "step/keeps-steps-apart", Requirement: "AgentService.ExecuteStep", Run: stepApart,
+			ID: "step/keeps-steps-apart", Requirement: "AgentService.ExecuteStep", Run: stepsDoNotMix,
 			Title: "Steps that run at the same time each get their own events, result and commit.",
 		},
 		{
@@ -93,7 +93,7 @@ func stepAnnounces(t *check.T) {
 	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.Slack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
 }
 
-// silence is what the stream of a step may be without an item (guarantees 2.11).
+// silence is the longest allowed time without an item on the stream of a step (guarantees 2.11).
 const silence = 2 * time.Second
 
 func stepHeartbeats(t *check.T) {
@@ -140,7 +140,7 @@ func stepStreams(t *check.T) {
 	}
 }
 
-// upTo is what the test agent answers to count n.
+// upTo returns the expected answer of the test agent to "count n".
 func upTo(n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -163,7 +163,7 @@ func stepReads(t *check.T) {
 	}
 }
 
-func stepApart(t *check.T) {
+func stepsDoNotMix(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: check.Callers})
 	var sent []*check.Step
 	for n := range check.Callers {

@@ -60,9 +60,9 @@ func Users(agents []string) []User {
 	return users
 }
 
-// Admit connects to etcd with the credentials and calls Provision. If etcd cannot be reached, the error says
+// ConnectAndProvision connects to etcd with the credentials and calls Provision. If etcd cannot be reached, the error says
 // why.
-func Admit(ctx context.Context, creds credentials.TransportCredentials, endpoints, agents []string) ([]string, error) {
+func ConnectAndProvision(ctx context.Context, creds credentials.TransportCredentials, endpoints, agents []string) ([]string, error) {
 	client, err := etcdregistry.DialWith(creds, endpoints, zap.NewNop())
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func Provision(ctx context.Context, client *clientv3.Client, agents []string) (o
 	each, one := errgroup.WithContext(ctx)
 	each.SetLimit(atOnce)
 	for _, u := range users {
-		each.Go(func() error { return provide(one, client, u) })
+		each.Go(func() error { return ensureUserAndRole(one, client, u) })
 	}
 	if err := each.Wait(); err != nil {
 		return nil, failed(client, err)
@@ -103,14 +103,14 @@ func Provision(ctx context.Context, client *clientv3.Client, agents []string) (o
 			others = append(others, name)
 		}
 	}
-	return others, failed(client, enable(ctx, client))
+	return others, failed(client, enableAuth(ctx, client))
 }
 
 const (
 	op     = "etcd.Provision"
 	atOnce = 8 // users that are provisioned at once
 
-	patience = 10 * time.Second // time limit of LetIn
+	patience = 10 * time.Second // time limit of ProvisionWithDevCA
 )
 
 func failed(client *clientv3.Client, err error) error {
@@ -120,8 +120,8 @@ func failed(client *clientv3.Client, err error) error {
 	return fmt.Errorf("etcd at %s: %w", strings.Join(client.Endpoints(), ", "), err)
 }
 
-// provide creates a user and a role of the same name with exactly the given rights.
-func provide(ctx context.Context, client *clientv3.Client, u User) error {
+// ensureUserAndRole creates a user and a role of the same name with exactly the given rights.
+func ensureUserAndRole(ctx context.Context, client *clientv3.Client, u User) error {
 	role, err := client.RoleGet(ctx, u.Name)
 	if errors.Is(err, rpctypes.ErrRoleNotFound) {
 		_, err = client.RoleAdd(ctx, u.Name)
@@ -147,7 +147,7 @@ func provide(ctx context.Context, client *clientv3.Client, u User) error {
 			return fmt.Errorf("role %s: %w", u.Name, err)
 		}
 	}
-	return user(ctx, client, u.Name)
+	return ensureUser(ctx, client, u.Name)
 }
 
 func (r Right) kind() clientv3.PermissionType {
@@ -162,8 +162,8 @@ func matches(r Right, p *authpb.Permission) bool {
 		clientv3.PermissionType(p.GetPermType()) == r.kind()
 }
 
-// user creates a user without a password and with the role of the same name only.
-func user(ctx context.Context, client *clientv3.Client, name string) error {
+// ensureUser creates a user without a password and with the role of the same name only.
+func ensureUser(ctx context.Context, client *clientv3.Client, name string) error {
 	known, err := client.UserGet(ctx, name)
 	if errors.Is(err, rpctypes.ErrUserNotFound) {
 		_, err = client.UserAddWithOptions(ctx, name, "", &clientv3.UserAddOptions{NoPassword: true})
@@ -189,8 +189,8 @@ func user(ctx context.Context, client *clientv3.Client, name string) error {
 	return nil
 }
 
-// enable creates root and enables authentication.
-func enable(ctx context.Context, client *clientv3.Client) error {
+// enableAuth creates root and enables authentication.
+func enableAuth(ctx context.Context, client *clientv3.Client) error {
 	status, err := client.AuthStatus(ctx)
 	if err != nil || status.Enabled {
 		return err
@@ -198,16 +198,16 @@ func enable(ctx context.Context, client *clientv3.Client) error {
 	if _, err := client.RoleAdd(ctx, Root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
 		return fmt.Errorf("role %s: %w", Root, err)
 	}
-	if err := user(ctx, client, Root); err != nil {
+	if err := ensureUser(ctx, client, Root); err != nil {
 		return err
 	}
 	_, err = client.AuthEnable(ctx)
 	return err
 }
 
-// LetIn provisions the users for the workers of one agent, with the development CA in a folder. Anyone who can
+// ProvisionWithDevCA provisions the users for the workers of one agent, with the development CA in a folder. Anyone who can
 // read that folder can act as root.
-func LetIn(ctx context.Context, devCA string, endpoints []string, agent string) error {
+func ProvisionWithDevCA(ctx context.Context, devCA string, endpoints []string, agent string) error {
 	ca, err := identity.OpenCA(devCA)
 	if err != nil {
 		return err
@@ -218,6 +218,6 @@ func LetIn(ctx context.Context, devCA string, endpoints []string, agent string) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err = Admit(ctx, root, endpoints, []string{agent})
+	_, err = ConnectAndProvision(ctx, root, endpoints, []string{agent})
 	return err
 }

@@ -152,17 +152,17 @@ func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	o.Put()
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
 	require.Equal(t, lifecycle.Ready, o.Put().State)
-	require.NoError(t, r("orchestrator").Want(t.Context(), registrytest.Desire("a", "1", registry.Pause)))
-	told := make(chan map[registry.Key]registry.Desire, 1)
+	require.NoError(t, r("orchestrator").SetDesired(t.Context(), registrytest.DesiredState("a", "1", registry.Pause)))
+	told := make(chan map[registry.Key]registry.DesiredState, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- r("worker/a").WatchDesires(ctx, func(all map[registry.Key]registry.Desire) { told <- all })
+		ended <- r("worker/a").WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) { told <- all })
 	}()
 	require.Len(t, <-told, 1)
 	cancel()
 	require.NoError(t, <-ended)
-	err := r("worker/a").Want(t.Context(), registrytest.Desire("a", "1", registry.Drain))
+	err := r("worker/a").SetDesired(t.Context(), registrytest.DesiredState("a", "1", registry.Drain))
 	require.True(t, failure.Is(err, failure.PolicySecurity), "got %v", err)
 	require.ErrorContains(t, err, "troupe provision etcd")
 
@@ -172,7 +172,7 @@ func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	_, err = etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(ctx, registrytest.Instance("b", "1"))
 	require.Error(t, err)
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "does not let the user of this certificate do that")
-	late := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{Refused: func(ctx context.Context) error {
+	late := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
 		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
 		return err
 	}})

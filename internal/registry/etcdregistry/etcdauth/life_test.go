@@ -195,7 +195,7 @@ func TestRegistration_WaitsForAuthentication(t *testing.T) {
 
 	_, err = root.AuthDisable(t.Context())
 	require.NoError(t, err)
-	dev := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{Refused: func(ctx context.Context) error {
+	dev := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
 		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
 		return err
 	}})

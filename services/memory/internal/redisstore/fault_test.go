@@ -139,7 +139,7 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 			s := openStore(t, "redis://"+redistest.New(t, strings.Fields(flags)...).Addr)
 			err := s.Durable(t.Context())
 			require.ErrorContains(t, err, want)
-			require.Equal(t, strings.Contains(want, "say"), errors.Is(err, redisconn.ErrUntold))
+			require.Equal(t, strings.Contains(want, "say"), errors.Is(err, redisconn.ErrDurabilityUnknown))
 		})
 	}
 }

@@ -21,7 +21,7 @@ var _ generation.Data = (*Store)(nil)
 // Identity implements generation.Data. The shares are the masters of a Cluster.
 func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
 	id := generation.Identity{}
-	err := s.eachShare(ctx, "memory.Identity", func(share redisconn.Share) error {
+	err := s.eachShare(ctx, "memory.Identity", func(share redisconn.Shard) error {
 		process, _, err := serverIdentity(ctx, share.Node)
 		id[strings.TrimPrefix(share.Key, storeKey)] = process
 		return err
@@ -40,7 +40,7 @@ func (s *Store) Increment(ctx context.Context, share string, by int64) (int64, e
 
 // StoreMark implements generation.Data. Every share stores the mark, in case another one is lost.
 func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
-	return s.eachShare(ctx, "memory.Remember", func(share redisconn.Share) error {
+	return s.eachShare(ctx, "memory.Remember", func(share redisconn.Shard) error {
 		return s.db.HSet(ctx, share.Key, "generation", m.Generation, "identity", m.Identity).Err()
 	})
 }
@@ -48,7 +48,7 @@ func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
 // LoadMark implements generation.Data.
 func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	var latest generation.Mark
-	err := s.eachShare(ctx, "memory.Recall", func(share redisconn.Share) error {
+	err := s.eachShare(ctx, "memory.Recall", func(share redisconn.Shard) error {
 		stored, err := s.db.HMGet(ctx, share.Key, "generation", "identity").Result()
 		m := generation.Mark{Generation: db.ParseNumber(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
 		if latest.Identity == "" || m.Generation > latest.Generation {
@@ -60,8 +60,8 @@ func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 }
 
 // eachShare calls do for each share of the store, and stops at the first error.
-func (s *Store) eachShare(ctx context.Context, op string, do func(redisconn.Share) error) error {
-	shares, err := s.db.Shares(ctx, storeKey)
+func (s *Store) eachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
+	shares, err := s.db.Shards(ctx, storeKey)
 	if err != nil {
 		return s.db.Fault(op, err)
 	}

@@ -126,7 +126,7 @@ func New(cfg Config) (*Store, error) {
 		link.Replicas, link.ReplicaTime = 1, cfg.ReplicaTime
 	}
 	if cfg.OnConnect != nil {
-		link.Met = onConnect(cfg.OnConnect)
+		link.OnConnect = onConnect(cfg.OnConnect)
 	}
 	conn, err := redisconn.New(link)
 	if err != nil {
@@ -186,13 +186,13 @@ func (s *Store) Ping(ctx context.Context) error {
 	if s.requireIdentity {
 		commands = append(slices.Clip(commands), "info")
 	}
-	return s.db.Serves(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
+	return s.db.CheckServing(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
 }
 
 // Durable returns nil when Redis is as durable as the store is configured to be (guarantees 0.2). Its
-// error names the setting that is missing, or wraps redisconn.ErrUntold when Redis does not say.
+// error names the setting that is missing, or wraps redisconn.ErrDurabilityUnknown when Redis does not say.
 func (s *Store) Durable(ctx context.Context) error {
-	return s.db.Durable(ctx, s.durability)
+	return s.db.CheckDurability(ctx, s.durability)
 }
 
 // Close ends all connections. Calls in flight fail.

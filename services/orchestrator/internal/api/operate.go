@@ -65,7 +65,7 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 // instance returns a registered instance with its desired state.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
 	shown, desire := instancewire.InstanceToProto(in), o.Instances.Desired().Get(in.Key())
-	shown.Desired, shown.DesiredReason = desiredToProto(desire.Want), desire.Reason
+	shown.Desired, shown.DesiredReason = desiredToProto(desire.Kind), desire.Reason
 	shown.Missing = o.Instances.IsMissing(in.Key())
 	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.IdentityError(in)
 	return shown
@@ -73,7 +73,7 @@ func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
 
 // desiredToProto returns the desired state as clients see it. A state that this version does not know keeps
 // steps away, as PAUSE does.
-func desiredToProto(w registry.Want) troupev1.DesiredState {
+func desiredToProto(w registry.DesiredKind) troupev1.DesiredState {
 	switch w {
 	case registry.Run, "":
 		return troupev1.DesiredState_DESIRED_STATE_RUN

@@ -54,7 +54,7 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 
 	r := newRig(t, 0, instance("1", forged, 1))
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
-	log, entries := audittest.Keep(t)
+	log, entries := audittest.NewLog(t)
 	r.telemetry.Audit = log
 	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, unusedAddress(t): failure.SystemNetwork} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}

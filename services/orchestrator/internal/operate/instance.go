@@ -61,7 +61,7 @@ func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev
 	defer panics.Recover("operate", &err)
 	o.drains.add(in.Key(), 1)
 	defer o.drains.add(in.Key(), -1)
-	if err := o.recorder.record(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
+	if err := o.recorder.record(ctx, registry.DesiredState{Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
 		return nil, err
 	}
 	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.String("reason", req.GetReason()))

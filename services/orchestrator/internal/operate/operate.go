@@ -24,7 +24,7 @@ import (
 type Operator struct {
 	instances  *instances.Cache
 	desired    *desired.State
-	registry   registry.Desires
+	registry   registry.DesiredStates
 	recorder   *recorder
 	workers    workers
 	log        *zap.Logger
@@ -34,7 +34,7 @@ type Operator struct {
 }
 
 // New returns an operator of the cached instances. Run must follow.
-func New(cache *instances.Cache, r registry.Desires, pool *connection.Pool, log *zap.Logger) *Operator {
+func New(cache *instances.Cache, r registry.DesiredStates, pool *connection.Pool, log *zap.Logger) *Operator {
 	log = log.Named("operate")
 	return &Operator{
 		instances: cache, desired: cache.Desired(), registry: r, recorder: newRecorder(cache.Desired(), r, log),
@@ -73,7 +73,7 @@ func (o *Operator) Pause(ctx context.Context, agent, reason string, within time.
 	if within == 0 {
 		within = defaultPause
 	}
-	return o.forEach(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.Desire) {
+	return o.forEach(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.DesiredState) {
 		key := out.Instance.Key()
 		o.pauses.add(key, 1)
 		out.Status, out.Err = o.workers.ask(ctx, out.Instance, pauseCall(reason))
@@ -86,9 +86,9 @@ func (o *Operator) Pause(ctx context.Context, agent, reason string, within time.
 // Resume lets all instances of an agent take steps again. The outcome of an instance that drains is
 // instance_draining. If its worker says that it does not drain, it is resumed. Modes as Pause.
 func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome, error) {
-	return o.forEach(ctx, agent, registry.Run, reason, answerTime, func(ctx context.Context, out *Outcome, before registry.Desire) {
+	return o.forEach(ctx, agent, registry.Run, reason, answerTime, func(ctx context.Context, out *Outcome, before registry.DesiredState) {
 		out.Status, out.Err = o.workers.ask(ctx, out.Instance, resumeCall(reason))
-		if out.Err != nil && !before.Want.Routable() {
+		if out.Err != nil && !before.Kind.AllowsSteps() {
 			o.recorder.replace(ctx, o.desired.Get(out.Instance.Key()), before)
 		}
 	})
@@ -97,20 +97,20 @@ func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome,
 // forEach records a desire for all instances of an agent, and then calls do for all of them at once.
 // do fills in the outcome. It gets the desire that was recorded before.
 func (o *Operator) forEach(
-	ctx context.Context, agent string, want registry.Want, reason string, within time.Duration,
-	do func(context.Context, *Outcome, registry.Desire),
+	ctx context.Context, agent string, want registry.DesiredKind, reason string, within time.Duration,
+	do func(context.Context, *Outcome, registry.DesiredState),
 ) ([]Outcome, error) {
 	outcomes, err := o.instancesOf(agent)
 	if err != nil {
 		return nil, err
 	}
 	o.rejectDraining(ctx, outcomes, want)
-	before := make([]registry.Desire, len(outcomes))
-	var desires []registry.Desire
+	before := make([]registry.DesiredState, len(outcomes))
+	var desires []registry.DesiredState
 	for i, out := range outcomes {
 		if key := out.Instance.Key(); out.Err == nil {
 			before[i] = o.desired.Get(key)
-			desires = append(desires, registry.Desire{Key: key, Want: want, Reason: reason, Since: time.Now()})
+			desires = append(desires, registry.DesiredState{Key: key, Kind: want, Reason: reason, Since: time.Now()})
 		}
 	}
 	if err := o.recorder.record(ctx, desires...); err != nil {
@@ -137,12 +137,12 @@ func (o *Operator) forEach(
 
 // rejectDraining sets the outcome of the instances that drain. The worker of an instance may not have
 // received the drain, because the orchestrator that recorded it died first.
-func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want registry.Want) {
+func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want registry.DesiredKind) {
 	var asking sync.WaitGroup
 	for i := range outcomes {
 		out := &outcomes[i]
 		key := out.Instance.Key()
-		if o.desired.Get(key).Want != registry.Drain {
+		if o.desired.Get(key).Kind != registry.Drain {
 			continue
 		}
 		out.Err = failure.Newf(failure.InstanceDraining, "operate",
@@ -179,7 +179,7 @@ func (o *Operator) resolveFailedPause(ctx context.Context, out *Outcome, within 
 		return
 	case err != nil && out.Instance.State == lifecycle.Paused: // as it has registered itself
 	default:
-		if recorded := o.desired.Get(key); recorded.Want == registry.Pause {
+		if recorded := o.desired.Get(key); recorded.Kind == registry.Pause {
 			o.recorder.replace(ctx, recorded, runDesire(key))
 		}
 	}

@@ -31,7 +31,7 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 		}
 		require.Empty(t, r.routes("research"), "though they are registered as READY")
 		got := r.recorded(t, "research", "a")
-		require.Equal(t, registry.Pause, got.Want)
+		require.Equal(t, registry.Pause, got.Kind)
 		require.Equal(t, "a closer look", got.Reason)
 	}
 	require.Equal(t, lifecycle.Ready, other.life.Status().State)
@@ -43,7 +43,7 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 	require.Equal(t, lifecycle.Ready, a.life.Status().State)
 	require.Equal(t, lifecycle.Ready, b.life.Status().State)
 	require.Len(t, r.routes("research"), 2)
-	require.Equal(t, registry.Run, r.recorded(t, "research", "b").Want)
+	require.Equal(t, registry.Run, r.recorded(t, "research", "b").Kind)
 }
 
 // Routing excludes an instance before its worker has ended its steps, and includes it again if the worker could
@@ -71,7 +71,7 @@ func TestOperator_RevertsAFailedPause(t *testing.T) {
 	require.Nil(t, got.outcomes[0].Status)
 	require.NoError(t, got.outcomes[1].Err)
 	require.Equal(t, map[string]bool{"busy": true}, r.routes("research"))
-	require.Equal(t, registry.Run, r.recorded(t, "research", "busy").Want)
+	require.Equal(t, registry.Run, r.recorded(t, "research", "busy").Kind)
 	require.Equal(t, lifecycle.Busy, busy.life.Status().State)
 	require.False(t, busy.life.Status().Pausing, "it takes steps")
 	require.Equal(t, lifecycle.Paused, idle.life.Status().State)
@@ -86,7 +86,7 @@ func TestOperator_UnreachableWorkerDoesNotDelayOthers(t *testing.T) {
 	require.NoError(t, outcomes[0].Err)
 	require.Equal(t, lifecycle.Paused, here.life.Status().State)
 	require.True(t, failure.Is(outcomes[1].Err, failure.SystemNetwork), "%v", outcomes[1].Err)
-	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
+	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Kind)
 }
 
 // Without the registry, commands fail and change nothing (guarantee F9).
@@ -132,7 +132,7 @@ func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
 	end(nil)
 	require.NoError(t, <-ended)
 	require.Equal(t, lifecycle.Terminated, w.life.Status().State)
-	await(t, "what was wanted is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
+	await(t, "what was wanted is forgotten", func() bool { return r.recorded(t, "research", "a").Kind == "" })
 	require.Empty(t, r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}))
 }
 
@@ -152,7 +152,7 @@ func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
 	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(patience)); ended <- err }()
 	<-decided
 	await(t, "it drains", func() bool {
-		return r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain
+		return r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Kind == registry.Drain
 	})
 	outcomes, err := r.Resume(t.Context(), "research", "")
 	require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestOperator_DrainContinuesWithoutItsCaller(t *testing.T) {
 	require.Error(t, <-ended)
 	end(nil)
 	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
-	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
+	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Kind == "" })
 }
 
 func TestOperator_DescribesAnInstance(t *testing.T) {

@@ -17,8 +17,8 @@ const quarantineTime = 2 * time.Second
 // depend on them: a failed outcome says that the worker did not pause. Modes: system_network when
 // the registry is away. Then the quarantine may be recorded all the same, and is not taken back.
 func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outcome, error) {
-	d := registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: reason, Since: time.Now()}
-	if err := o.registry.Want(ctx, d); err != nil {
+	d := registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: reason, Since: time.Now()}
+	if err := o.registry.SetDesired(ctx, d); err != nil {
 		return nil, inDoubtError(ctx, err)
 	}
 	o.desired.Put(d)
@@ -40,7 +40,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 		}
 		return nil, failure.Newf(failure.NotFound, "operate", "agent %s is not quarantined", agent)
 	}
-	if err := o.registry.Forget(ctx, registry.Whole(agent)); err != nil {
+	if err := o.registry.Forget(ctx, registry.AgentKey(agent)); err != nil {
 		return nil, inDoubtError(ctx, err)
 	}
 	o.desired.EndQuarantine(agent)
@@ -48,7 +48,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	found, _ := o.instancesOf(agent)
 	var outcomes []Outcome
 	for _, out := range found {
-		if o.desired.Get(out.Instance.Key()).Want.Routable() {
+		if o.desired.Get(out.Instance.Key()).Kind.AllowsSteps() {
 			outcomes = append(outcomes, out)
 		}
 	}

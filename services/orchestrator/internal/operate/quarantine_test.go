@@ -34,11 +34,11 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 	require.Equal(t, lifecycle.Ready, other.life.Status().State)
 	require.Empty(t, r.routes("research"))
 	require.Len(t, r.routes("synthesis"), 1)
-	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Want)
+	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Kind)
 
-	paused := registry.Desire{Key: registry.Key{Agent: "research", ID: "b"}, Want: registry.Pause} // recorded before
-	require.NoError(t, r.registry.Want(t.Context(), paused))
-	await(t, "the roster knows it", func() bool { return r.instances.Desired().Get(paused.Key).Want == registry.Pause })
+	paused := registry.DesiredState{Key: registry.Key{Agent: "research", ID: "b"}, Kind: registry.Pause} // recorded before
+	require.NoError(t, r.registry.SetDesired(t.Context(), paused))
+	await(t, "the roster knows it", func() bool { return r.instances.Desired().Get(paused.Key).Kind == registry.Pause })
 	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 1)
@@ -87,7 +87,7 @@ func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 // An orchestrator that has just started does not claim that nothing is quarantined.
 func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
 	desires := &unreadRegistry{inmem.New(), make(chan struct{})}
-	require.NoError(t, desires.Want(t.Context(), registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine}))
+	require.NoError(t, desires.SetDesired(t.Context(), registry.DesiredState{Key: registry.AgentKey("research"), Kind: registry.Quarantine}))
 	roster := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	roster.Desired().Await()
 	o := New(roster, desires, nil, zap.NewNop())
@@ -110,7 +110,7 @@ type unreadRegistry struct {
 	answer chan struct{}
 }
 
-func (u *unreadRegistry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
+func (u *unreadRegistry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	<-u.answer
 	return u.Registry.WatchDesires(ctx, apply)
 }
@@ -145,5 +145,5 @@ func TestOperator_DoesNotRevertAQuarantineInDoubt(t *testing.T) {
 	require.ErrorContains(t, err, "call again")
 	await(t, "what was recorded takes effect", func() bool { return len(r.routes("research")) == 0 })
 	r.away.Store(true)
-	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Want)
+	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Kind)
 }

@@ -19,7 +19,7 @@ import (
 // remembers such desires in doubt and replaces them once it sees them. Safe for concurrent use.
 type recorder struct {
 	state    *desired.State
-	registry registry.Desires
+	registry registry.DesiredStates
 	log      *zap.Logger
 	wake     chan struct{} // of 1: a desire is in doubt
 
@@ -28,23 +28,23 @@ type recorder struct {
 }
 
 // replacement pairs a desire that must not stay recorded with the desire to record instead.
-type replacement struct{ wrong, right registry.Desire }
+type replacement struct{ wrong, right registry.DesiredState }
 
-func newRecorder(state *desired.State, r registry.Desires, log *zap.Logger) *recorder {
+func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger) *recorder {
 	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
 // record writes desires to the registry. This orchestrator routes by them when record returns. After an error,
 // some of them may be recorded all the same. Those are replaced once they are seen.
-func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error {
+func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState) error {
 	if len(desires) == 0 {
 		return nil
 	}
-	before := make([]registry.Desire, len(desires))
+	before := make([]registry.DesiredState, len(desires))
 	for i, d := range desires {
 		before[i] = r.state.Get(d.Key)
 	}
-	err := r.registry.Want(ctx, desires...)
+	err := r.registry.SetDesired(ctx, desires...)
 	if err == nil {
 		r.state.Put(desires...)
 		return nil
@@ -60,7 +60,7 @@ func (r *recorder) record(ctx context.Context, desires ...registry.Desire) error
 }
 
 // replace records the right desire instead of the wrong one, now or once the registry is back.
-func (r *recorder) replace(ctx context.Context, wrong, right registry.Desire) {
+func (r *recorder) replace(ctx context.Context, wrong, right registry.DesiredState) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
 	r.rememberDoubt(wrong, right)
@@ -68,8 +68,8 @@ func (r *recorder) replace(ctx context.Context, wrong, right registry.Desire) {
 }
 
 // rememberDoubt stores a desire in doubt, which is replaced when it is seen.
-func (r *recorder) rememberDoubt(wrong, right registry.Desire) {
-	if right.Want == "" {
+func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
+	if right.Kind == "" {
 		right = runDesire(wrong.Key)
 	}
 	r.mu.Lock()
@@ -82,8 +82,8 @@ func (r *recorder) rememberDoubt(wrong, right registry.Desire) {
 }
 
 // runDesire returns the desired state RUN of an instance.
-func runDesire(key registry.Key) registry.Desire {
-	return registry.Desire{Key: key, Want: registry.Run, Since: time.Now()}
+func runDesire(key registry.Key) registry.DesiredState {
+	return registry.DesiredState{Key: key, Kind: registry.Run, Since: time.Now()}
 }
 
 // resolve replaces the recorded desire of an instance if it is in doubt. It forgets the doubt when a
@@ -97,7 +97,7 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	case !isInDoubt:
 		return
 	case isSame(recorded, d.wrong):
-		if err := r.registry.Want(ctx, d.right); err != nil {
+		if err := r.registry.SetDesired(ctx, d.right); err != nil {
 			r.log.Warn("a desired state that is in doubt could not be replaced yet",
 				zap.String("agent", key.Agent), zap.String("instance", key.ID), zap.Error(err))
 			return
@@ -124,6 +124,6 @@ func (r *recorder) resolveAll(ctx context.Context) {
 }
 
 // isSame reports whether two desires of an instance are the same record.
-func isSame(a, b registry.Desire) bool {
-	return a.Want == b.Want && a.Reason == b.Reason && a.Since.Equal(b.Since)
+func isSame(a, b registry.DesiredState) bool {
+	return a.Kind == b.Kind && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }

@@ -67,15 +67,15 @@ type unreliableRegistry struct {
 	rig *rig
 }
 
-func (f *unreliableRegistry) Want(ctx context.Context, desires ...registry.Desire) error {
+func (f *unreliableRegistry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	switch {
 	case f.rig.away.Load():
 		return failure.New(failure.SystemTimeout, "test", "away")
 	case f.rig.lost.Load():
-		_ = f.Registry.Want(ctx, desires[:max(1, len(desires)-1)]...)
+		_ = f.Registry.SetDesired(ctx, desires[:max(1, len(desires)-1)]...)
 		return failure.New(failure.SystemTimeout, "test", "lost")
 	}
-	err := f.Registry.Want(ctx, desires...)
+	err := f.Registry.SetDesired(ctx, desires...)
 	if f.rig.wanted != nil {
 		f.rig.wanted()
 	}
@@ -137,11 +137,11 @@ func (r *rig) routes(agent string) map[string]bool {
 }
 
 // recorded returns the registry's record of an instance.
-func (r *rig) recorded(t *testing.T, agent, id string) registry.Desire {
+func (r *rig) recorded(t *testing.T, agent, id string) registry.DesiredState {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var got registry.Desire
-	require.NoError(t, r.registry.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
+	var got registry.DesiredState
+	require.NoError(t, r.registry.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
 		got = all[registry.Key{Agent: agent, ID: id}]
 		cancel()
 	}))

@@ -22,8 +22,8 @@ var key = registry.Key{Agent: "research", ID: "a"}
 // getsSteps reports whether an instance gets steps, according to its record and to routing.
 func (r *rig) getsSteps(t *testing.T, of registry.Key) bool {
 	t.Helper()
-	want := r.recorded(t, of.Agent, of.ID).Want
-	return want.Routable() && r.routes(of.Agent)[of.ID]
+	want := r.recorded(t, of.Agent, of.ID).Kind
+	return want.AllowsSteps() && r.routes(of.Agent)[of.ID]
 }
 
 // A drain that was recorded reaches its worker.
@@ -35,7 +35,7 @@ func TestOperator_DrainReachesTheWorkerAfterItsCallerLeft(t *testing.T) {
 	_, err := r.Drain(ctx, "a", "", "an upgrade", durationpb.New(patience))
 	require.ErrorIs(t, err, context.Canceled)
 	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
-	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
+	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Kind == "" })
 }
 
 // When the operator stops, it stops waiting for its drains, and the workers continue them.
@@ -64,8 +64,8 @@ func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 func TestOperator_ResumeEndsADrainThatTheWorkerNeverReceived(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
-	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
-	await(t, "it is known", func() bool { return r.instances.Desired().Get(key).Want == registry.Drain })
+	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: key, Kind: registry.Drain}))
+	await(t, "it is known", func() bool { return r.instances.Desired().Get(key).Kind == registry.Drain })
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)
@@ -87,17 +87,17 @@ func TestOperator_ResumeKeepsADrainThatTheWorkerConfirms(t *testing.T) {
 	w.registration = nopRegistration{w.registration} // so that it stays known while it drains
 	go func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), patience, "") }()
 	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
-	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
+	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: key, Kind: registry.Drain}))
 	r.register(t, nil, "research", "lost", unusedAddress(t))
-	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: registry.Key{Agent: "research", ID: "lost"}, Want: registry.Drain}))
+	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: registry.Key{Agent: "research", ID: "lost"}, Kind: registry.Drain}))
 	await(t, "it is known", func() bool { return len(r.routes("research")) == 0 })
 	outcomes, err := r.Resume(t.Context(), "research", "")
 	require.NoError(t, err)
 	for _, out := range outcomes {
 		require.True(t, failure.Is(out.Err, failure.InstanceDraining), "%v", out.Err)
 	}
-	require.Equal(t, registry.Drain, r.recorded(t, "research", "a").Want)
-	require.Equal(t, registry.Drain, r.recorded(t, "research", "lost").Want, "the desired state is unchanged")
+	require.Equal(t, registry.Drain, r.recorded(t, "research", "a").Kind)
+	require.Equal(t, registry.Drain, r.recorded(t, "research", "lost").Kind, "the desired state is unchanged")
 	end(nil)
 }
 
@@ -128,11 +128,11 @@ func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
 			err := verb(r)
 			require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 			require.ErrorContains(t, err, "the registry does not answer")
-			require.NotEqual(t, registry.Want(""), r.recorded(t, "research", "a").Want, "the first was recorded")
+			require.NotEqual(t, registry.DesiredKind(""), r.recorded(t, "research", "a").Kind, "the first was recorded")
 			r.lost.Store(false)
 			r.join(t, "other", "o") // a change, so that it is retried now
 			await(t, "it is taken back", func() bool {
-				return r.getsSteps(t, key) != paused && (!paused || r.recorded(t, "research", "a").Want == registry.Pause)
+				return r.getsSteps(t, key) != paused && (!paused || r.recorded(t, "research", "a").Kind == registry.Pause)
 			})
 			require.Len(t, w.calls(), before, "no worker was asked")
 		})
@@ -178,7 +178,7 @@ func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 		require.NoError(t, got.err)
 		require.NoError(t, got.outcomes[0].Err)
 		require.Equal(t, lifecycle.Paused, w.life.Status().State)
-		require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
+		require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Kind)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
 	require.True(t, r.getsSteps(t, key))
-	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
+	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Kind)
 	require.Equal(t, lifecycle.Busy, w.life.Status().State)
 	require.False(t, w.life.Status().Pausing)
 }
@@ -212,7 +212,7 @@ func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, outcomes[0].Status.GetState())
-	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
+	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Kind)
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
@@ -227,7 +227,7 @@ func TestOperator_RevertsDesiresOnceTheRegistryIsBack(t *testing.T) {
 	outcomes, err := r.Pause(t.Context(), "research", "", 300*time.Millisecond)
 	require.NoError(t, err)
 	require.Error(t, outcomes[0].Err)
-	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
+	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Kind)
 	r.wanted = nil
 	r.away.Store(false)
 	r.join(t, "other", "o") // a change, so that it is retried now

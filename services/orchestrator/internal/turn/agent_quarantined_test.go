@@ -22,14 +22,14 @@ import (
 
 // quarantine quarantines an agent for all runners of the rig.
 func (r *rig) quarantine(agent string) {
-	r.cache.Desired().Put(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
+	r.cache.Desired().Put(registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
 }
 
 // withAuditLog gives the runner an audit log. The returned function closes the log and returns its entries, without
 // those about the log itself.
 func withAuditLog(t *testing.T, r *Runner) func() []audit.Entry {
 	t.Helper()
-	log, entries := audittest.Keep(t)
+	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
 	reconfigure(t, r, func(c *Config) { c.Telemetry = tel })

@@ -12,7 +12,7 @@ import (
 
 // A turn has one trace: at its events, at every step that is given out, also again after a worker
 // or an orchestrator was lost, in the session, and in what is logged of it. (The parts of a step
-// have it too: see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn. A turn of a remote
+// have it too: see TestExecuteStep_PassesTheTurnContextToEveryPart. A turn of a remote
 // agent, and one that answers calls that wait, are other turns with traces of their own, in one
 // run: see TestRun_KeepsItsRootTrace.)
 func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {

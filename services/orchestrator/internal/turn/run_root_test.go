@@ -41,7 +41,7 @@ func (r *rig) requireRun(t *testing.T, root string, events []*troupev1.Event, st
 
 // A run keeps its root trace in all decisions and steps of all its turns: child turns, turns with answers, and
 // after a lost worker or orchestrator. Its log lines and failures have it too. (For the inside of a step and
-// the calls to the memory service see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn; for remote
+// the calls to the memory service see TestExecuteStep_PassesTheTurnContextToEveryPart; for remote
 // agents see TestAgent_AsksWithinItsRun.)
 //
 // Req: OC-10

@@ -20,9 +20,9 @@ type State struct {
 
 	mu              sync.Mutex
 	source          source
-	desires         map[registry.Key]registry.Desire
-	quarantined     map[string]registry.Desire // by agent: the part of desires that quarantines it
-	quarantineBegun map[string]chan struct{}   // by agent, closed while it is quarantined
+	desires         map[registry.Key]registry.DesiredState
+	quarantined     map[string]registry.DesiredState // by agent: the part of desires that quarantines it
+	quarantineBegun map[string]chan struct{}         // by agent, closed while it is quarantined
 }
 
 // source is where the known desired state comes from.
@@ -38,8 +38,8 @@ const (
 // New returns an empty desired state. onChange is called after each change.
 func New(onChange func()) *State {
 	return &State{
-		onChange: onChange, desires: map[registry.Key]registry.Desire{},
-		quarantined: map[string]registry.Desire{}, quarantineBegun: map[string]chan struct{}{},
+		onChange: onChange, desires: map[registry.Key]registry.DesiredState{},
+		quarantined: map[string]registry.DesiredState{}, quarantineBegun: map[string]chan struct{}{},
 	}
 }
 
@@ -56,7 +56,7 @@ func (s *State) change(apply func()) {
 // the channels of agents that are quarantined now, and drops the channels of agents that no longer are.
 func (s *State) updateQuarantines() {
 	before := s.quarantined
-	s.quarantined = registry.Quarantined(s.desires)
+	s.quarantined = registry.QuarantinedAgents(s.desires)
 	for agent := range s.quarantined {
 		if _, already := before[agent]; !already {
 			close(s.beginChannel(agent))
@@ -78,8 +78,8 @@ func (s *State) beginChannel(agent string) chan struct{} {
 }
 
 // Watch keeps the desired state up to date from the registry until ctx ends.
-func (s *State) Watch(ctx context.Context, d registry.Desires) error {
-	return d.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
+func (s *State) Watch(ctx context.Context, d registry.DesiredStates) error {
+	return d.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
 		s.change(func() { s.desires, s.source = all, fromRegistry })
 	})
 }
@@ -93,7 +93,7 @@ func (s *State) Await() {
 }
 
 // Recover applies the quarantines of a snapshot while the desired state is unknown. Otherwise it ignores them.
-func (s *State) Recover(quarantines []registry.Desire) {
+func (s *State) Recover(quarantines []registry.DesiredState) {
 	if s.IsKnown() {
 		return
 	}
@@ -124,7 +124,7 @@ func (s *State) IsFromRegistry() bool {
 }
 
 // Put applies desires at once, before the watch of the registry delivers them.
-func (s *State) Put(desires ...registry.Desire) {
+func (s *State) Put(desires ...registry.DesiredState) {
 	s.change(func() {
 		for _, d := range desires {
 			s.desires[d.Key] = d
@@ -134,18 +134,18 @@ func (s *State) Put(desires ...registry.Desire) {
 
 // EndQuarantine lets an agent take steps again at once, before the watch of the registry says so.
 func (s *State) EndQuarantine(agent string) {
-	s.change(func() { delete(s.desires, registry.Whole(agent)) })
+	s.change(func() { delete(s.desires, registry.AgentKey(agent)) })
 }
 
 // Get returns the desire that is recorded for an instance (zero when there is none).
-func (s *State) Get(key registry.Key) registry.Desire {
+func (s *State) Get(key registry.Key) registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.desires[key]
 }
 
 // All returns a copy of all recorded desires.
-func (s *State) All() map[registry.Key]registry.Desire {
+func (s *State) All() map[registry.Key]registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.desires)
@@ -162,10 +162,10 @@ const (
 )
 
 // Lookup returns what operators want of an instance and what restricts its whole agent.
-func (s *State) Lookup(key registry.Key) (registry.Want, Restriction) {
+func (s *State) Lookup(key registry.Key) (registry.DesiredKind, Restriction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want, restriction := s.desires[key].Want, Unrestricted
+	want, restriction := s.desires[key].Kind, Unrestricted
 	if _, ok := s.quarantined[key.Agent]; ok {
 		restriction = Quarantined
 	} else if s.source == awaited {
@@ -175,7 +175,7 @@ func (s *State) Lookup(key registry.Key) (registry.Want, Restriction) {
 }
 
 // Quarantine returns the desire that quarantines an agent (S18), and whether there is one.
-func (s *State) Quarantine(agent string) (registry.Desire, bool) {
+func (s *State) Quarantine(agent string) (registry.DesiredState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, ok := s.quarantined[agent]
@@ -183,10 +183,10 @@ func (s *State) Quarantine(agent string) (registry.Desire, bool) {
 }
 
 // Quarantines returns the desires that quarantine agents, by agent.
-func (s *State) Quarantines() []registry.Desire {
+func (s *State) Quarantines() []registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.quarantined), func(a, b registry.Desire) int { return cmp.Compare(a.Key.Agent, b.Key.Agent) })
+	return slices.SortedFunc(maps.Values(s.quarantined), func(a, b registry.DesiredState) int { return cmp.Compare(a.Key.Agent, b.Key.Agent) })
 }
 
 // QuarantineBegun returns a channel that is closed once the agent is quarantined.
@@ -202,7 +202,7 @@ func (s *State) RejectQuarantined(p identity.Principal, _ string) error {
 		return nil
 	}
 	if d, ok := s.Quarantine(p.Name); ok {
-		return d.Refusal("call")
+		return d.QuarantineError("call")
 	}
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 
 // fixedDesires is a registry that delivers the same desires once.
 type fixedDesires struct {
-	registry.Desires
-	all map[registry.Key]registry.Desire
+	registry.DesiredStates
+	all map[registry.Key]registry.DesiredState
 }
 
-func (r fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
+func (r fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	apply(r.all)
 	return nil
 }
@@ -26,8 +26,8 @@ func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
 	changes := 0
 	s := New(func() { changes++ })
 	key := registry.Key{Agent: "a", ID: "1"}
-	quarantine := registry.Desire{Key: registry.Whole("a"), Want: registry.Quarantine}
-	s.Recover([]registry.Desire{quarantine})
+	quarantine := registry.DesiredState{Key: registry.AgentKey("a"), Kind: registry.Quarantine}
+	s.Recover([]registry.DesiredState{quarantine})
 	require.Zero(t, changes, "it is not awaited")
 
 	s.Await()
@@ -35,15 +35,15 @@ func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
 	require.Equal(t, StateUnknown, restriction)
 	require.False(t, s.IsKnown())
 
-	s.Recover([]registry.Desire{quarantine})
+	s.Recover([]registry.DesiredState{quarantine})
 	_, restriction = s.Lookup(key)
 	require.Equal(t, Quarantined, restriction)
 	require.True(t, s.IsKnown())
 	require.False(t, s.IsFromRegistry())
 	require.Equal(t, 1, changes)
 
-	pause := registry.Desire{Key: key, Want: registry.Pause}
-	require.NoError(t, s.Watch(t.Context(), fixedDesires{all: map[registry.Key]registry.Desire{key: pause}}))
+	pause := registry.DesiredState{Key: key, Kind: registry.Pause}
+	require.NoError(t, s.Watch(t.Context(), fixedDesires{all: map[registry.Key]registry.DesiredState{key: pause}}))
 	want, restriction := s.Lookup(key)
 	require.Equal(t, registry.Pause, want)
 	require.Equal(t, Unrestricted, restriction)

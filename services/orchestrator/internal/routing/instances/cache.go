@@ -121,7 +121,7 @@ func (r *Cache) replace(list []registry.Instance) {
 func (r *Cache) remove(key registry.Key) {
 	in, ok := r.instances[key]
 	delete(r.instances, key)
-	if !ok || r.verifier.ask == nil || r.desired.Get(key).Want == registry.Drain {
+	if !ok || r.verifier.ask == nil || r.desired.Get(key).Kind == registry.Drain {
 		return
 	}
 	r.missing.add(in, time.Now())

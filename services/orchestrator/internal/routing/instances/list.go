@@ -98,7 +98,7 @@ func (r *Cache) fitness(in registry.Instance) (selection.Class, selection.Availa
 		return 0, selection.NotReady
 	case want == registry.Drain, in.State == lifecycle.ShuttingDown:
 		return 0, selection.Draining
-	case !want.Routable(), in.State == lifecycle.Paused:
+	case !want.AllowsSteps(), in.State == lifecycle.Paused:
 		return 0, selection.Paused
 	case in.State == lifecycle.Ready:
 		return selection.Ready, selection.Available

@@ -35,8 +35,8 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	other := instance("10", lifecycle.Ready)
 	other.Agent = "b"
 	r.Apply(registry.Update{List: new(append(known, other))})
-	for id, want := range map[string]registry.Want{"6": registry.Pause, "7": registry.Drain, "8": "SOMETHING_NEW"} {
-		r.Desired().Put(registry.Desire{Key: registry.Key{Agent: "a", ID: id}, Want: want})
+	for id, want := range map[string]registry.DesiredKind{"6": registry.Pause, "7": registry.Drain, "8": "SOMETHING_NEW"} {
+		r.Desired().Put(registry.DesiredState{Key: registry.Key{Agent: "a", ID: id}, Kind: want})
 	}
 	l, _ := r.List("a")
 	require.Equal(t, map[string]selection.Class{"1": selection.Ready, "9": selection.Ready, "2": selection.Unstarted}, classes(l))

@@ -149,7 +149,7 @@ func TestMissing_SuccessorReplacesAMissingInstance(t *testing.T) {
 
 func TestMissing_DrainedInstanceIsRemovedAtOnce(t *testing.T) {
 	inBubble(t, 3, func(m *mesh) {
-		require.NoError(t, m.registry.Want(t.Context(), registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Drain}))
+		require.NoError(t, m.registry.SetDesired(t.Context(), registry.DesiredState{Key: registry.Key{Agent: "a", ID: "0"}, Kind: registry.Drain}))
 		synctest.Wait()
 		require.Len(t, m.routes(), 2)
 		m.vanish("0")
@@ -246,35 +246,35 @@ func TestCache_WithholdsInstancesThatMustNotRun(t *testing.T) {
 	r, _ := filledCache()
 	key := registry.Key{Agent: "a", ID: "1"}
 	_, changed := r.List("a")
-	for _, want := range []registry.Want{registry.Pause, registry.Drain, "SOMETHING_NEW"} {
-		r.Desired().Put(registry.Desire{Key: key, Want: want})
+	for _, want := range []registry.DesiredKind{registry.Pause, registry.Drain, "SOMETHING_NEW"} {
+		r.Desired().Put(registry.DesiredState{Key: key, Kind: want})
 		candidates := instances(r, "a")
 		require.Len(t, candidates, 2)
 		require.Equal(t, 2, r.Ready("a"))
 		require.Len(t, r.Instances(), 4)
 	}
 	<-changed
-	r.Desired().Put(registry.Desire{Key: key, Want: registry.Run})
+	r.Desired().Put(registry.DesiredState{Key: key, Kind: registry.Run})
 	require.Equal(t, 3, r.Ready("a"))
 }
 
 func TestCache_FindsUnclaimedDesires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := filledCache()
-		paused := registry.Desire{Key: registry.Key{Agent: "a", ID: "9"}, Want: registry.Pause}
-		drained := registry.Desire{Key: registry.Key{Agent: "a", ID: "8"}, Want: registry.Drain}
-		r.Desired().Put(paused, drained, registry.Desire{Key: registry.Key{Agent: "a", ID: "1"}, Want: registry.Pause})
+		paused := registry.DesiredState{Key: registry.Key{Agent: "a", ID: "9"}, Kind: registry.Pause}
+		drained := registry.DesiredState{Key: registry.Key{Agent: "a", ID: "8"}, Kind: registry.Drain}
+		r.Desired().Put(paused, drained, registry.DesiredState{Key: registry.Key{Agent: "a", ID: "1"}, Kind: registry.Pause})
 		unclaimed, _ := r.Unclaimed()
-		require.Equal(t, []registry.Desire{drained}, unclaimed, "the end of a drain is no loss")
+		require.Equal(t, []registry.DesiredState{drained}, unclaimed, "the end of a drain is no loss")
 		time.Sleep(registrationTTL) // of the bubble
 		unclaimed, _ = r.Unclaimed()
-		require.ElementsMatch(t, []registry.Desire{paused, drained}, unclaimed)
+		require.ElementsMatch(t, []registry.DesiredState{paused, drained}, unclaimed)
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
 		unclaimed, _ = r.Unclaimed()
 		require.Empty(t, unclaimed, "it cannot be known")
 		r.Apply(registry.Update{List: &[]registry.Instance{}})
 		unclaimed, _ = r.Unclaimed()
-		require.Equal(t, []registry.Desire{drained}, unclaimed, "they have a registrationTTL to come back")
+		require.Equal(t, []registry.DesiredState{drained}, unclaimed, "they have a registrationTTL to come back")
 	})
 }
 
@@ -282,8 +282,8 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 func TestCache_KeepsAPauseWhenARegistrationIsBrieflyLost(t *testing.T) {
 	for _, health := range []Health{Serving, NotServing, Unreachable} {
 		inBubble(t, 3, func(m *mesh) {
-			pause := registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Pause}
-			require.NoError(t, m.registry.Want(t.Context(), pause))
+			pause := registry.DesiredState{Key: registry.Key{Agent: "a", ID: "0"}, Kind: registry.Pause}
+			require.NoError(t, m.registry.SetDesired(t.Context(), pause))
 			m.setHealth("0", health)
 			m.vanish("0")
 			for range int(registrationTTL/time.Second) - 2 {
@@ -303,7 +303,7 @@ func TestCache_KeepsAPauseWhenARegistrationIsBrieflyLost(t *testing.T) {
 			_, _ = m.Unclaimed()
 			m.sleep(registrationTTL)
 			unclaimed, _ = m.Unclaimed()
-			require.Equal(t, []registry.Desire{pause}, unclaimed, "it is gone")
+			require.Equal(t, []registry.DesiredState{pause}, unclaimed, "it is gone")
 		})
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func quarantineDesire(agent string) registry.Desire {
-	return registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
+func quarantineDesire(agent string) registry.DesiredState {
+	return registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -46,7 +46,7 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	require.Zero(t, r.Capacity())
 	put := instance("9", lifecycle.Ready)
 	r.Apply(registry.Update{Put: &put})
-	r.Desired().Put(registry.Desire{Key: put.Key(), Want: registry.Run})
+	r.Desired().Put(registry.DesiredState{Key: put.Key(), Kind: registry.Run})
 	list, _ := r.List("a")
 	require.Empty(t, list.Instances)
 	require.Len(t, list.Withheld, 5)
@@ -68,11 +68,11 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 }
 
 // fixedDesires is a registry that delivers desires once.
-type fixedDesires struct{ registry.Desires }
+type fixedDesires struct{ registry.DesiredStates }
 
-func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.Desire)) error {
+func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	d := quarantineDesire("b")
-	apply(map[registry.Key]registry.Desire{d.Key: d})
+	apply(map[registry.Key]registry.DesiredState{d.Key: d})
 	return nil
 }
 

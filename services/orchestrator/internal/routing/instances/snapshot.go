@@ -112,7 +112,7 @@ type cacheView struct {
 	registryAway bool                // the registry is away
 	isSettled    bool                // no missing instance is in doubt, and the desired state is known
 	instances    []registry.Instance // also missing ones that are still shown; by agent and id
-	quarantines  []registry.Desire
+	quarantines  []registry.DesiredState
 	changed      <-chan struct{}
 }
 
@@ -162,7 +162,7 @@ func (r *Cache) recover(confirmed []registry.Instance, stored int) {
 }
 
 // marshal returns the content of the file without the time when it was saved.
-func marshal(instances []registry.Instance, quarantined []registry.Desire) ([]byte, error) {
+func marshal(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {
 		text, err := instancewire.MarshalInstance(in)
@@ -203,7 +203,7 @@ func (s SnapshotFile) write(content []byte) error {
 }
 
 // read returns the instances and the quarantines of the file.
-func (s SnapshotFile) read() ([]registry.Instance, []registry.Desire, error) {
+func (s SnapshotFile) read() ([]registry.Instance, []registry.DesiredState, error) {
 	text, err := os.ReadFile(s.Path)
 	if err != nil {
 		return nil, nil, err
@@ -223,9 +223,9 @@ func (s SnapshotFile) read() ([]registry.Instance, []registry.Desire, error) {
 		}
 		all = append(all, in)
 	}
-	quarantines := make([]registry.Desire, 0, len(d.Quarantined))
+	quarantines := make([]registry.DesiredState, 0, len(d.Quarantined))
 	for _, q := range d.Quarantined {
-		quarantines = append(quarantines, registry.Desire{Key: registry.Whole(q.Agent), Want: registry.Quarantine, Reason: q.Reason, Since: q.Since})
+		quarantines = append(quarantines, registry.DesiredState{Key: registry.AgentKey(q.Agent), Kind: registry.Quarantine, Reason: q.Reason, Since: q.Since})
 	}
 	return all, quarantines, nil
 }

@@ -9,7 +9,7 @@ import (
 // Unclaimed returns the desires whose instances are gone, and a channel that is closed at the next
 // change of the cache. An instance may register anew within registrationTTL before its desire is
 // unclaimed. One that drains is gone for good at once. There are none while the registry is away.
-func (r *Cache) Unclaimed() ([]registry.Desire, <-chan struct{}) {
+func (r *Cache) Unclaimed() ([]registry.DesiredState, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.unclaimed
@@ -18,9 +18,9 @@ func (r *Cache) Unclaimed() ([]registry.Desire, <-chan struct{}) {
 		return nil, r.changed
 	}
 	now := time.Now()
-	var unclaimed []registry.Desire
+	var unclaimed []registry.DesiredState
 	for key, d := range r.desired.All() {
-		if key.Whole() {
+		if key.IsWholeAgent() {
 			continue // it also applies to instances that register later
 		}
 		_, registered := r.instances[key]
@@ -33,7 +33,7 @@ func (r *Cache) Unclaimed() ([]registry.Desire, <-chan struct{}) {
 			since = now
 		}
 		r.unclaimed[key] = since
-		if d.Want == registry.Drain || now.Sub(since) >= registrationTTL {
+		if d.Kind == registry.Drain || now.Sub(since) >= registrationTTL {
 			unclaimed = append(unclaimed, d)
 		}
 	}

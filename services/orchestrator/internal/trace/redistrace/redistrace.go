@@ -80,7 +80,7 @@ var needs = redisconn.Needs{Prefix: "o:", Commands: []string{
 
 // Ping returns nil when Redis takes writes and permits every command that the service uses. An error that
 // Redis replies is a *probe.NotServingError.
-func (s *Store) Ping(ctx context.Context) error { return s.conn.Serves(ctx, needs) }
+func (s *Store) Ping(ctx context.Context) error { return s.conn.CheckServing(ctx, needs) }
 
 // Addr returns where Redis is, without credentials.
 func (s *Store) Addr() string { return s.conn.Addr() }

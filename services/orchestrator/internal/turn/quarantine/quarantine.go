@@ -29,7 +29,7 @@ func Watch(work context.Context, cache *instances.Cache, agent string) (_ contex
 	begun := cache.Desired().QuarantineBegun(agent)
 	end := func() {
 		if d, out := cache.Desired().Quarantine(agent); out {
-			cancel(&Error{agent, d.Refusal("turn")})
+			cancel(&Error{agent, d.QuarantineError("turn")})
 		}
 	}
 	var waiting sync.WaitGroup
