@@ -64,7 +64,7 @@ type DesiredStates interface {
 	// outcome is unknown.
 	SetDesired(ctx context.Context, desires ...DesiredState) error
 	// Forget removes the desired state of an agent as a whole, or of an instance that is not registered. It is
-	// idempotent. Modes as Want.
+	// idempotent. Modes as SetDesired.
 	Forget(ctx context.Context, key Key) error
 	// WatchDesires calls apply with all desired states, and again after each change, until ctx ends; then it
 	// returns nil. Changes in quick succession may come as one. While the registry is unreachable the last

@@ -24,7 +24,7 @@ type storedDesired struct {
 // maxOps limits the changes of one transaction; etcd accepts 128.
 const maxOps = 100
 
-// SetDesired implements registry.Desires.
+// SetDesired implements registry.DesiredStates.
 func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	ops := make([]clientv3.Op, 0, len(desires))
 	for _, d := range desires {
@@ -39,13 +39,13 @@ func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredSt
 		_, err := r.client.Txn(call).Then(some...).Commit()
 		cancel()
 		if err != nil {
-			return r.away(ctx, "registry.Want", err)
+			return r.away(ctx, "registry.SetDesired", err)
 		}
 	}
 	return nil
 }
 
-// Forget implements registry.Desires.
+// Forget implements registry.DesiredStates.
 func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 	return nil
 }
 
-// WatchDesires implements registry.Desires.
+// WatchDesires implements registry.DesiredStates.
 func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	known := map[registry.Key]registry.DesiredState{}
 	learn := func(kv *mvccpb.KeyValue) {
