@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// content is a text, or a list of parts.
+// content is a text or a list of parts.
 type content json.RawMessage
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Kind is in what a replay differs.
+// Kind is the kind of a difference.
 type Kind string
 
 // The kinds of differences, named as on the wire.
@@ -25,7 +25,7 @@ const (
 	OtherArtifact  Kind = "other_artifact"
 )
 
-// Difference is the first thing in which a replay differs from what was recorded.
+// Difference is the first difference between a replay and its recording.
 type Difference struct {
 	Kind     Kind
 	Number   int    // of the call in the step, from 1; 0: it is about none
@@ -34,7 +34,7 @@ type Difference struct {
 	Now      string // empty: nothing
 }
 
-// String is the difference in one line, cut short.
+// String returns the difference as one line, cut to a limit.
 func (d Difference) String() string {
 	const most = 200
 	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Brief(d.Recorded, most), conversation.Brief(d.Now, most))
@@ -48,7 +48,7 @@ func describeModelCall(aside bool) string {
 	return "a model call"
 }
 
-// formatCall is how a call is shown.
+// formatCall formats a call for a report.
 func formatCall(e execution.Entry) string {
 	if e.Tool == "" {
 		return describeModelCall(e.SideCall)
@@ -56,10 +56,11 @@ func formatCall(e execution.Entry) string {
 	return strings.TrimSpace(e.Tool + " " + e.Arguments)
 }
 
-// formatOutcome is how the end of a tool call is shown.
+// formatOutcome formats the end of a tool call for a report.
 func formatOutcome(e execution.Entry) string { return e.Status + ": " + e.Text }
 
-// callDifference is the difference between a call that was recorded, if one was, and one that would come.
+// callDifference returns the difference between a recorded call, if there is one, and the call that the replay
+// would make.
 func callDifference(was execution.Entry, recorded bool, now execution.Entry) Difference {
 	switch {
 	case !recorded:
@@ -73,8 +74,8 @@ func callDifference(was execution.Entry, recorded bool, now execution.Entry) Dif
 	}
 }
 
-// Compare is the first difference between the result that was recorded and what the replay led to,
-// a result or an error; nil: there is none. The run of the agent has ended.
+// Compare returns the first difference between the recorded result and the outcome of the replay, which is a
+// result or an error. It returns nil if there is none. The run of the agent must have ended.
 func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -100,7 +101,7 @@ func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
 	return compareResults(was, now)
 }
 
-// compareFailures is the difference between failures; nil: there is none.
+// compareFailures returns the difference between two failures (nil if there is none).
 func compareFailures(was *failure.Error, err error) *Difference {
 	switch {
 	case was == nil && err == nil:
@@ -116,12 +117,12 @@ func compareFailures(was *failure.Error, err error) *Difference {
 	}
 }
 
-// formatError is an error with its mode.
+// formatError formats an error with its mode.
 func formatError(err error) string {
 	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.Plain(err))
 }
 
-// compareResults is the difference between results beside their text; nil: there is none.
+// compareResults returns the difference between two results, apart from their text (nil if there is none).
 func compareResults(was, now execution.Result) *Difference {
 	for _, part := range []struct{ name, was, now string }{
 		{"the next agent", was.NextAgent, now.NextAgent},
@@ -140,7 +141,7 @@ func compareResults(was, now execution.Result) *Difference {
 	return nil
 }
 
-// formatPending is how calls that wait are shown.
+// formatPending formats waiting calls for a report.
 func formatPending(calls []execution.Pending) string {
 	lines := make([]string, len(calls))
 	for i, p := range calls {
@@ -149,7 +150,7 @@ func formatPending(calls []execution.Pending) string {
 	return strings.Join(lines, "\n")
 }
 
-// formatTasks is how the tasks of a planner are shown.
+// formatTasks formats the tasks of a planner for a report.
 func formatTasks(tasks []execution.PlannedTask) string {
 	lines := make([]string, len(tasks))
 	for i, t := range tasks {

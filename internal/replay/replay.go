@@ -1,6 +1,5 @@
-// Package replay is about running a step again that is over, to see whether the agent does the
-// same (ADR 0027): the journal that answers in the place of models and tools, and the first
-// difference between what was recorded and what comes now.
+// Package replay runs a finished step again, to see whether the agent does the same (ADR 0027). Its Journal
+// answers instead of models and tools, and finds the first difference from the recording.
 package replay
 
 import (
@@ -17,8 +16,8 @@ import (
 
 var _ stepjournal.Sealed = (*Journal)(nil)
 
-// Journal is the stepjournal.Sealed of a step over its recording. Nothing of it is stored. Safe for
-// concurrent use.
+// Journal is the stepjournal.Sealed of a step over its recording. It stores nothing. It is safe for concurrent
+// use.
 type Journal struct {
 	recorded map[int]map[execution.Phase]execution.Entry
 	failed   bool // the step failed then, and the recording ends where it did
@@ -30,13 +29,13 @@ type Journal struct {
 	reachedEnd      bool // the step came to the end of what was recorded before it failed
 }
 
-// ChangedRequest is a model call that is asked something else than then.
+// ChangedRequest is a model call whose request differs from the recorded one.
 type ChangedRequest struct {
 	Number int
 	Parts  []string // instructions, messages, tools
 }
 
-// New returns the journal of a step that led to a result, over the entries of its recording.
+// New returns the journal of a step with the given result, over the entries of its recording.
 func New(entries []execution.Entry, was execution.Result) *Journal {
 	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, failed: was.Failure != nil, used: map[int]bool{}}
 	for _, e := range entries {
@@ -54,7 +53,7 @@ func (j *Journal) Replay(number int, phase execution.Phase) (execution.Entry, bo
 	return e, ok
 }
 
-// Record implements execution.Journal: what is done again has to end as it did.
+// Record implements execution.Journal. A repeated call must end as it did in the recording.
 func (j *Journal) Record(e execution.Entry) {
 	if e.Phase != execution.Done {
 		return
@@ -72,7 +71,7 @@ func (j *Journal) Record(e execution.Entry) {
 	j.used[e.Number] = true
 }
 
-// Sync implements execution.Journal: there is nothing to store.
+// Sync implements execution.Journal. There is nothing to store.
 func (j *Journal) Sync(context.Context) error { return nil }
 
 // Stray implements stepjournal.Sealed.
@@ -109,21 +108,21 @@ func (j *Journal) Asked(number int, digest string) {
 	}
 }
 
-// Note notes a difference that is about no call. Only the first counts.
+// Note notes a difference that belongs to no call. Only the first one counts.
 func (j *Journal) Note(d Difference) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.note(d)
 }
 
-// note is Note. Callers hold the lock.
+// note does what Note does. Callers hold the lock.
 func (j *Journal) note(d Difference) {
 	if j.firstDifference == nil {
 		j.firstDifference = &d
 	}
 }
 
-// unusedCalls are the calls that were recorded and not made again, in order. Callers hold the lock.
+// unusedCalls returns the recorded calls that were not made again, in order. Callers hold the lock.
 func (j *Journal) unusedCalls() []int {
 	var left []int
 	for _, number := range slices.Sorted(maps.Keys(j.recorded)) {
@@ -134,7 +133,7 @@ func (j *Journal) unusedCalls() []int {
 	return left
 }
 
-// Calls are how many calls of models and of tools were made again.
+// Calls returns how many calls of models and of tools were made again.
 func (j *Journal) Calls() (models, tools int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -150,7 +149,7 @@ func (j *Journal) Calls() (models, tools int) {
 	return models, tools
 }
 
-// ChangedRequests are the model calls that are asked something else, by number.
+// ChangedRequests returns the model calls whose requests differ, by number.
 func (j *Journal) ChangedRequests() []ChangedRequest {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// sent is the recording of a step that asked a model, sent a letter, and asked again.
+// sent returns the recording of a step that asked a model, sent a letter, and asked again.
 func sent() []execution.Entry {
 	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: stepjournal.CallDigest("send", `{"to":"bob"}`)}
 	done := tool
@@ -63,7 +63,7 @@ func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 	require.Nil(t, j.Compare(was, was, nil))
 }
 
-// What is recorded of a step that failed ends where it did.
+// The recording of a failed step ends where the step failed.
 func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 	was := execution.Result{Failure: failure.New(failure.ResourceAPI, "test", "away")}
 	end := func(numbers ...int) *Difference {
@@ -77,7 +77,7 @@ func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 	require.Equal(t, &Difference{Kind: OtherFailure, Recorded: "resource_api: away", Now: "no failure"}, answers)
 }
 
-// A function that plans makes no calls: what it plans is only in its result.
+// A planning function makes no calls, so its tasks are only in its result.
 func TestJournal_FindsOtherTasks(t *testing.T) {
 	planning := func(tasks ...execution.PlannedTask) execution.Result {
 		return execution.Result{Text: "So.", Tasks: tasks}

@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// at is an event of an attempt of a step, in a branch.
+// at returns an event of an attempt of a step, in a branch.
 func at(step, attempt int32, branch string, e *troupev1.Event) *troupev1.Event {
 	e.Step, e.Attempt, e.Branch = step, attempt, branch
 	return e

@@ -5,7 +5,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// askedFromProto is what a step is asked to do.
+// askedFromProto returns what a step is asked to do.
 func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Asked {
 	a := execution.Asked{
 		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),
@@ -20,7 +20,7 @@ func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Asked {
 	return a
 }
 
-// PriorityFromProto is the priority of a request: the usual one when it names none.
+// PriorityFromProto returns the priority of a request (the default priority if the request names none).
 func PriorityFromProto(p *int32) int {
 	if p == nil {
 		return execution.DefaultPriority

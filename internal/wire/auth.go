@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// AuthToProto is a as it is sent; nil when it is zero. Here its credentials become plain
-// text: the message must be neither kept nor printed.
+// AuthToProto converts credentials (nil for zero ones). The message holds them in plain text, so it must be
+// neither stored nor printed.
 func AuthToProto(a execution.Auth) *troupev1.Auth {
 	if a.IsZero() {
 		return nil

@@ -13,7 +13,7 @@ var policies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
 	budget.Warn:  troupev1.BudgetPolicy_BUDGET_POLICY_WARN,
 }
 
-// LimitsToProto is what may be used; what is not bounded is absent.
+// LimitsToProto converts limits. A limit that is not set is absent.
 func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	bound := func(amount int64) *int64 {
 		if amount == budget.Unlimited {
@@ -32,7 +32,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	return b
 }
 
-// LimitsFromProto is the inverse of LimitsToProto; nil bounds nothing.
+// LimitsFromProto is the inverse of LimitsToProto (no limits for nil).
 func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	l := budget.Open()
 	if b == nil {
@@ -55,7 +55,7 @@ func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	return l
 }
 
-// LedgerFromProto is what one who works for a trace may use; nil is nothing that bounds.
+// LedgerFromProto returns the ledger of a worker with the limits of its budget (nil if there are no limits).
 func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	if b == nil {
 		return nil
@@ -63,7 +63,7 @@ func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	return budget.New(LimitsFromProto(b), int(b.GetLevel()))
 }
 
-// UsedToProto is what was used, also when it is nothing.
+// UsedToProto converts used amounts, also if all are zero.
 func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 	return &troupev1.BudgetUse{
 		Iterations: amount(a.Iterations), ModelCalls: amount(a.ModelCalls), ToolCalls: amount(a.ToolCalls), Tokens: amount(a.Tokens),
@@ -71,8 +71,8 @@ func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 	}
 }
 
-// UsedFromProto is the inverse of UsedToProto. What is below 0 is taken as nothing: it may come
-// from anybody's worker.
+// UsedFromProto is the inverse of UsedToProto. It treats negative amounts as zero, because any worker may have
+// sent them.
 func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	return budget.Amounts{
 		Iterations: u.GetIterations(), ModelCalls: u.GetModelCalls(), ToolCalls: u.GetToolCalls(),
@@ -80,7 +80,7 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	}.Most(budget.Amounts{})
 }
 
-// usedOrNil is what a result says of it.
+// usedOrNil converts the used amounts of a result (nil if there are none).
 func usedOrNil(u *troupev1.BudgetUse) *budget.Amounts {
 	if u == nil {
 		return nil

@@ -34,7 +34,7 @@ var topics = convert.Enum[event.Topic, troupev1.Topic]{
 	event.Reflection: troupev1.Topic_TOPIC_REFLECTION,
 }
 
-// The limits of event.proto. What a model or an error says may be longer, and is cut here.
+// The limits of event.proto. Longer texts of models and errors are cut here.
 const (
 	maxName      = 256
 	maxDelta     = 256 << 10
@@ -49,9 +49,8 @@ const (
 	maxOperation = 128
 )
 
-// EventToProto is what happened in a step, cut to the limits of the wire. The orchestrator
-// fills in where on the trace it stands. What is not for clients, or was told in an attempt
-// before, gives nil.
+// EventToProto converts an event of a step, cut to the limits of the wire. The orchestrator adds the position on
+// the trace. It returns nil for events that clients do not get and for replayed events.
 func EventToProto(happened event.Event) *troupev1.Event {
 	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Cut(happened.Branch, maxBranch)}
 	switch e := happened.Payload.(type) {
@@ -104,7 +103,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 	return out
 }
 
-// ViolationToProto is a violation, cut to the limits of the wire.
+// ViolationToProto converts a violation, cut to the limits of the wire.
 func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	return &troupev1.OwnershipViolation{
 		Key: conversation.Cut(v.Key, maxKey), Owner: conversation.Cut(string(v.Owner), maxOwner),
@@ -112,7 +111,7 @@ func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	}
 }
 
-// agentMessage leaves the values of state out: they are with the session.
+// agentMessage converts a change of state without its values, which stay in the session.
 func agentMessage(m event.Message) *troupev1.AgentMessage {
 	out := &troupev1.AgentMessage{Text: conversation.Cut(m.Text, maxDelta)}
 	for _, key := range slices.Sorted(maps.Keys(m.State)) {

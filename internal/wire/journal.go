@@ -19,7 +19,7 @@ var phases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
 	execution.Done:   troupev1.JournalPhase_JOURNAL_PHASE_DONE,
 }
 
-// EntryToProto is an entry of a journal as it is stored and sent.
+// EntryToProto converts a journal entry to its stored and sent form.
 func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 	p := &troupev1.JournalEntry{
 		Number:   int32(e.Number),
@@ -65,12 +65,12 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 	return entry
 }
 
-// EntriesToProto is EntryToProto of each.
+// EntriesToProto converts each entry by EntryToProto.
 func EntriesToProto(es []execution.Entry) []*troupev1.JournalEntry {
 	return convert.All(es, EntryToProto)
 }
 
-// EntriesFromProto is EntryFromProto of each.
+// EntriesFromProto converts each entry by EntryFromProto.
 func EntriesFromProto(es []*troupev1.JournalEntry) []execution.Entry {
 	return convert.All(es, EntryFromProto)
 }

@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// roles has only what a session may hold: system messages never leave a step.
+// roles maps the roles that a session may hold. System messages never leave a step.
 var roles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleUser:      troupev1.Role_ROLE_USER,
 	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
@@ -16,8 +16,8 @@ var roles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleSummary:   troupev1.Role_ROLE_SUMMARY,
 }
 
-// MessageToProto is m as it is stored and sent: its text as one part, each of its attachments
-// as another, and no part for a message that only calls tools.
+// MessageToProto converts a message: its text becomes one part, and each attachment another. A message that only
+// calls tools has no part.
 func MessageToProto(m conversation.Message) *troupev1.Message {
 	p := &troupev1.Message{
 		Sequence:   m.Sequence,
@@ -45,7 +45,7 @@ func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
 	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments(), Extra: c.GetExtra()}
 }
 
-// MessageFromProto is m with the text of all its parts, and their files.
+// MessageFromProto converts a message. Its text joins the text of all parts.
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
 		Sequence:   m.GetSequence(),
@@ -63,12 +63,12 @@ func MessageFromProto(m *troupev1.Message) conversation.Message {
 	}
 }
 
-// MessagesToProto is MessageToProto of each.
+// MessagesToProto converts each message by MessageToProto.
 func MessagesToProto(ms []conversation.Message) []*troupev1.Message {
 	return convert.All(ms, MessageToProto)
 }
 
-// MessagesFromProto is MessageFromProto of each.
+// MessagesFromProto converts each message by MessageFromProto.
 func MessagesFromProto(ms []*troupev1.Message) []conversation.Message {
 	return convert.All(ms, MessageFromProto)
 }

@@ -6,14 +6,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// PartsToProto are attachments as parts of a message, with their bytes as far as they have any.
+// PartsToProto converts attachments to parts of a message, with their bytes if they have any.
 func PartsToProto(as []conversation.Attachment) []*troupev1.Part {
 	return convert.All(as, func(a conversation.Attachment) *troupev1.Part {
 		return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: BlobToProto(a)}}
 	})
 }
 
-// PartsFromProto are the attachments among the parts of a message.
+// PartsFromProto returns the attachments among the parts of a message.
 func PartsFromProto(parts []*troupev1.Part) []conversation.Attachment {
 	var all []conversation.Attachment
 	for _, p := range parts {
@@ -24,7 +24,7 @@ func PartsFromProto(parts []*troupev1.Part) []conversation.Attachment {
 	return all
 }
 
-// BlobToProto is one attachment.
+// BlobToProto converts one attachment.
 func BlobToProto(a conversation.Attachment) *troupev1.Blob {
 	b := &troupev1.Blob{Name: a.Name, MediaType: a.MediaType, Data: a.Data, Size: a.Size}
 	if a.Version > 0 {

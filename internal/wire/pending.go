@@ -21,7 +21,7 @@ var verdicts = convert.Enum[execution.Verdict, troupev1.CallVerdict]{
 	execution.Fail:    troupev1.CallVerdict_CALL_VERDICT_FAIL,
 }
 
-// PendingToProto are calls that wait, as they are stored and sent.
+// PendingToProto converts waiting calls to their stored and sent form.
 func PendingToProto(all []execution.Pending) []*troupev1.PendingCall {
 	return convert.All(all, pendingToProto)
 }
@@ -31,7 +31,7 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 	return convert.All(all, pendingFromProto)
 }
 
-// pendingToProto leaves the arguments whole: a person decides about all of them.
+// pendingToProto does not cut the arguments, because a person decides about all of them.
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
@@ -74,7 +74,7 @@ const (
 	maxURL       = 2048
 )
 
-// AnswersToProto are answers to calls that wait, as they are stored and sent.
+// AnswersToProto converts answers to waiting calls to their stored and sent form.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return convert.All(all, func(a execution.Answer) *troupev1.CallAnswer {
 		return &troupev1.CallAnswer{

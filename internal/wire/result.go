@@ -6,7 +6,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ResultToProto is the result of a step as it is stored and sent.
+// ResultToProto converts the result of a step to its stored and sent form.
 func ResultToProto(r execution.Result) *troupev1.StepResult {
 	result := &troupev1.StepResult{
 		Step:                 int32(r.Step),
@@ -62,17 +62,17 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 	}
 }
 
-// What a number of what was used may be at most on the wire; none is below 0.
+// The limits of amounts on the wire. No amount is negative.
 const (
 	maxAmount = 1<<53 - 1
 	maxCalls  = 1_000_000 // of models, by one step
 )
 
-// amount is a number as it may be told. What a provider, or a remote turn, says that is out of range
-// must not make a step fail that has its answer.
+// amount clamps a number to the limits. A number out of range from a provider or a remote turn must not fail a
+// step that has its answer.
 func amount(n int64) int64 { return min(max(n, 0), maxAmount) }
 
-// UsageToProto is what model calls consumed; the zero Usage is nil.
+// UsageToProto converts the usage of model calls (nil for zero usage).
 func UsageToProto(u execution.Usage) *troupev1.Usage {
 	if u == (execution.Usage{}) {
 		return nil

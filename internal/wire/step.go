@@ -7,7 +7,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// StepFromProto is what an agent is given for one execution.
+// StepFromProto converts a request to the step that an agent executes.
 func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 	step := execution.Step{
 		TraceID:   req.GetTraceId(),
@@ -41,7 +41,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 	return step
 }
 
-// toolsFromProto are the tools that a step may use.
+// toolsFromProto converts the tools that a step may use.
 func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	if t == nil {
 		return nil
@@ -49,7 +49,7 @@ func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	return &execution.Tools{Names: t.GetNames()}
 }
 
-// origin is under what a step's turn acts. The conversation is the session.
+// origin returns the ids of the turn that a step belongs to. The conversation is the session.
 func origin(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{
 		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),

@@ -9,7 +9,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// That a step may use no tool is something else than that nothing is said of its tools.
+// An empty list means that the step may use no tool. A missing list means that it may use all tools.
 func TestStepFromProto_DistinguishesNoToolsFromAllTools(t *testing.T) {
 	of := func(tools *troupev1.AllowedTools) *execution.Tools {
 		return StepFromProto(&troupev1.ExecuteStepRequest{Tools: tools}).Tools

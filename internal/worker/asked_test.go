@@ -19,16 +19,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// does is an agent that runs the given function.
+// does returns an agent that runs the given function.
 func does(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
 	return agent.Config{Name: "a", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) { run(inv, yield) }
 	}}
 }
 
-// An agent finds all of the request in its step: goal and task; trace, profile, priority, timeout,
-// parent context and tags; the inputs, which are the conversation and what the steps before it led
-// to; the context, the constraints, and what is expected of it.
+// The step of an agent holds the whole request: goal, task, trace, profile, priority, timeout, parent context,
+// tags, context, constraints and expected output. Its inputs are the conversation and the results of earlier
+// steps.
 //
 // Req: OC-28
 func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
@@ -63,8 +63,8 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	require.Equal(t, 5, got.Priority)
 }
 
-// Goal, task and trace_id are required, and a priority is 0 to 10: a request that breaks this is
-// refused by the name of the field, and no agent runs.
+// Goal, task and trace_id are required, and a priority is 0 to 10. A request that breaks this is rejected with
+// the name of the field, and no agent runs.
 //
 // Req: OC-28
 func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
@@ -89,7 +89,7 @@ func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	require.ErrorContains(t, held(t, r.execute(t.Context(), t, low)), "priority: ")
 }
 
-// Whatever an agent does, its caller gets a response, and no error: what went wrong is in it.
+// Whatever an agent does, its caller gets a response and no gRPC error. The response holds the failure.
 //
 // Req: OC-28
 func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {

@@ -37,8 +37,8 @@ func (p *places) handler(where string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
 }
 
-// An agent, its handlers and tools, and the agents below it act under the context of the turn,
-// each for what it was asked, and all in one trace and one run.
+// An agent, its handlers, its tools and its nested agents run under the context of the turn. Each has its own
+// task, and all share one trace and one run.
 //
 // Req: OC-10
 func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
@@ -93,7 +93,7 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 // root returns the root trace of a step's run.
 const root = "11111111111111111111111111111111"
 
-// What a worker says of a step that failed names its trace and its run.
+// The log of a failed step names its trace and its run.
 //
 // Req: OC-10
 func TestExecuteStep_LogsTheRun(t *testing.T) {

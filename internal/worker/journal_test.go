@@ -75,8 +75,7 @@ func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *trou
 	}
 }
 
-// The attempt is lost while its model is asked for the second time: the successor asks once,
-// and runs no tool.
+// The attempt is lost during its second model call. The successor makes that call once, and runs no tool again.
 //
 // Req: LP-31
 func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {

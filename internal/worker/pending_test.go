@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The step ends with the call that waits, all of it is in the journal by then, and the step of
-// the turn that goes on finds it there with its answer.
+// A step ends with the call that waits, and its journal is complete by then. The step of the next turn finds the
+// journal and the answer to the call.
 func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	s := surround(t)
 	acted := new(effector)
@@ -74,8 +74,8 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	require.Empty(t, stored.WaitingTurn)
 }
 
-// What an agent records without waiting for it is in the journal nevertheless, when its calls
-// wait: no commit stands for it.
+// When calls wait, even entries that were recorded without a sync are in the journal, because no commit stores
+// them.
 func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	s := surround(t)
 	const entries = 300 // more than one write
@@ -93,7 +93,7 @@ func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	require.GreaterOrEqual(t, len(kept), entries)
 }
 
-// waiting is an agent that records so much, and then waits.
+// waiting returns an agent that records many entries and then waits.
 func waiting(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 	return func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {

@@ -24,8 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What a handler refused is nothing that the step said, however much of it is recorded; and the
-// failed step is replayed without it.
+// A reply that a handler rejected is not part of the recording, however long the recording is. The failed step
+// is replayed without it.
 func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 	s := surround(t)
 	guarded := func() agent.Config {
@@ -51,7 +51,7 @@ func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 	require.Nil(t, s.replay(t, again, req).GetDifference())
 }
 
-// A step that is recorded is tried again as one that is not: with a reply and failures of its own.
+// A retry of a recorded step has its own reply and its own failures.
 func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 	call := func(to string) scripted.Reply {
 		return scripted.Call(conversation.ToolCall{ID: to, Name: "send", Arguments: `{"to":"` + to + `"}`})

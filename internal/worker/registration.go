@@ -13,13 +13,14 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// registrationKeeper keeps the registration and the readiness in step with the lifecycle. It registers the instance once
-// the registry is reachable, sets it to READY in one transaction (contract C-34), and removes it before a drain
-// (F18). The instance works without the registry too, but it is found only through it.
+// registrationKeeper registers the instance, keeps the registered state up to date, and sets the readiness of
+// the worker. It registers once the registry is reachable, sets READY in one transaction (contract C-34), and
+// removes the registration before a drain (F18). The instance works without the registry, but orchestrators find
+// it only there.
 //
-// READY is registered once the memory service has answered: a step before that would call models without being
-// able to journal their answers. If the memory service becomes unreachable later, the registration stays:
-// running steps retry their writes, other workers are no better off, and turns would have no instance left.
+// READY is registered once the memory service has answered. A step before that could call models without
+// journaling their answers. If the memory service becomes unreachable later, the registration stays: running
+// steps retry their writes, other workers are in the same situation, and turns would have no instance left.
 type registrationKeeper struct {
 	log       *zap.Logger
 	registrar registry.Registrar
@@ -43,7 +44,7 @@ func newRegistrationKeeper(log *zap.Logger, r registry.Registrar, i *lifecycle.I
 	}
 }
 
-// run keeps the registration in step until ctx ends. It calls ready once READY is registered. It fails if the
+// run keeps the registration up to date until ctx ends. It calls ready once READY is registered. It fails if the
 // registry rejects the instance.
 func (e *registrationKeeper) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
@@ -163,7 +164,7 @@ func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
 	}
 }
 
-// keepIfStaying reports whether the registration may stand: not once the instance has left.
+// keepIfStaying stores a new registration. It returns false if the instance has left meanwhile.
 func (e *registrationKeeper) keepIfStaying(r registry.Registration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -47,7 +47,7 @@ const patience = 30 * time.Second
 
 const anyPort = "127.0.0.1:0"
 
-// workerEnv are the servers that a worker needs: a registry and a memory service.
+// workerEnv holds the servers that a worker needs: a registry and a memory service.
 type workerEnv struct {
 	*registrytest.Observer
 	etcd       *etcdtest.Etcd
@@ -75,7 +75,7 @@ func surroundBy(t *testing.T, by identity.Config) *workerEnv {
 	return s
 }
 
-// remember runs a memory service and waits until it is ready.
+// startMemory runs a memory service and waits until it is ready.
 func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
 	t.Helper()
 	app, err := memoryapp.New(telemetry.For(log), memoryapp.Config{

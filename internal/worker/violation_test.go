@@ -42,7 +42,7 @@ func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
 }
 
-// A step whose commit would write what is not the session's fails, tells it, and changes nothing.
+// A step whose commit writes foreign state fails, publishes the violation, and changes nothing.
 //
 // Req: SO-12
 func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {

@@ -109,8 +109,8 @@ func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 }
 
-// The lifecycle of an instance is one service: it begins, ends, and says what is the agent's own,
-// each under the context of who calls.
+// One service starts an instance, shuts it down, and reports the keys that the agent owns, each under the
+// context of the caller.
 //
 // Req: OC-22
 func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {

@@ -222,7 +222,7 @@ func (w *Worker) runInstance(ctx context.Context) error {
 	return nil
 }
 
-// shutDownInstance returns once the instance has ended. Errors are logged.
+// shutDownInstance shuts the instance down and returns once it has ended. Errors are logged.
 func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
 	ended := w.instance.Status().State == lifecycle.Terminated // shut down by a caller, which the audit log has
 	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)

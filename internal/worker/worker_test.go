@@ -90,7 +90,7 @@ func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	require.NoError(t, r.end(t))
 }
 
-// A start that fails ends the process with why, and leaves no trace of it.
+// A failed start ends the process with the reason, and leaves no registration.
 //
 // Req: LC-10
 func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
@@ -136,14 +136,14 @@ func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 	require.NoError(t, first.stop())
 }
 
-// stuck is a tool whose end fails.
+// stuck is a tool whose Close fails.
 type stuck struct{ *gate }
 
 func (stuck) Start(context.Context) error { return nil }
 
 func (stuck) Close() error { return errors.New("the index is locked") }
 
-// What goes wrong in a shutdown over RPC is in the log, with its step.
+// The errors of a shutdown over RPC are logged with their phase.
 //
 // Req: LC-17
 func TestWorker_LogsShutdownErrors(t *testing.T) {
@@ -272,9 +272,9 @@ func TestNew_AWorkerOnAllAddressesNeedsAnAdvertisedOne(t *testing.T) {
 	}
 }
 
-// A worker that never reached the memory service could ask models, and not keep what they say: no
-// step is routed to it, and it says why. Once it was there it stays in work when that goes away,
-// as all would leave at once.
+// A worker that never reached the memory service could not store what its models say. So no step is routed to
+// it, and it reports why. Once it has reached the service it stays READY during an outage, because otherwise all
+// workers would leave at once.
 //
 // Req: C-34
 func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
@@ -338,8 +338,7 @@ func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepRe
 	return grpcfailure.FromStatus("test", err)
 }
 
-// A worker owns no conversation: its agent starts without one, without anybody who keeps one, and
-// its end writes none.
+// A worker owns no conversation: its agent starts without one, and its shutdown writes none.
 //
 // Req: LC-15, LC-21
 func TestWorker_KeepsNoConversation(t *testing.T) {

@@ -213,7 +213,7 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 		entry(func(e *Entry) { e.Name, e.Tenant = digest, "" }):             "token 1: tenant: it must be",
 		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
 		string(twice): "token 2 repeats token 1",
-		// the position, without the text
+		// The error gives the position but not the text.
 		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "not a list of tokens, near line 10: want",
 		string(whole) + "    expire: 2027-01-01\n":                                  "not a list of tokens, line 10: want",
 		string(whole) + "    expires: soon " + leaked + "\n":                        "not a list of tokens, token 2 from line 6 on: want",

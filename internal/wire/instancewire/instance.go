@@ -23,19 +23,18 @@ var instanceStates = convert.Enum[lifecycle.State, troupev1.InstanceState]{
 	lifecycle.Terminated:    troupev1.InstanceState_INSTANCE_STATE_TERMINATED,
 }
 
-// StateToProto is where an instance stands. A state that is none of lifecycle's gives
-// INSTANCE_STATE_UNSPECIFIED.
+// StateToProto converts the state of an instance. An unknown state becomes INSTANCE_STATE_UNSPECIFIED.
 func StateToProto(s lifecycle.State) troupev1.InstanceState {
 	return instanceStates.ToProto(s)
 }
 
-// StateFromProto is where an instance stands. A value that this version does not know
-// gives the empty state, which takes no steps.
+// StateFromProto converts the state of an instance. A value that this version does not know becomes the empty
+// state, which takes no steps.
 func StateFromProto(s troupev1.InstanceState) lifecycle.State {
 	return instanceStates.FromProto(s)
 }
 
-// InstanceToProto is a registration.
+// InstanceToProto converts a registration.
 func InstanceToProto(in registry.Instance) *troupev1.Instance {
 	return &troupev1.Instance{
 		InstanceId:  in.ID,
@@ -54,7 +53,7 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 	}
 }
 
-// InstanceFromProto is a registration. Nil gives the zero Instance.
+// InstanceFromProto converts a registration. Nil gives the zero Instance.
 func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 	return registry.Instance{
 		ID:          in.GetInstanceId(),
@@ -89,8 +88,8 @@ func instanceTools(tools []*troupev1.InstanceTool) []registry.Tool {
 	return all
 }
 
-// MarshalInstance is a registration as the registry stores it: JSON, so that an operator
-// can read it with etcdctl.
+// MarshalInstance encodes a registration as the registry stores it: as JSON, so that an operator can read it
+// with etcdctl.
 func MarshalInstance(in registry.Instance) (string, error) {
 	value, err := protojson.Marshal(InstanceToProto(in))
 	if err != nil {
@@ -99,8 +98,8 @@ func MarshalInstance(in registry.Instance) (string, error) {
 	return string(value), nil
 }
 
-// UnmarshalInstance reads what MarshalInstance wrote. Fields and states that this version
-// does not know are ignored: a newer worker may have written them.
+// UnmarshalInstance decodes the output of MarshalInstance. It ignores fields and states that this version does
+// not know, because a newer worker may have written them.
 func UnmarshalInstance(value []byte) (registry.Instance, error) {
 	var in troupev1.Instance
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(value, &in); err != nil {

@@ -24,7 +24,7 @@ var owners = convert.Enum[ownership.Owner, troupev1.Owner]{
 	ownership.Shared:       troupev1.Owner_OWNER_SHARED,
 }
 
-// StatusToProto is where an instance stands. Whose instance it is, is the caller's to add.
+// StatusToProto converts a status. The caller adds the name of the instance.
 func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 	return &troupev1.InstanceStatus{
 		State:        StateToProto(s.State),
@@ -39,7 +39,7 @@ func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 	}
 }
 
-// TransitionToProto is one change of state.
+// TransitionToProto converts one change of state.
 func TransitionToProto(t lifecycle.Transition) *troupev1.Transition {
 	return &troupev1.Transition{
 		From: StateToProto(t.From), To: StateToProto(t.To), Version: t.Version,
@@ -47,7 +47,7 @@ func TransitionToProto(t lifecycle.Transition) *troupev1.Transition {
 	}
 }
 
-// MetricsToProto are the counters of an instance.
+// MetricsToProto converts the counters of an instance.
 func MetricsToProto(m lifecycle.Metrics) *troupev1.GetMetricsResponse {
 	return &troupev1.GetMetricsResponse{
 		StartupTime:      durationpb.New(m.StartupTime),
@@ -59,5 +59,5 @@ func MetricsToProto(m lifecycle.Metrics) *troupev1.GetMetricsResponse {
 	}
 }
 
-// OwnerToProto is the tier that owns a key.
+// OwnerToProto converts the tier that owns a key.
 func OwnerToProto(o ownership.Owner) troupev1.Owner { return owners.ToProto(o) }

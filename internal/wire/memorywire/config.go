@@ -7,13 +7,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Protocols is the table of the ways to settle concurrent changes of a configuration.
+// Protocols maps the ways to resolve concurrent changes of a configuration to their protobuf values.
 var Protocols = convert.Enum[ownership.Protocol, troupev1.ConfigProtocol]{
 	ownership.Reject: troupev1.ConfigProtocol_CONFIG_PROTOCOL_REJECT,
 	ownership.Merge:  troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
 }
 
-// ConfigToProto is the configuration of an agent.
+// ConfigToProto converts the configuration of an agent.
 func ConfigToProto(c memory.Configuration) *troupev1.Config {
 	return &troupev1.Config{Version: c.Version, Values: valuesToProto(c.Values), Protocol: Protocols.ToProto(c.Protocol)}
 }
@@ -23,7 +23,7 @@ func ConfigFromProto(c *troupev1.Config) memory.Configuration {
 	return memory.Configuration{Version: c.GetVersion(), Values: valuesFromProto(c.GetValues()), Protocol: Protocols.FromProto(c.GetProtocol())}
 }
 
-// ConfigChangeToProto is the request for c.
+// ConfigChangeToProto converts a change to its request.
 func ConfigChangeToProto(c memory.ConfigChange) *troupev1.PutConfigRequest {
 	return &troupev1.PutConfigRequest{Agent: c.Agent, Base: c.Base, Protocol: Protocols.ToProto(c.Protocol), Delta: valuesToProto(c.Delta)}
 }

@@ -25,7 +25,7 @@ var strategies = convert.Enum[conversation.Strategy, troupev1.CompactionStrategy
 	conversation.Hierarchical:  troupev1.CompactionStrategy_COMPACTION_STRATEGY_HIERARCHICAL,
 }
 
-// StrategyToProto is a way to make a session shorter.
+// StrategyToProto converts a compaction strategy.
 func StrategyToProto(s conversation.Strategy) troupev1.CompactionStrategy {
 	return strategies.ToProto(s)
 }
@@ -35,7 +35,7 @@ func StrategyFromProto(s troupev1.CompactionStrategy) conversation.Strategy {
 	return strategies.FromProto(s)
 }
 
-// SessionsToProto is SessionToProto of each.
+// SessionsToProto converts each session by SessionToProto.
 func SessionsToProto(ss []session.Session) []*troupev1.Session {
 	return convert.All(ss, SessionToProto)
 }
@@ -45,7 +45,7 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 	return convert.All(ss, SessionFromProto)
 }
 
-// UpdateToProto is the request for u.
+// UpdateToProto converts an update of a session to its request.
 func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
 		SessionId: u.Ref.Session, Verb: verbs.ToProto(u.Verb), Metadata: u.Metadata,
@@ -53,7 +53,7 @@ func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	}
 }
 
-// UpdateFromProto is what a caller of the tenant asks for.
+// UpdateFromProto converts a request of a caller of the tenant.
 func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
 	return memory.SessionUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
@@ -61,7 +61,7 @@ func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.Ses
 	}
 }
 
-// CompactionToProto is what became of the oldest messages.
+// CompactionToProto converts the outcome of a compaction.
 func CompactionToProto(c conversation.Compaction) *troupev1.Compaction {
 	return &troupev1.Compaction{First: c.First, Last: c.Last, Messages: c.Messages, TokensSaved: c.TokensSaved, Summary: c.Summary}
 }
@@ -73,7 +73,7 @@ func CompactionFromProto(c *troupev1.Compaction) conversation.Compaction {
 	}
 }
 
-// HitsToProto is what a search found.
+// HitsToProto converts the hits of a search.
 func HitsToProto(hits []memory.Hit) []*troupev1.MemoryHit {
 	return convert.All(hits, func(h memory.Hit) *troupev1.MemoryHit {
 		return &troupev1.MemoryHit{SessionId: h.Session, Message: wire.MessageToProto(h.Message), Score: h.Score}
@@ -87,8 +87,7 @@ func HitsFromProto(hits []*troupev1.MemoryHit) []memory.Hit {
 	})
 }
 
-// SnapshotToProto is the state that a session sees: its values, and the revisions of the
-// scopes.
+// SnapshotToProto converts the state that a session sees: its values, and the revisions of its scopes.
 func SnapshotToProto(s memory.Snapshot) (values map[string]string, revisions map[string]int64) {
 	revisions = map[string]int64{}
 	for scope, r := range s.Revisions {
@@ -106,7 +105,7 @@ func SnapshotFromProto(values map[string]string, revisions map[string]int64) mem
 	return s
 }
 
-// StateUpdateToProto is the request for u.
+// StateUpdateToProto converts an update of state to its request.
 func StateUpdateToProto(u memory.StateUpdate) *troupev1.UpdateStateRequest {
 	return &troupev1.UpdateStateRequest{
 		SessionId: u.Ref.Session, RequestId: u.RequestID, Delta: valuesToProto(u.Delta),
@@ -114,7 +113,7 @@ func StateUpdateToProto(u memory.StateUpdate) *troupev1.UpdateStateRequest {
 	}
 }
 
-// StateUpdateFromProto is what a caller of the tenant asks for.
+// StateUpdateFromProto converts a request of a caller of the tenant.
 func StateUpdateFromProto(tenant string, r *troupev1.UpdateStateRequest) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, RequestID: r.GetRequestId(), Delta: valuesFromProto(r.GetDelta()),
@@ -122,7 +121,7 @@ func StateUpdateFromProto(tenant string, r *troupev1.UpdateStateRequest) memory.
 	}
 }
 
-// ArtifactToProto is a version of an artifact.
+// ArtifactToProto converts the description of one version of an artifact.
 func ArtifactToProto(a memory.Artifact) *troupev1.Artifact {
 	return &troupev1.Artifact{
 		Name: a.Name, Version: int32(a.Version), MediaType: a.MediaType, Size: a.Size, Sha256: a.SHA256,
@@ -138,17 +137,17 @@ func ArtifactFromProto(a *troupev1.Artifact) memory.Artifact {
 	}
 }
 
-// ArtifactsToProto is ArtifactToProto of each.
+// ArtifactsToProto converts each artifact by ArtifactToProto.
 func ArtifactsToProto(as []memory.Artifact) []*troupev1.Artifact {
 	return convert.All(as, ArtifactToProto)
 }
 
-// ArtifactsFromProto is ArtifactFromProto of each.
+// ArtifactsFromProto converts each artifact by ArtifactFromProto.
 func ArtifactsFromProto(as []*troupev1.Artifact) []memory.Artifact {
 	return convert.All(as, ArtifactFromProto)
 }
 
-// valuesToProto is state as it is sent: JSON text by key.
+// valuesToProto converts state to JSON texts by key.
 func valuesToProto(values map[string]json.RawMessage) map[string]string {
 	if values == nil {
 		return nil

@@ -18,7 +18,7 @@ var states = convert.Enum[session.State, troupev1.SessionState]{
 	session.Closed:        troupev1.SessionState_SESSION_STATE_CLOSED,
 }
 
-// SessionToProto is s as it is sent.
+// SessionToProto converts a session.
 func SessionToProto(s session.Session) *troupev1.Session {
 	return &troupev1.Session{
 		SessionId:    s.ID,

@@ -26,13 +26,13 @@ var founds = convert.Enum[memory.BeginStatus, troupev1.BeginOutcome]{
 	memory.StatusClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
 }
 
-// OutcomeToProto is how a turn ended.
+// OutcomeToProto converts the outcome of a turn.
 func OutcomeToProto(o session.Outcome) troupev1.TurnOutcome { return outcomes.ToProto(o) }
 
 // OutcomeFromProto is the inverse of OutcomeToProto.
 func OutcomeFromProto(o troupev1.TurnOutcome) session.Outcome { return outcomes.FromProto(o) }
 
-// TurnToProto is t as it is sent.
+// TurnToProto converts a turn.
 func TurnToProto(t session.Turn) *troupev1.Turn {
 	return &troupev1.Turn{
 		TurnId:       t.ID,
@@ -66,7 +66,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 	}
 }
 
-// BeginToProto is the request for b.
+// BeginToProto converts the beginning of a turn to its request.
 func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 	var said *troupev1.Message
 	for _, m := range b.UserMessages() {
@@ -89,7 +89,7 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 	}
 }
 
-// BeginFromProto is what a caller of the tenant asks for.
+// BeginFromProto converts a request of a caller of the tenant.
 func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 	return memory.Begin{
 		Ref:           session.Ref{Tenant: tenant, Session: r.GetSessionId()},
@@ -153,7 +153,7 @@ func BegunFromProto(r *troupev1.BeginTurnResponse) memory.Begun {
 	}
 }
 
-// CommitToProto is the request for c.
+// CommitToProto converts a commit to its request.
 func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 	return &troupev1.CommitStepRequest{
 		SessionId:    c.Ref.Session,
@@ -168,7 +168,7 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 	}
 }
 
-// CommitFromProto is what a caller of the tenant asks for.
+// CommitFromProto converts a request of a caller of the tenant.
 func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit {
 	return memory.Commit{
 		Ref:      session.Ref{Tenant: tenant, Session: r.GetSessionId()},
@@ -183,7 +183,7 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 	}
 }
 
-// FailToProto is the request for f.
+// FailToProto converts the failure of a turn to its request.
 func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
 	return &troupev1.FailTurnRequest{
 		SessionId: f.Ref.Session,
@@ -194,7 +194,7 @@ func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
 	}
 }
 
-// FailFromProto is what a caller of the tenant asks for.
+// FailFromProto converts a request of a caller of the tenant.
 func FailFromProto(tenant string, r *troupev1.FailTurnRequest) memory.Fail {
 	return memory.Fail{
 		Ref:     session.Ref{Tenant: tenant, Session: r.GetSessionId()},

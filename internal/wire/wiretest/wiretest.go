@@ -17,7 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The largest numbers of the generators: an amount, and the model calls of one step. They are the limits of wire.
+// The largest numbers that the generators make: an amount, and the model calls of one step. They equal the
+// limits of package wire.
 const (
 	MaxAmount     = 1<<53 - 1
 	MaxModelCalls = 1_000_000
@@ -27,19 +28,19 @@ const (
 var (
 	// Word is any text.
 	Word = rapid.String()
-	// Count is a number that fits 32 bits.
+	// Count generates a number that fits 32 bits.
 	Count = rapid.IntRange(0, 1<<30)
-	// Big is an amount that may be sent.
+	// Big generates an amount that may be sent.
 	Big = rapid.Int64Range(0, MaxAmount)
 
-	// Moment is a time in milliseconds, or the zero time.
+	// Moment generates a time in milliseconds, or the zero time.
 	Moment = rapid.Custom(func(t *rapid.T) time.Time {
 		if rapid.Bool().Draw(t, "zero") {
 			return time.Time{}
 		}
 		return time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "ms")).UTC()
 	})
-	// Message is a message of a conversation.
+	// Message generates a message of a conversation.
 	Message = rapid.Custom(func(t *rapid.T) conversation.Message {
 		return conversation.Message{
 			Sequence: Big.Draw(t, "sequence"),
@@ -58,7 +59,7 @@ var (
 			Partial:    rapid.Bool().Draw(t, "partial"),
 		}
 	})
-	// Failure is a failure, or nil.
+	// Failure generates a failure, or nil.
 	Failure = rapid.Custom(func(t *rapid.T) *failure.Error {
 		if rapid.Bool().Draw(t, "none") {
 			return nil
@@ -70,7 +71,7 @@ var (
 			Facts:   rapid.MapOfN(rapid.StringN(-1, -1, 64), rapid.StringN(-1, -1, 128), 0, 32).Draw(t, "facts"),
 		}
 	})
-	// Pending are calls that wait for an answer.
+	// Pending generates calls that wait for an answer.
 	Pending = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Pending {
 		return execution.Pending{
 			ID: Word.Draw(t, "id"), CallID: Word.Draw(t, "call"), Tool: Word.Draw(t, "tool"), Arguments: Word.Draw(t, "arguments"),
@@ -85,7 +86,7 @@ var (
 			ID:    Word.Draw(t, "key id"), Key: rapid.SliceOfN(rapid.Byte(), 1, 32).Draw(t, "key"), Expires: Moment.Draw(t, "expires"),
 		}
 	})
-	// Answers are answers to waiting calls.
+	// Answers generates answers to waiting calls.
 	Answers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Answer {
 		return execution.Answer{
 			ID: Word.Draw(t, "id"), Verdict: OneOrNone(t, "verdict", execution.Approve, execution.Deny, execution.Stop, execution.Succeed,
@@ -94,7 +95,7 @@ var (
 			Sealed: string(rapid.SliceOf(rapid.Byte()).Draw(t, "sealed")), AuthID: Word.Draw(t, "key id"),
 		}
 	}), 0, 3)
-	// Result is the result of a step.
+	// Result generates the result of a step.
 	Result = rapid.Custom(func(t *rapid.T) execution.Result {
 		return execution.Result{
 			Step:          Count.Draw(t, "step"),
@@ -120,7 +121,7 @@ var (
 			Used: rapid.Ptr(Used, true).Draw(t, "used"),
 		}
 	})
-	// Used is what an attempt used of its budget.
+	// Used generates the used budget of an attempt.
 	Used = rapid.Custom(func(t *rapid.T) budget.Amounts {
 		return budget.Amounts{
 			Iterations: Big.Draw(t, "iterations"), ModelCalls: Big.Draw(t, "calls"), ToolCalls: Big.Draw(t, "tools"),

@@ -60,7 +60,7 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	return encoded
 }
 
-// Replay runs a step again with its recording and says what differs.
+// Replay runs a step again with its recording and returns the first difference.
 func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	asked := req.GetStep()
 	ref := RefOf(asked)
@@ -92,7 +92,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	return replayToProto(asked, journal, journal.Compare(was, done.Result, err)), nil
 }
 
-// recording is what the step did.
+// recording returns the recording of the step.
 func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
@@ -121,7 +121,7 @@ type sealedStore struct {
 	journal *replay.Journal
 }
 
-// SaveArtifact implements hook.Store: an artifact of this name and content has to be there.
+// SaveArtifact implements hook.Store. An artifact with this name and content must exist already.
 func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content []byte) (int, error) {
 	sum := sha256.Sum256(content)
 	digest := hex.EncodeToString(sum[:])
@@ -139,7 +139,7 @@ func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content [
 	return 0, failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
-// differenceKinds are the kinds of differences on the wire.
+// differenceKinds maps the kinds of differences to their protobuf values.
 var differenceKinds = map[replay.Kind]troupev1.DifferenceKind{
 	replay.ExtraCall:      troupev1.DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL,
 	replay.MissingCall:    troupev1.DifferenceKind_DIFFERENCE_KIND_MISSING_CALL,
@@ -155,7 +155,7 @@ var differenceKinds = map[replay.Kind]troupev1.DifferenceKind{
 // maxDifferenceSide bounds each side of a difference in a reply, in bytes.
 const maxDifferenceSide = 64 << 10
 
-// replayToProto is what came of a replay.
+// replayToProto converts the outcome of a replay.
 func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.Difference) *troupev1.StepReplay {
 	models, tools := journal.Calls()
 	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}

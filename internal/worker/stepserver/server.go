@@ -117,8 +117,8 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
 }
 
-// withCredential is the context of a step whose calls to the memory service show its credential, which
-// is nowhere else from here on.
+// withCredential returns the context of a step whose calls to the memory service show its credential. It removes
+// the credential from the request, so that nothing else has it.
 func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
 	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""
@@ -128,8 +128,8 @@ func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) conte
 // errUnfinished is the failure of a step that ends without a result or another failure.
 var errUnfinished = errors.New("the step did not end")
 
-// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns when everything that belongs
-// to the step has stopped.
+// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns when every goroutine of the
+// step has stopped.
 func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
