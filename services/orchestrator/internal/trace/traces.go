@@ -79,7 +79,7 @@ const (
 	firstTime = time.Second
 )
 
-// IsIsOrphaned reports whether another owner must end the trace of a closed turn: its owner died before it
+// IsOrphaned reports whether another owner must end the trace of a closed turn: its owner died before it
 // stored the last event, or any event, or so long ago that the trace is no longer kept. It waits first, because
 // the owner may be about to store it. A trace that this replica drives, or that has ended, is not orphaned.
 func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {

@@ -26,7 +26,7 @@ import (
 //go:embed scripts/contents.lua
 var Source string
 
-// StagedStagedName returns the name of a content in the list of staged contents: <sha>-<size>.
+// StagedName returns the name of a content in the list of staged contents: <sha>-<size>.
 func StagedName(c memory.Content) string { return c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
 
 // ParseStagedName is the inverse of StagedName.

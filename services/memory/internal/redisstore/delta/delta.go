@@ -28,7 +28,7 @@ var RequestSource string
 // ValuePrefix begins the hash fields that hold the values of a scope.
 const ValuePrefix = "v:"
 
-// SortedSortedPairs returns the keys and values of a delta alternately, sorted by key, as delta.lua expects
+// SortedPairs returns the keys and values of a delta alternately, sorted by key, as delta.lua expects
 // them.
 func SortedPairs(delta map[string]json.RawMessage) []any {
 	flat := make([]any, 0, 2*len(delta))

@@ -28,7 +28,7 @@ var ReadSource string
 // messages are stored with besides.
 const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
-// EncodeEncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
+// EncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
 // separately.
 func EncodeBody(m conversation.Message) ([]byte, error) {
 	m = m.Stored()

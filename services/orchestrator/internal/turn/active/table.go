@@ -145,7 +145,7 @@ func (t *Table) Leave(ref session.Ref, p *Position) {
 	t.notify(ref)
 }
 
-// CheckCheckFirst reports whether a position is the first of its queue. Changed is closed when that changes, or
+// CheckFirst reports whether a position is the first of its queue. Changed is closed when that changes, or
 // when the active turn ends. A request that is first calls asked once the memory service has answered it.
 func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
 	t.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// WriteWritePlan publishes the steps that the turn can enter, with those that an earlier turn ran.
+// WritePlan publishes the steps that the turn can enter, with those that an earlier turn ran.
 func (w *Writer) WritePlan(ctx context.Context, flow *workflow.Workflow) error {
 	p := planOf(flow, w.turn.Timeout, w.turn.Allowance)
 	for _, r := range w.turn.Turn.Steps {

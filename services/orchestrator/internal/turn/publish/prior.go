@@ -33,11 +33,11 @@ type Prior struct {
 	published trace.Published // when the writer opened, or at CatchUp
 }
 
-// LastLastAttempt returns the last attempt at a step that an earlier owner published (0 when it published
+// LastAttempt returns the last attempt at a step that an earlier owner published (0 when it published
 // none).
 func (p *Prior) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
 
-// PublishedPublishedFailures returns the failed steps that earlier owners published. They are stored nowhere
+// PublishedFailures returns the failed steps that earlier owners published. They are stored nowhere
 // else, and the next steps depend on them.
 func (p *Prior) PublishedFailures() (failed []execution.Result) {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
@@ -100,7 +100,7 @@ func AnsweredStep(t session.Turn) int {
 	return t.Answers[0].Step()
 }
 
-// WriteWriteRecovered publishes the text and the end of a finished step whose owner did not publish them.
+// WriteRecovered publishes the text and the end of a finished step whose owner did not publish them.
 func (p *Prior) WriteRecovered(ctx context.Context, r execution.Result) error {
 	at := p.position(r.Step, r.Agent)
 	if r.Text != "" {

@@ -232,7 +232,7 @@ func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
 	return all
 }
 
-// WriteWriteDecision publishes which agent works next on which step, and how long the decision took. It skips a
+// WriteDecision publishes which agent works next on which step, and how long the decision took. It skips a
 // choice, which WriteChoice has published.
 func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.Duration) error {
 	if n := task.Decision.Choice; n > 0 && w.Choice(n) != nil {
@@ -269,7 +269,7 @@ func (w *Writer) AwaitChoices(work context.Context) error {
 	return w.AwaitStored(work)
 }
 
-// AwaitAwaitStored waits until all published events are stored.
+// AwaitStored waits until all published events are stored.
 func (w *Writer) AwaitStored(work context.Context) error {
 	err := w.events.AwaitStored(work)
 	w.choicePending = w.choicePending && err != nil
