@@ -69,6 +69,7 @@ type ToolSpec struct {
 // Delta is a piece of the answer.
 type Delta struct {
 	Text      string                  // to be appended
+	Thought   string                  // reasoning of the model, to be appended; not part of its answer
 	ToolCalls []conversation.ToolCall // complete calls; a model sends each once
 	Usage     execution.Usage         // to be added up; ModelCalls stays 0
 	Finish    Finish                  // why the answer ended (empty before its end, or if unknown)
@@ -87,4 +88,6 @@ const (
 )
 
 // says reports whether the delta is part of what the model says, and not only about it.
-func (d Delta) says() bool { return d.Text != "" || len(d.ToolCalls) > 0 || d.Finish != "" }
+func (d Delta) says() bool {
+	return d.Text != "" || d.Thought != "" || len(d.ToolCalls) > 0 || d.Finish != ""
+}

@@ -11,12 +11,13 @@ import (
 
 // Said is all that a model says to one request.
 type Said struct {
-	Texts  []string // as they came
-	Calls  []conversation.ToolCall
-	Usage  execution.Usage
-	Finish llm.Finish
-	Model  string // which one answers, when it told
-	Err    error
+	Texts   []string // as they came
+	Thought string
+	Calls   []conversation.ToolCall
+	Usage   execution.Usage
+	Finish  llm.Finish
+	Model   string // which one answers, when it told
+	Err     error
 }
 
 // Text is all of it.
@@ -35,6 +36,7 @@ func (s *Said) hear(d llm.Delta, err error) {
 	if d.Text != "" {
 		s.Texts = append(s.Texts, d.Text)
 	}
+	s.Thought += d.Thought
 	s.Calls = append(s.Calls, d.ToolCalls...)
 	s.Usage = s.Usage.Add(d.Usage)
 	s.Finish += d.Finish

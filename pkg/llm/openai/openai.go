@@ -164,6 +164,6 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 			return
 		}
 		defer res.Body.Close() //nolint:errcheck // what was to be read was read
-		m.read(ctx, res.Body, yield)
+		m.read(ctx, res, yield)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"mime"
+	"net/http"
 	"strings"
 
 	"github.com/tmaxmax/go-sse"
@@ -17,64 +19,42 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// chunk is one event of a stream, in the fields that matter.
-type chunk struct {
-	Error   json.RawMessage `json:"error"`
-	Choices []struct {
-		Delta struct {
-			Content   string  `json:"content"`
-			Refusal   string  `json:"refusal"`
-			ToolCalls []piece `json:"tool_calls"`
-		} `json:"delta"`
-		FinishReason string `json:"finish_reason"`
-	} `json:"choices"`
-	Usage *usage `json:"usage"`
-}
-
-// piece is a part of a tool call.
-type piece struct {
-	Index    int    `json:"index"`
-	ID       string `json:"id"`
-	Function struct {
-		Name      string `json:"name"`
-		Arguments string `json:"arguments"`
-	} `json:"function"`
-	Extra json.RawMessage `json:"extra_content"` // wanted back with the call (CO-11)
-}
-
-type usage struct {
-	Prompt     int64 `json:"prompt_tokens"`
-	Completion int64 `json:"completion_tokens"`
-	Details    struct {
-		Cached  int64 `json:"cached_tokens"`
-		Written int64 `json:"cache_write_tokens"`
-	} `json:"prompt_tokens_details"`
-	Cost float64 `json:"cost"` // in US dollars; OpenRouter tells it
-}
-
-// reply is what a stream has said so far.
+// reply is what the model has written so far.
 type reply struct {
 	calls   []*call
 	usage   usage
 	finish  string
 	refused bool // in the model's own words
+	text    textJoiner
+	thought textJoiner
+	think   thinkSplitter
 }
 
 // call is a tool call that grows.
 type call struct {
 	piece
+	joiner    textJoiner
 	arguments strings.Builder
 }
 
-// maxEvent bounds one event of a stream, in bytes.
+// maxEvent bounds one event of a stream, and an answer that is not streamed, in bytes.
 const maxEvent = 32 << 20
 
 // endOfStream is the data of the event that ends a stream.
 const endOfStream = "[DONE]"
 
-// read yields what a stream says. The answer is complete with a finish reason, or with the event that ends a
+// read yields what the server sends. A server that ignores the wish for a stream sends one JSON object.
+func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
+		m.readWhole(ctx, res.Body, yield)
+		return
+	}
+	m.readStream(ctx, res.Body, yield)
+}
+
+// readStream yields what a stream says. The answer is complete with a finish reason, or with the event that ends a
 // stream: some servers send only one of the two.
-func (m *model) read(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
+func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
 	done := false
 	err := errors.New("the stream ended before the answer did")
@@ -95,39 +75,103 @@ func (m *model) read(ctx context.Context, body io.Reader, yield func(llm.Delta, 
 			r.end(m.source.Fail(llm.Malformed, err), yield)
 			return
 		}
-		if len(c.Error) > 0 && !bytes.Equal(c.Error, []byte("null")) {
+		if isPresent(c.Error) {
 			r.end(m.interrupted(data), yield)
 			return
 		}
-		if text := r.take(c); text != "" && !yield(llm.Delta{Text: text}, nil) {
+		if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
 			return
 		}
 	}
-	switch {
-	case r.finish == "content_filter":
-		err = m.source.Fail(llm.Refused, errors.New("finish_reason is content_filter"))
-	case r.finish == "" && !done:
-		err = m.source.Broken(ctx, err)
+	m.finish(ctx, &r, done, err, yield)
+}
+
+// readWhole yields an answer that is not streamed.
+func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
+	var r reply
+	data, err := io.ReadAll(io.LimitReader(body, maxEvent))
+	if err != nil {
+		r.end(m.source.Broken(ctx, err), yield)
+		return
+	}
+	var whole completion
+	if err := json.Unmarshal(data, &whole); err != nil {
+		r.end(m.source.Fail(llm.Malformed, err), yield)
+		return
+	}
+	if isPresent(whole.Error) {
+		r.end(m.interrupted(data), yield)
+		return
+	}
+	c := chunk{Usage: whole.Usage}
+	for _, choice := range whole.Choices {
+		c.Choices = append(c.Choices, struct {
+			Delta        output `json:"delta"`
+			FinishReason string `json:"finish_reason"`
+		}{choice.Message, choice.FinishReason})
+	}
+	if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
+		return
+	}
+	m.finish(ctx, &r, len(c.Choices) > 0, errors.New("the answer has no choices"), yield)
+}
+
+// finish ends a reply whose reading has ended: with an error if it is incomplete or the server stopped it.
+func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yield func(llm.Delta, error) bool) {
+	if thought, answer := r.think.end(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
+		return
+	}
+	switch r.finish {
+	case "":
+		if !done {
+			err = m.source.Broken(ctx, err)
+			break
+		}
+		err = nil
+	case "content_filter", "sensitive":
+		err = m.source.Fail(llm.Refused, errors.New("finish_reason is "+r.finish))
+	case "error", "abort", "insufficient_system_resource":
+		err = m.source.Fail(llm.Unavailable, errors.New("finish_reason is "+r.finish))
 	default:
 		err = nil
 	}
 	r.end(err, yield)
 }
 
-// take adds a chunk, and returns the text in it.
-func (r *reply) take(c chunk) (text string) {
+// isPresent reports whether a JSON field has a value.
+func isPresent(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
+
+// textDelta is what a chunk adds to the answer and to the thoughts.
+type textDelta struct{ text, thought string }
+
+// take adds a chunk.
+func (r *reply) take(c chunk) (d textDelta) {
 	if c.Usage != nil {
 		r.usage = *c.Usage // of the whole request so far, where it comes more than once
 	}
 	for _, choice := range c.Choices {
-		text += choice.Delta.Content + choice.Delta.Refusal
-		r.refused = r.refused || choice.Delta.Refusal != ""
-		for _, p := range choice.Delta.ToolCalls {
+		o := choice.Delta
+		d.thought += r.thought.add(o.thought())
+		for _, raw := range o.Content.thoughts {
+			d.thought += r.thought.add(raw)
+		}
+		var said string
+		for _, raw := range o.Content.all() {
+			said += r.text.add(raw)
+		}
+		thought, answer := r.think.add(said)
+		refusal := r.text.add(o.Refusal)
+		d.thought, d.text = d.thought+thought, d.text+answer+refusal
+		r.refused = r.refused || refusal != ""
+		for _, p := range o.ToolCalls {
 			r.add(p)
+		}
+		if o.FunctionCall != nil {
+			r.add(piece{Function: *o.FunctionCall})
 		}
 		r.finish = cmp.Or(choice.FinishReason, r.finish)
 	}
-	return text
+	return d
 }
 
 // add puts a piece to its call. It begins another call when there is none with its index, or
@@ -145,7 +189,7 @@ func (r *reply) add(p piece) {
 	}
 	c.ID = cmp.Or(c.ID, p.ID)
 	c.Function.Name = cmp.Or(c.Function.Name, p.Function.Name)
-	c.arguments.WriteString(p.Function.Arguments)
+	c.arguments.WriteString(argumentsText(&c.joiner, p.Function.Arguments))
 	if len(p.Extra) > 0 {
 		c.Extra = p.Extra
 	}
@@ -186,7 +230,7 @@ func (r *reply) reason() llm.Finish {
 func (r *reply) consumed() execution.Usage {
 	return execution.Usage{
 		InputTokens: r.usage.Prompt, OutputTokens: r.usage.Completion,
-		CachedTokens: r.usage.Details.Cached, CacheWriteTokens: r.usage.Details.Written,
+		CachedTokens: r.usage.cached(), CacheWriteTokens: r.usage.Details.Written,
 		CostMicros: int64(math.Round(r.usage.Cost * 1e6)),
 	}
 }
