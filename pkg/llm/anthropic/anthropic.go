@@ -101,7 +101,7 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 		defer stream.Close() //nolint:errcheck // what was to be read was read
 		var r reply
 		for !r.whole && stream.Next() {
-			if text := r.read(stream.Current()); text != "" && !yield(llm.Delta{Text: text}, nil) {
+			if said := r.read(stream.Current()); (said.Text != "" || said.Thought != "") && !yield(said, nil) {
 				return
 			}
 		}

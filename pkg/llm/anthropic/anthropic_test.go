@@ -42,6 +42,7 @@ func TestModel_WhatItThoughtGoesBackWithTheCall(t *testing.T) {
 	said := llmtest.Ask(t.Context(), m, hello)
 	require.NoError(t, said.Err)
 	require.Equal(t, []string{"Let me look."}, said.Texts)
+	require.NotEmpty(t, said.Thought)
 	require.Equal(t, llm.FinishCalls, said.Finish)
 	require.Len(t, said.Calls, 2)
 	require.Equal(t, `{"location": "San Francisco"}`, said.Calls[0].Arguments)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
 // reply is a message of the model as it arrives.
@@ -29,9 +30,9 @@ type block struct {
 	text    strings.Builder // the arguments of the call, or what was thought
 }
 
-// read takes the next event, and returns the text in it. There may be kinds of events, and
+// read takes the next event, and returns the text and the thoughts in it. There may be kinds of events, and
 // of blocks, that are newer than this; they are passed over.
-func (r *reply) read(e sdk.MessageStreamEventUnion) string {
+func (r *reply) read(e sdk.MessageStreamEventUnion) llm.Delta {
 	switch e.Type {
 	case "message_start":
 		r.used = e.Message.Usage
@@ -47,40 +48,42 @@ func (r *reply) read(e sdk.MessageStreamEventUnion) string {
 	case "message_stop":
 		r.whole = true
 	}
-	return ""
+	return llm.Delta{}
 }
 
 // start begins a block.
-func (r *reply) start(e sdk.MessageStreamEventUnion) string {
+func (r *reply) start(e sdk.MessageStreamEventUnion) llm.Delta {
 	b := &block{}
+	var said llm.Delta
 	switch c := e.ContentBlock; c.Type {
 	case "text":
-		return c.Text
+		return llm.Delta{Text: c.Text}
 	case "tool_use":
 		b.call = &conversation.ToolCall{ID: c.ID, Name: c.Name}
 	case "thinking":
 		b.thought.Signature = c.Signature
 		b.text.WriteString(c.Thinking)
+		said.Thought = c.Thinking
 	case "redacted_thinking":
 		b.thought.Redacted = c.Data
 	default:
-		return ""
+		return llm.Delta{}
 	}
 	if r.blocks == nil {
 		r.blocks = map[int64]*block{}
 	}
 	r.blocks[e.Index] = b
-	return ""
+	return said
 }
 
 // grow adds to a block.
-func (r *reply) grow(e sdk.MessageStreamEventUnion) string {
+func (r *reply) grow(e sdk.MessageStreamEventUnion) llm.Delta {
 	if b := r.blocks[e.Index]; b != nil {
 		b.text.WriteString(e.Delta.PartialJSON)
 		b.text.WriteString(e.Delta.Thinking)
 		b.thought.Signature += e.Delta.Signature
 	}
-	return e.Delta.Text
+	return llm.Delta{Text: e.Delta.Text, Thought: e.Delta.Thinking}
 }
 
 // finish ends a block. A call takes the thoughts before it.

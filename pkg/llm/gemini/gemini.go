@@ -10,6 +10,7 @@ import (
 	"errors"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	"google.golang.org/genai"
@@ -101,15 +102,15 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 		r := reply{before: calls(req.Messages)}
 		var broken error
 		for piece, err := range contained(m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req))) {
-			text := ""
+			var said llm.Delta
 			if err == nil {
-				text, err = r.read(piece)
+				said, err = r.read(piece)
 			}
 			if err != nil {
 				broken = err
 				break
 			}
-			if text != "" && !yield(llm.Delta{Text: text}, nil) {
+			if (said.Text != "" || said.Thought != "") && !yield(said, nil) {
 				return
 			}
 		}
@@ -121,6 +122,13 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 			yield(llm.Delta{}, err)
 		}
 	}
+}
+
+// filters are the finish reasons with which a filter of the provider stops an answer.
+var filters = []genai.FinishReason{
+	genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonLanguage, genai.FinishReasonBlocklist,
+	genai.FinishReasonProhibitedContent, genai.FinishReasonSPII, genai.FinishReasonImageSafety,
+	genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation,
 }
 
 // end is what comes after the text of a reply: its calls, and how it ended. Of one that
@@ -138,11 +146,15 @@ func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (l
 		}
 	case genai.FinishReasonMaxTokens:
 		end.Finish = llm.FinishLength
-	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall, genai.FinishReasonTooManyToolCalls:
-		return end, m.source.Fail(llm.Malformed, errors.New(r.why()))
-	case genai.FinishReasonOther, genai.FinishReasonUnspecified:
+	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall,
+		genai.FinishReasonOther, genai.FinishReasonUnspecified: // the same request often succeeds when it is sent again
 		return end, m.source.Fail(llm.Unavailable, errors.New(r.why()))
-	default: // the other reasons mean that a filter blocked the request
+	case genai.FinishReasonTooManyToolCalls:
+		return end, m.source.Fail(llm.Malformed, errors.New(r.why()))
+	default:
+		if r.blocked == "" && !slices.Contains(filters, r.stop) {
+			return end, m.source.Fail(llm.Malformed, errors.New("unknown finish reason "+r.why()))
+		}
 		return end, m.source.Fail(llm.Refused, errors.New(r.why()))
 	}
 	end.ToolCalls = r.calls

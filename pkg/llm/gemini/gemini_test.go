@@ -134,7 +134,8 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		"blocked":    {200, llmtest.Recorded(t, "blocked.sse"), llm.Refused},
 		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.Refused},
 		"no reason":  {200, `data: {"candidates":[{"finishReason":"OTHER","index":0}]}` + "\n\n", llm.Unavailable},
-		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Malformed},
+		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Unavailable},
+		"new reason": {200, `data: {"candidates":[{"finishReason":"SOMETHING_NEW","index":0}]}` + "\n\n", llm.Malformed},
 		"a web page": {200, "<html>Sign in</html>", llm.Malformed},
 		"nothing":    {200, "", llm.Connection},
 		"no JSON":    {200, "data: {\"candidates\":\n\n", llm.Malformed},
@@ -160,6 +161,14 @@ func TestModel_TellsHowLongTheProviderAsksToWait(t *testing.T) {
 	f, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
 	require.Equal(t, "34.075s", f.Facts["retry_after"])
+}
+
+func TestModel_ShowsThoughts(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, `data: {"candidates":[{"content":{"parts":[{"text":"Hm.","thought":true},{"text":"Hi"}],"role":"model"},"finishReason":"STOP","index":0}]}`+"\n\n")
+	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	require.NoError(t, said.Err)
+	require.Equal(t, "Hm.", said.Thought)
+	require.Equal(t, "Hi", said.Text())
 }
 
 func TestModel_AMessageWithoutContentHasItsUsage(t *testing.T) {

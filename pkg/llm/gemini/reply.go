@@ -10,6 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
 // reply is a message of the model as it arrives.
@@ -22,8 +23,8 @@ type reply struct {
 	details string              // why it was stopped, in the provider's words
 }
 
-// read takes the next piece, and returns the text in it.
-func (r *reply) read(piece *genai.GenerateContentResponse) (string, error) {
+// read takes the next piece, and returns the text and the thoughts in it.
+func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	if u := piece.UsageMetadata; u != nil { // of all pieces so far
 		r.usage = execution.Usage{
 			InputTokens:  int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
@@ -35,28 +36,30 @@ func (r *reply) read(piece *genai.GenerateContentResponse) (string, error) {
 		r.blocked, r.details = f.BlockReason, f.BlockReasonMessage
 	}
 	if len(piece.Candidates) == 0 {
-		return "", nil
+		return llm.Delta{}, nil
 	}
 	candidate := piece.Candidates[0]
 	if candidate.FinishReason != "" {
 		r.stop, r.details = candidate.FinishReason, candidate.FinishMessage
 	}
 	if candidate.Content == nil {
-		return "", nil
+		return llm.Delta{}, nil
 	}
-	var said strings.Builder
+	var said llm.Delta
 	for _, part := range candidate.Content.Parts {
 		switch {
-		case part == nil || part.Thought: // the model speaks to itself
+		case part == nil:
+		case part.Thought:
+			said.Thought += part.Text
 		case part.FunctionCall != nil:
 			if err := r.call(part); err != nil {
-				return "", err
+				return llm.Delta{}, err
 			}
 		default:
-			said.WriteString(part.Text)
+			said.Text += part.Text
 		}
 	}
-	return said.String(), nil
+	return said, nil
 }
 
 // call takes a call. The provider gives most of them no id; the one it gets here is the
