@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -68,6 +69,36 @@ func TestLoop_AnswersWithoutTools(t *testing.T) {
 		event.ModelCall{Model: scripted.Name, Iteration: 1, Usage: usage, Finish: event.FinishStop},
 	}
 	require.Empty(t, cmp.Diff(want, got.events, cmpopts.IgnoreFields(event.ModelCall{}, "Duration")))
+}
+
+// The reasoning of a model is shown before its answer, and is no part of it.
+func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
+	model := scripted.New(scripted.Reply{Thought: "The user greets.", Deltas: []string{"Hel", "lo"}})
+	var got recorder
+	out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+	require.NoError(t, err)
+	require.Equal(t, "Hello", out.Text)
+	require.Equal(t, []event.Payload{
+		event.Thinking{Topic: event.Reasoning, Text: "The user greets."}, event.TextDelta{Text: "Hel"}, event.TextDelta{Text: "lo"},
+	}, got.events[:3])
+}
+
+// An answer that may be incomplete comes with a warning.
+func TestLoop_WarnsOfAnIncompleteAnswer(t *testing.T) {
+	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED"} {
+		model := scripted.New(scripted.Reply{Deltas: []string{"Hel"}, Finish: finish})
+		var got recorder
+		out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+		require.NoError(t, err)
+		require.Equal(t, "Hel", out.Text)
+		var reasons []string
+		for _, e := range got.events {
+			if w, ok := e.(event.Warning); ok {
+				reasons = append(reasons, w.Reason)
+			}
+		}
+		require.Equal(t, []string{reason}, reasons)
+	}
 }
 
 // Req: CO-29, CO-31, CO-33, CO-35, CO-39b, CO-45

@@ -32,6 +32,7 @@ var finishes = convert.Enum[event.Finish, troupev1.FinishReason]{
 var topics = convert.Enum[event.Topic, troupev1.Topic]{
 	event.Plan:       troupev1.Topic_TOPIC_PLAN,
 	event.Reflection: troupev1.Topic_TOPIC_REFLECTION,
+	event.Reasoning:  troupev1.Topic_TOPIC_REASONING,
 }
 
 // The limits of event.proto. Longer texts of models and errors are cut here.

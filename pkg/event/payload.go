@@ -125,7 +125,7 @@ type Message struct {
 	Escalate  bool                       // stops the nearest enclosing Repeat after this agent (AD-22); for agents that yield their own events
 }
 
-// Thinking is a plan or a reflection of an agent (CO-48).
+// Thinking is a plan or a reflection of an agent, or the reasoning of its model (CO-48).
 type Thinking struct {
 	Topic Topic
 	Text  string
@@ -138,6 +138,7 @@ type Topic string
 const (
 	Plan       Topic = "plan"
 	Reflection Topic = "reflection"
+	Reasoning  Topic = "reasoning" // of the model before an answer, as the provider sends it
 )
 
 // Warning is something that a person should know. The turn continues.

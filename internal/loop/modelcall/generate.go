@@ -105,6 +105,7 @@ func (c *Caller) call(ctx context.Context, number int, req request) (answer, err
 
 // stream reads the model's output into a.
 func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
+	thought := "" // that has not been emitted
 	for delta, err := range c.Model.Generate(ctx, req.Request) {
 		if c.Stop.Interrupted(ctx) {
 			return c.Stop.Cause(ctx)
@@ -116,17 +117,37 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 		a.message.Text += delta.Text
 		a.message.ToolCalls = append(a.message.ToolCalls, delta.ToolCalls...)
 		a.usage = a.usage.Add(delta.Usage)
-		if delta.Text == "" || req.side || req.quiet {
+		if req.side || req.quiet {
 			continue
+		}
+		thought += delta.Thought
+		if delta.Text == "" {
+			continue
+		}
+		if err := c.emitThought(&thought); err != nil {
+			return err
 		}
 		if err := c.Control.Events.Emit(event.TextDelta{Text: delta.Text}); err != nil {
 			return err
 		}
 	}
+	if err := c.emitThought(&thought); err != nil {
+		return err
+	}
 	if ctx.Err() != nil { // the model stopped without an error
 		return c.Stop.Cause(ctx)
 	}
 	return nil
+}
+
+// emitThought emits a thought of the model, if there is one, and clears it.
+func (c *Caller) emitThought(thought *string) error {
+	if *thought == "" {
+		return nil
+	}
+	text := conversation.Cut(*thought, conversation.MaxMessageBytes)
+	*thought = ""
+	return c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text})
 }
 
 // fail emits and records a call that failed, and returns its error.
@@ -176,7 +197,23 @@ func (c *Caller) emitCall(a answer, side bool) error {
 	if !side {
 		call.Iteration = c.Control.Turn().Iteration()
 	}
-	return c.Control.Events.Emit(call)
+	if err := c.Control.Events.Emit(call); err != nil || side {
+		return err
+	}
+	if warning, ok := incomplete[a.finish]; ok {
+		return c.Control.Events.Emit(warning)
+	}
+	return nil
+}
+
+// incomplete maps the ends of an answer that may have less than the model wanted to say to the warnings about them.
+var incomplete = map[event.Finish]event.Warning{
+	event.FinishLength: {
+		Reason: "ANSWER_CUT",
+		Message: "The model's answer reached its length limit, so text or arguments may be missing. " +
+			"Ask for less at once, or raise the model's limit of output tokens.",
+	},
+	event.FinishFilter: {Reason: "ANSWER_FILTERED", Message: "The model or a content filter of its provider declined a part of the answer."},
 }
 
 // reserve asks the budget for a model call: for the estimated tokens of the request and for one token of output.

@@ -19,6 +19,7 @@ const Name = "scripted/model"
 
 // Reply is an answer of the model.
 type Reply struct {
+	Thought   string   // reasoning before the text
 	Deltas    []string // the text, in pieces
 	ToolCalls []conversation.ToolCall
 	Usage     execution.Usage
@@ -81,6 +82,9 @@ func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 				yield(llm.Delta{}, ctx.Err())
 				return
 			}
+		}
+		if reply.Thought != "" && !yield(llm.Delta{Thought: reply.Thought}, nil) {
+			return
 		}
 		for _, text := range reply.Deltas {
 			if !yield(llm.Delta{Text: text}, nil) {

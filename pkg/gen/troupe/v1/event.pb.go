@@ -393,6 +393,8 @@ const (
 	Topic_TOPIC_PLAN Topic = 1
 	// How it judges what it found.
 	Topic_TOPIC_REFLECTION Topic = 2
+	// What the model thought before an answer, as its provider sends it.
+	Topic_TOPIC_REASONING Topic = 3
 )
 
 // Enum value maps for Topic.
@@ -401,11 +403,13 @@ var (
 		0: "TOPIC_UNSPECIFIED",
 		1: "TOPIC_PLAN",
 		2: "TOPIC_REFLECTION",
+		3: "TOPIC_REASONING",
 	}
 	Topic_value = map[string]int32{
 		"TOPIC_UNSPECIFIED": 0,
 		"TOPIC_PLAN":        1,
 		"TOPIC_REFLECTION":  2,
+		"TOPIC_REASONING":   3,
 	}
 )
 
@@ -910,7 +914,7 @@ type Event_AgentMessage struct {
 }
 
 type Event_Thinking struct {
-	// thinking is a plan or a reflection that an agent publishes.
+	// thinking is a plan or a reflection that an agent publishes, or the reasoning of its model.
 	Thinking *Thinking `protobuf:"bytes,31,opt,name=thinking,proto3,oneof"`
 }
 
@@ -2881,7 +2885,7 @@ func (x *AgentMessage) GetArtifacts() map[string]int32 {
 	return nil
 }
 
-// Thinking is a plan or a reflection that an agent publishes.
+// Thinking is a plan or a reflection that an agent publishes, or the reasoning of its model.
 type Thinking struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// topic says what the thought is about.
@@ -4095,12 +4099,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x15TOOL_STATUS_NOT_FOUND\x10\x03\x12\x1f\n" +
 	"\x1bTOOL_STATUS_UNKNOWN_OUTCOME\x10\x04\x12\x1b\n" +
 	"\x17TOOL_STATUS_INTERRUPTED\x10\x05\x12\x1e\n" +
-	"\x1aTOOL_STATUS_INPUT_REQUIRED\x10\x06*D\n" +
+	"\x1aTOOL_STATUS_INPUT_REQUIRED\x10\x06*Y\n" +
 	"\x05Topic\x12\x15\n" +
 	"\x11TOPIC_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOPIC_PLAN\x10\x01\x12\x14\n" +
-	"\x10TOPIC_REFLECTION\x10\x02*\xcb\x01\n" +
+	"\x10TOPIC_REFLECTION\x10\x02\x12\x13\n" +
+	"\x0fTOPIC_REASONING\x10\x03*\xcb\x01\n" +
 	"\x10RecoveryStrategy\x12!\n" +
 	"\x1dRECOVERY_STRATEGY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RECOVERY_STRATEGY_MANUAL\x10\x01\x12(\n" +
