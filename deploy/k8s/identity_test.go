@@ -69,16 +69,16 @@ func (m *mesh) certify(t *testing.T, kind string, text []byte) {
 }
 
 // Every program has a certificate with its own id, from the one CA of the mesh, at the path of its settings.
-func TestPods_ProveWhoTheyAre(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+func TestPods_HaveCertificates(t *testing.T) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		seen := 0
 		for _, w := range m.workloads {
-			if !service(w) {
+			if !isService(w) {
 				continue
 			}
 			seen++
 			role, agent, _ := strings.Cut(w.name, "-")
-			c := m.mounted(t, w, "TROUPE_TLS_")
+			c := m.mountedCertificate(t, w, "TROUPE_TLS_")
 			id := identity.ID{TrustDomain: "troupe.internal", Role: identity.Role(role), Name: agent}
 			require.Equal(t, []string{id.String()}, c.Spec.URIs, w.name)
 			require.Equal(t, id.User(), c.Spec.CommonName, w.name)
@@ -86,7 +86,7 @@ func TestPods_ProveWhoTheyAre(t *testing.T) {
 			require.Contains(t, c.Spec.Usages, "client auth", w.name)
 			require.Equal(t, "troupe.internal", environment(t, w)["TROUPE_TRUST_DOMAIN"], w.name)
 			if w.name == "orchestrator" {
-				c = m.mounted(t, w, "TROUPE_CLIENT_TLS_")
+				c = m.mountedCertificate(t, w, "TROUPE_CLIENT_TLS_")
 				require.Empty(t, c.Spec.URIs)
 				require.Contains(t, c.Spec.DNSNames, "orchestrator.troupe")
 			}
@@ -106,8 +106,8 @@ func TestPods_ProveWhoTheyAre(t *testing.T) {
 	})
 }
 
-// mounted returns the certificate of the Secret that is mounted at the paths of the settings with that prefix.
-func (m *mesh) mounted(t *testing.T, w workload, prefix string) certificate {
+// mountedCertificate returns the certificate of the Secret that is mounted at the paths of the settings with that prefix.
+func (m *mesh) mountedCertificate(t *testing.T, w workload, prefix string) certificate {
 	t.Helper()
 	env := environment(t, w)
 	dir, ok := strings.CutSuffix(env[prefix+"CERT"], "/tls.crt")
@@ -128,8 +128,8 @@ func (m *mesh) mounted(t *testing.T, w workload, prefix string) certificate {
 
 // Clients are identified by the tokens of a Secret that no manifest contains. Only the overlay for development
 // runs without tokens.
-func TestPods_TellClientsApart(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+func TestPods_IdentifyClientsByToken(t *testing.T) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
 			env := environment(t, w)
 			file := env["TROUPE_CLIENT_TOKENS"]

@@ -50,8 +50,8 @@ type mesh struct {
 	issuers      map[string]issuer
 }
 
-// eachOverlay runs the check on every overlay.
-func eachOverlay(t *testing.T, check func(*testing.T, mesh)) {
+// forEachOverlay runs the check on every overlay.
+func forEachOverlay(t *testing.T, check func(*testing.T, mesh)) {
 	t.Helper()
 	overlays, err := filepath.Glob("overlays/*")
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func matches(t *testing.T, s *metav1.LabelSelector, w workload) bool {
 }
 
 func TestOverlays_HaveAllPartsOfTheMesh(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		var names []string
 		for _, w := range m.workloads {
 			names = append(names, w.name)
@@ -136,8 +136,8 @@ func TestOverlays_HaveAllPartsOfTheMesh(t *testing.T) {
 }
 
 // Each selector selects the pods of exactly one workload.
-func TestOverlays_SelectorsAreApart(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+func TestOverlays_SelectorsMatchOneWorkload(t *testing.T) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, of := range m.workloads {
 			for _, other := range m.workloads {
 				require.Equal(t, of.name == other.name, matches(t, of.selector, other), "%s takes %s", of.name, other.name)
@@ -159,7 +159,7 @@ func TestOverlays_SelectorsAreApart(t *testing.T) {
 }
 
 // The agents in a pod are the files of the repository, at the paths of their manifests.
-func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
+func TestOverlays_MountTheAgentsOfTheRepository(t *testing.T) {
 	const repository = "../../agents/research-assistant"
 	want := map[string]string{}
 	for _, pattern := range []string{"*.yaml", "prompts/*"} {
@@ -174,7 +174,7 @@ func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
 			want[name] = string(text)
 		}
 	}
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		readers := 0
 		for _, w := range slices.Concat(m.workloads, m.jobs) {
 			for _, v := range w.pod.Spec.Volumes {

@@ -11,7 +11,7 @@ import (
 )
 
 // A connection must be allowed by the policies of its source and of its target.
-func TestNetwork_LetsThroughTheseAndNoOthers(t *testing.T) {
+func TestNetwork_AllowsOnlyListedConnections(t *testing.T) {
 	want := []string{
 		"orchestrator -> memory:7401", "orchestrator -> redis:6379", "orchestrator -> etcd:2379",
 		"memory -> redis:6379", "memory -> etcd:2379",
@@ -20,12 +20,12 @@ func TestNetwork_LetsThroughTheseAndNoOthers(t *testing.T) {
 		want = append(want, "orchestrator -> worker-"+agent+":7402",
 			"worker-"+agent+" -> memory:7401", "worker-"+agent+" -> etcd:2379")
 	}
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		var got []string
 		for _, from := range m.workloads {
 			for _, to := range m.workloads {
 				for _, p := range to.container(t).Ports {
-					if m.maySend(t, from, to, p.ContainerPort) && m.mayTake(t, from, to, p.ContainerPort) {
+					if m.maySend(t, from, to, p.ContainerPort) && m.mayReceive(t, from, to, p.ContainerPort) {
 						got = append(got, fmt.Sprintf("%s -> %s:%d", from.name, to.name, p.ContainerPort))
 					}
 				}
@@ -37,7 +37,7 @@ func TestNetwork_LetsThroughTheseAndNoOthers(t *testing.T) {
 
 func TestNetwork_DeniesByDefault(t *testing.T) {
 	both := []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		require.True(t, slices.ContainsFunc(m.policies, func(p *networkingv1.NetworkPolicy) bool {
 			s := p.Spec
 			return len(s.PodSelector.MatchLabels)+len(s.PodSelector.MatchExpressions) == 0 &&
@@ -47,8 +47,8 @@ func TestNetwork_DeniesByDefault(t *testing.T) {
 }
 
 // Clients in other namespaces need a label, and reach only the orchestrator.
-func TestNetwork_ClientsReachTheOrchestratorAlone(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+func TestNetwork_ClientsReachOnlyTheOrchestrator(t *testing.T) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, p := range m.policies {
 			for _, rule := range p.Spec.Ingress {
 				for _, peer := range rule.From {
@@ -58,7 +58,7 @@ func TestNetwork_ClientsReachTheOrchestratorAlone(t *testing.T) {
 					}
 					require.Equal(t, "orchestrator", p.Name)
 					require.Equal(t, map[string]string{"troupe.dev/client": "true"}, peer.PodSelector.MatchLabels)
-					require.True(t, open(rule.Ports, 7400))
+					require.True(t, allowsPort(rule.Ports, 7400))
 					require.Len(t, rule.Ports, 1)
 				}
 			}
@@ -70,21 +70,21 @@ func (m *mesh) maySend(t *testing.T, from, to workload, port int32) bool {
 	t.Helper()
 	return slices.ContainsFunc(m.policies, func(p *networkingv1.NetworkPolicy) bool {
 		return matches(t, &p.Spec.PodSelector, from) && slices.ContainsFunc(p.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
-			return open(r.Ports, port) && admits(t, r.To, to)
+			return allowsPort(r.Ports, port) && admits(t, r.To, to)
 		})
 	})
 }
 
-func (m *mesh) mayTake(t *testing.T, from, to workload, port int32) bool {
+func (m *mesh) mayReceive(t *testing.T, from, to workload, port int32) bool {
 	t.Helper()
 	return slices.ContainsFunc(m.policies, func(p *networkingv1.NetworkPolicy) bool {
 		return matches(t, &p.Spec.PodSelector, to) && slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
-			return open(r.Ports, port) && admits(t, r.From, from)
+			return allowsPort(r.Ports, port) && admits(t, r.From, from)
 		})
 	})
 }
 
-func open(ports []networkingv1.NetworkPolicyPort, port int32) bool {
+func allowsPort(ports []networkingv1.NetworkPolicyPort, port int32) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
 		return p.Port != nil && *p.Port == intstr.FromInt32(port)
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 func TestPods_AreHardened(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range slices.Concat(m.workloads, m.jobs) {
 			pod, c := w.pod.Spec, w.container(t)
 			require.NotNil(t, pod.SecurityContext, w.name)
@@ -36,15 +36,15 @@ func TestPods_AreHardened(t *testing.T) {
 	})
 }
 
-func TestPods_HaveBoundsAndTimeToStop(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+func TestPods_HaveLimitsAndTimeToStop(t *testing.T) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
 			c := w.container(t)
 			require.False(t, c.Resources.Requests.Cpu().IsZero(), w.name)
 			require.False(t, c.Resources.Requests.Memory().IsZero(), w.name)
 			require.False(t, c.Resources.Limits.Memory().IsZero(), w.name)
 			require.EqualValues(t, 60, *w.pod.Spec.TerminationGracePeriodSeconds, w.name)
-			if service(w) {
+			if isService(w) {
 				require.EqualValues(t, 5, c.Lifecycle.PreStop.Sleep.Seconds, w.name)
 			}
 		}
@@ -54,13 +54,13 @@ func TestPods_HaveBoundsAndTimeToStop(t *testing.T) {
 // Readiness depends on the dependencies. Liveness and startup must not, or an outage of a store would restart
 // the whole mesh.
 func TestPods_HaveProbes(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
 			c := w.container(t)
 			for _, p := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 				require.NotNil(t, p, w.name)
 			}
-			if !service(w) {
+			if !isService(w) {
 				continue
 			}
 			require.Equal(t, "/livez", c.StartupProbe.HTTPGet.Path, w.name)
@@ -72,9 +72,9 @@ func TestPods_HaveProbes(t *testing.T) {
 
 // Every variable belongs to a setting of the program, and the program accepts all of them.
 func TestPods_ConfigureTheirProgram(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
-			if !service(w) {
+			if !isService(w) {
 				continue
 			}
 			t.Run(w.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func (w workload) service(t *testing.T) string {
 }
 
 // An empty variable counts as unset: an empty path is not the working directory.
-func TestPods_TakeAnEmptyPathForNone(t *testing.T) {
+func TestPods_TreatAnEmptyPathAsUnset(t *testing.T) {
 	for name, config := range map[string]any{"memory": &memory.Config{}, "orchestrator": &orchestrator.Config{}, "worker": &worker.Config{}} {
 		t.Run(name, func(t *testing.T) {
 			parser, err := kong.New(config)
@@ -161,8 +161,8 @@ func environment(t *testing.T, w workload) map[string]string {
 	return all
 }
 
-// service reports whether the workload runs a program of ours.
-func service(w workload) bool { return w.name != "etcd" && w.name != "redis" }
+// isService reports whether the workload runs a program of ours.
+func isService(w workload) bool { return w.name != "etcd" && w.name != "redis" }
 
 func port(t *testing.T, c corev1.Container, name string) int32 {
 	t.Helper()

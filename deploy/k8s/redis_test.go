@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// pod runs the container of Redis on this machine, with its mounts in a folder.
-type pod struct {
+// redisPod runs the container of Redis on this machine, with its mounts in a folder.
+type redisPod struct {
 	t       *testing.T
 	mesh    mesh
 	dir     string
@@ -28,9 +28,9 @@ type pod struct {
 	server  *exec.Cmd
 }
 
-func newPod(t *testing.T) *pod {
+func newRedisPod(t *testing.T) *redisPod {
 	t.Helper()
-	p := &pod{t: t, mesh: render(t, filepath.Join("overlays", "dev")), dir: t.TempDir(), address: loopback.Address(t)}
+	p := &redisPod{t: t, mesh: render(t, filepath.Join("overlays", "dev")), dir: t.TempDir(), address: loopback.Address(t)}
 	var err error
 	p.ca, err = identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
@@ -42,13 +42,13 @@ func newPod(t *testing.T) *pod {
 	p.write("etc/passwords/memory", `a/b&c>"d`)
 	p.write("etc/passwords/orchestrator", "other\n")
 	p.write("run/keep", "")
-	p.certify()
+	p.renewCertificate()
 	t.Cleanup(p.stop)
 	return p
 }
 
 // write writes a file where it is mounted, read-only as there.
-func (p *pod) write(name, text string) {
+func (p *redisPod) write(name, text string) {
 	p.t.Helper()
 	file := filepath.Join(p.dir, name)
 	require.NoError(p.t, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -58,8 +58,8 @@ func (p *pod) write(name, text string) {
 	require.NoError(p.t, os.WriteFile(file, []byte(text), 0o440))
 }
 
-// certify writes a new certificate of Redis into its Secret.
-func (p *pod) certify() {
+// renewCertificate writes a new certificate of Redis into its Secret.
+func (p *redisPod) renewCertificate() {
 	p.t.Helper()
 	made, err := p.ca.ServerFiles(p.t.TempDir(), "redis")
 	require.NoError(p.t, err)
@@ -70,34 +70,34 @@ func (p *pod) certify() {
 	}
 }
 
-// here returns the paths and the port of the container on this machine.
-func (p *pod) here(text string) string {
+// localPaths returns the paths and the port of the container on this machine.
+func (p *redisPod) localPaths(text string) string {
 	return strings.NewReplacer("/etc/redis", p.dir+"/etc", "/run/redis", p.dir+"/run", "/data", p.dir, "6379", p.address[len("127.0.0.1:"):],
 		"redis-cli ", "redis-cli -p "+p.address[len("127.0.0.1:"):]+" ").Replace(text)
 }
 
-func (p *pod) container() corev1.Container { return p.mesh.workload(p.t, "redis").container(p.t) }
+func (p *redisPod) container() corev1.Container { return p.mesh.workload(p.t, "redis").container(p.t) }
 
-func (p *pod) start() {
+func (p *redisPod) start() {
 	p.t.Helper()
 	c := p.container()
 	var args []string
 	for _, a := range slices.Concat(c.Command[1:], c.Args) {
-		args = append(args, p.here(a))
+		args = append(args, p.localPaths(a))
 	}
 	p.server = exec.Command(c.Command[0], append(args, "--bind", "127.0.0.1", "--logfile", filepath.Join(p.dir, "log"))...)
 	require.NoError(p.t, p.server.Start())
 	require.Eventually(p.t, func() bool { return p.probe(c.ReadinessProbe) }, 20*time.Second, 20*time.Millisecond)
 }
 
-func (p *pod) stop() { _ = p.server.Process.Kill(); _ = p.server.Wait() }
+func (p *redisPod) stop() { _ = p.server.Process.Kill(); _ = p.server.Wait() }
 
-func (p *pod) probe(by *corev1.Probe) bool {
-	return exec.Command("sh", "-c", p.here(by.Exec.Command[2])).Run() == nil
+func (p *redisPod) probe(by *corev1.Probe) bool {
+	return exec.Command("sh", "-c", p.localPaths(by.Exec.Command[2])).Run() == nil
 }
 
 // ask sends a command with the settings of a service and the certificate of a process.
-func (p *pod) ask(service, process identity.Role, agent string, command ...any) error {
+func (p *redisPod) ask(service, process identity.Role, agent string, command ...any) error {
 	p.t.Helper()
 	files, err := p.ca.Files(process, agent)
 	require.NoError(p.t, err)
@@ -113,19 +113,19 @@ func (p *pod) ask(service, process identity.Role, agent string, command ...any) 
 // It creates users with the given passwords, whatever they contain, and rejects clients without a certificate
 // of the mesh and a password.
 func TestRedis_StartsWithTheUsers(t *testing.T) {
-	p := newPod(t)
+	p := newRedisPod(t)
 	p.start()
 	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
 	require.NoError(t, p.ask(identity.Orchestrator, identity.Orchestrator, "", "HSET", "o:x", "a", "b"))
 	require.ErrorContains(t, p.ask(identity.Orchestrator, identity.Orchestrator, "", "HSET", "m:x", "a", "b"), "NOPERM")
 
-	plain, err := exec.Command("sh", "-c", p.here("redis-cli -t 2 --user memory ping")).CombinedOutput()
+	plain, err := exec.Command("sh", "-c", p.localPaths("redis-cli -t 2 --user memory ping")).CombinedOutput()
 	require.Error(t, err, "%s", plain)
 	with := "redis-cli --tls --cacert " + p.dir + "/etc/tls/ca.crt "
-	none, err := exec.Command("sh", "-c", p.here(with+"ping")).CombinedOutput()
+	none, err := exec.Command("sh", "-c", p.localPaths(with+"ping")).CombinedOutput()
 	require.Error(t, err, "%s", none)
 	own := "--cert " + p.dir + "/etc/tls/tls.crt --key " + p.dir + "/etc/tls/tls.key "
-	unknown, _ := exec.Command("sh", "-c", p.here(with+own+"ping")).CombinedOutput()
+	unknown, _ := exec.Command("sh", "-c", p.localPaths(with+own+"ping")).CombinedOutput()
 	require.Contains(t, string(unknown), "NOAUTH")
 
 	p.write("etc/passwords/memory", "guess")
@@ -134,13 +134,13 @@ func TestRedis_StartsWithTheUsers(t *testing.T) {
 
 // Redis reads its certificate at its start. After a renewal the liveness probe fails, so the kubelet restarts
 // the container, which keeps its data.
-func TestRedis_IsStartedAgainWithANewCertificate(t *testing.T) {
-	p := newPod(t)
+func TestRedis_RestartsAfterCertificateRenewal(t *testing.T) {
+	p := newRedisPod(t)
 	p.start()
 	alive := p.container().LivenessProbe
 	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
 	require.True(t, p.probe(alive))
-	p.certify()
+	p.renewCertificate()
 	require.False(t, p.probe(alive))
 	p.stop()
 	p.start()

@@ -20,7 +20,7 @@ func (m mesh) workload(t *testing.T, name string) workload {
 // etcd rejects clients without a certificate, has a certificate with its name, and only one job has the
 // certificate of root.
 func TestEtcd_AuthenticatesClients(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		etcd := m.workload(t, "etcd")
 		flags := etcd.container(t).Command
 		require.Contains(t, flags, "--client-cert-auth")
@@ -35,21 +35,21 @@ func TestEtcd_AuthenticatesClients(t *testing.T) {
 					require.Equal(t, "etcd-users", w.name)
 				}
 			}
-			if service(w) {
+			if isService(w) {
 				require.Equal(t, "https://etcd:2379", environment(t, w)["TROUPE_ETCD"], w.name)
 			}
 		}
 		job := m.workload(t, "etcd-users")
 		require.Equal(t, []string{"/troupe", "provision", "etcd"}, job.container(t).Command)
-		root := m.mounted(t, job, "TROUPE_ETCD_")
+		root := m.mountedCertificate(t, job, "TROUPE_ETCD_")
 		require.Equal(t, "root", root.Spec.CommonName)
 	})
 }
 
 // No traffic of Redis crosses the network in plain text, and its certificate is of no process inside the
 // mesh.
-func TestRedis_SpeaksTLSAlone(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+func TestRedis_AcceptsOnlyTLS(t *testing.T) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		redis := m.workload(t, "redis")
 		c := redis.container(t)
 		require.Len(t, c.Ports, 1)
@@ -71,12 +71,12 @@ func TestRedis_SpeaksTLSAlone(t *testing.T) {
 
 // Each service has only the password of its own user.
 func TestRedis_EachServiceHasItsUser(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m mesh) {
+	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, user := range []string{"memory", "orchestrator"} {
 			w := m.workload(t, user)
 			env := environment(t, w)
 			require.Equal(t, "rediss://"+user+"@redis:6379/0", env["TROUPE_REDIS"])
-			require.Equal(t, []string{"spiffe://troupe.internal/" + user}, m.mounted(t, w, "TROUPE_REDIS_").Spec.URIs)
+			require.Equal(t, []string{"spiffe://troupe.internal/" + user}, m.mountedCertificate(t, w, "TROUPE_REDIS_").Spec.URIs)
 			require.Equal(t, "/etc/troupe/redis/password", env["TROUPE_REDIS_PASSWORD_FILE"])
 			for _, v := range w.pod.Spec.Volumes {
 				if v.Name == "redis" {

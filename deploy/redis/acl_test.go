@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowed returns the commands of a user in the file.
-func allowed(t *testing.T, user string) map[string]bool {
+// allowedCommands returns the commands of a user in the file.
+func allowedCommands(t *testing.T, user string) map[string]bool {
 	t.Helper()
 	file, err := os.ReadFile("users.acl")
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestUsers_MayRunTheirScripts(t *testing.T) {
 		"memory":       "../../services/memory/internal/redisstore",
 		"orchestrator": "../../services/orchestrator/internal/trace/redistrace",
 	} {
-		may, found := allowed(t, user), 0
+		may, found := allowedCommands(t, user), 0
 		require.NoError(t, filepath.WalkDir(scripts, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".lua" {
 				return err

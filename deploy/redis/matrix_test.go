@@ -11,7 +11,7 @@ import (
 
 // Each service may use its own keys and no others, on a real Redis, and no other user
 // may do anything: an agent has no password, whatever its certificate.
-func TestUsers_HaveTheirOwnKeysAlone(t *testing.T) {
+func TestUsers_AccessOnlyTheirOwnKeys(t *testing.T) {
 	server := redistest.Guarded(t)
 	own := map[string]string{"memory": "m:", "orchestrator": "o:"}
 	keys := []string{"m:{default/s1}:meta", "m:store:0", "o:{default/t1}:rec", "o:open:01", "x", "M:x", ""}
@@ -26,19 +26,19 @@ func TestUsers_HaveTheirOwnKeysAlone(t *testing.T) {
 				{"EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", 1, key},
 				{"EVAL", "return redis.call('HSET', ARGV[1], 'a', 'b')", 1, prefix + "mine", key}, // the key is not declared
 			} {
-				require.Equal(t, mine, redistest.May(t, url, command...), "%s %v", user, command)
+				require.Equal(t, mine, redistest.MayRun(t, url, command...), "%s %v", user, command)
 			}
 		}
 	}
 	for _, url := range []string{"redis://" + server.Addr, "redis://default:default@" + server.Addr, "redis://memory@" + server.Addr, redistest.URL("worker/a", server.Addr)} {
 		for _, key := range keys {
-			require.False(t, redistest.May(t, url, "HGETALL", key), "%s %s", url, key)
+			require.False(t, redistest.MayRun(t, url, "HGETALL", key), "%s %s", url, key)
 		}
 	}
 }
 
 // Only an administrator has commands that reach beyond keys.
-func TestUsers_AdministerNothing(t *testing.T) {
+func TestUsers_HaveNoAdminCommands(t *testing.T) {
 	server := redistest.Guarded(t)
 	for _, user := range []string{"memory", "orchestrator"} {
 		for _, command := range [][]any{
@@ -70,7 +70,7 @@ func TestUsers_AdministerNothing(t *testing.T) {
 			{"EVAL", "return redis.call('FLUSHALL')", 0},
 			{"EVAL", "return redis.call('CONFIG', 'SET', 'save', '')", 0},
 		} {
-			require.False(t, redistest.May(t, redistest.URL(user, server.Addr), command...), "%s %s", user, fmt.Sprint(command...))
+			require.False(t, redistest.MayRun(t, redistest.URL(user, server.Addr), command...), "%s %s", user, fmt.Sprint(command...))
 		}
 	}
 }

@@ -25,10 +25,10 @@ func TestUsers_GetPasswords(t *testing.T) {
 
 // Redis loads its append-only file as the user default. Commands that this user may not run would be lost. So
 // it has all rights, and is off.
-func TestUsers_LoseNothingOverARestart(t *testing.T) {
+func TestUsers_DataSurvivesARestart(t *testing.T) {
 	server := redistest.Guarded(t)
 	for user, key := range map[string]string{"memory": "m:x", "orchestrator": "o:x"} {
-		require.True(t, redistest.May(t, redistest.URL(user, server.Addr),
+		require.True(t, redistest.MayRun(t, redistest.URL(user, server.Addr),
 			"EVAL", "redis.call('HSET', KEYS[1], 'a', 1) return redis.call('HSET', KEYS[1], 'b', 2)", 1, key))
 	}
 	server.Kill()
@@ -39,6 +39,6 @@ func TestUsers_LoseNothingOverARestart(t *testing.T) {
 		require.Equal(t, map[string]string{"a": "1", "b": "2"}, admin.HGetAll(t.Context(), key).Val(), key)
 	}
 	for _, url := range []string{"redis://" + server.Addr, "redis://default@" + server.Addr, "redis://default:default@" + server.Addr} {
-		require.False(t, redistest.May(t, url, "HGETALL", "m:x"), url)
+		require.False(t, redistest.MayRun(t, url, "HGETALL", "m:x"), url)
 	}
 }

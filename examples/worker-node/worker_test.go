@@ -33,8 +33,8 @@ import (
 // patience bounds every wait. It is far above what any should take.
 const patience = time.Minute
 
-// node runs the worker; stop sends SIGTERM, and it must end with code 0.
-func node(t *testing.T, env []string, args ...string) (stop func()) {
+// startNode runs the worker; stop sends SIGTERM, and it must end with code 0.
+func startNode(t *testing.T, env []string, args ...string) (stop func()) {
 	t.Helper()
 	var said strings.Builder
 	cmd := exec.Command("node", append([]string{"dist/src/main.js"}, args...)...)
@@ -84,7 +84,7 @@ func await(t *testing.T, what string, holds func() bool) {
 
 func TestWorker_Conforms(t *testing.T) {
 	address := freeAddress(t)
-	stop := node(t, nil, "--conformance", "--grpc-addr", address, "--http-addr", "127.0.0.1:0")
+	stop := startNode(t, nil, "--conformance", "--grpc-addr", address, "--http-addr", "127.0.0.1:0")
 	await(t, "it serves", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
@@ -136,7 +136,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	own, err := ca.Files(identity.Worker, "words")
 	require.NoError(t, err)
 	require.NoError(t, etcdauth.ProvisionWithDevCA(t.Context(), mesh.DevCA, mesh.Etcd, "words"))
-	stop := node(t, []string{
+	stop := startNode(t, []string{
 		"TROUPE_ETCD=" + strings.Join(mesh.Etcd, ","), "TROUPE_MEMORY=" + mesh.Memory,
 		"TROUPE_TLS_CERT=" + own.Cert, "TROUPE_TLS_KEY=" + own.Key, "TROUPE_TLS_CA=" + own.CA,
 	},

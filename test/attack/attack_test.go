@@ -1,5 +1,5 @@
-// Package attack attacks the ports of a mesh: raw bytes, frames that no library sends, and
-// every method with malformed input (guarantees S20 and 3.6).
+// Package attack attacks the ports of a mesh with raw bytes, malformed frames, and malformed input to every
+// method (guarantees S20 and 3.6).
 package attack
 
 import (
@@ -34,28 +34,28 @@ func TestMain(m *testing.M) {
 // patience bounds every wait, with room for a busy machine.
 const patience = 30 * time.Second
 
-// raw sends arbitrary bytes.
-type raw struct{}
+// rawCodec sends arbitrary bytes.
+type rawCodec struct{}
 
-func (raw) Name() string { return "proto" }
+func (rawCodec) Name() string { return "proto" }
 
-func (raw) Marshal(v any) (mem.BufferSlice, error) {
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
 }
 
-func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	*v.(*[]byte) = data.Materialize()
 	return nil
 }
 
-var _ encoding.CodecV2 = raw{}
+var _ encoding.CodecV2 = rawCodec{}
 
 // call sends one message of arbitrary bytes, and reads answers until the end.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) (answers int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	stream, err := conn.NewStream(ctx, desc, method, append(opts, grpc.ForceCodecV2(raw{}))...)
+	stream, err := conn.NewStream(ctx, desc, method, append(opts, grpc.ForceCodecV2(rawCodec{}))...)
 	if err != nil {
 		return 0, err
 	}
@@ -70,22 +70,22 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte
 	}
 }
 
-// good is a client that makes valid calls all the time.
-type good struct {
+// goodClient is a client that makes valid calls all the time.
+type goodClient struct {
 	conn        *grpc.ClientConn
 	stop        context.CancelFunc
 	calling     sync.WaitGroup
 	calls, fail int
-	last        error
+	lastErr     error
 }
 
-// begin starts a client that lists the agents, one call after the other, until end.
-func begin(t testing.TB, m *rig.Mesh) *good {
+// startClient starts a client that lists the agents, one call after the other, until end.
+func startClient(t testing.TB, m *rig.Mesh) *goodClient {
 	t.Helper()
 	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // also for benchmarks, whose context is older
-	g := &good{conn: conn, stop: stop}
+	g := &goodClient{conn: conn, stop: stop}
 	client := troupev1.NewOrchestratorServiceClient(conn)
 	began := make(chan struct{})
 	g.calling.Go(func() {
@@ -98,7 +98,7 @@ func begin(t testing.TB, m *rig.Mesh) *good {
 				return
 			}
 			if g.calls++; err != nil {
-				g.fail, g.last = g.fail+1, err
+				g.fail, g.lastErr = g.fail+1, err
 			}
 			if g.calls == 1 {
 				close(began)
@@ -110,17 +110,17 @@ func begin(t testing.TB, m *rig.Mesh) *good {
 }
 
 // end stops the client, and returns how many calls it made.
-func (g *good) end(t testing.TB) int {
+func (g *goodClient) end(t testing.TB) int {
 	t.Helper()
 	g.stop()
 	g.calling.Wait()
 	require.NoError(t, g.conn.Close())
-	require.Zero(t, g.fail, "calls of a good client failed, the last one with %v", g.last)
+	require.Zero(t, g.fail, "calls of a good client failed, the last one with %v", g.lastErr)
 	return g.calls
 }
 
-// whole runs one turn, which must succeed.
-func whole(t testing.TB, m *rig.Mesh) {
+// requireTurnSucceeds runs one turn, which must succeed.
+func requireTurnSucceeds(t testing.TB, m *rig.Mesh) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // also for what runs behind a test
 	defer cancel()

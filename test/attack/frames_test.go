@@ -23,7 +23,7 @@ type peer struct {
 // connect opens a connection, and sends the client preface.
 func connect(t testing.TB, addr string, settings ...http2.Setting) *peer {
 	t.Helper()
-	return speak(t, dial(t, addr), settings...)
+	return newPeer(t, dial(t, addr), settings...)
 }
 
 // dial connects from an address of its own, separate from the good client, because limits apply per address.
@@ -36,7 +36,7 @@ func dial(t testing.TB, addr string) net.Conn {
 	return conn
 }
 
-func speak(t testing.TB, conn net.Conn, settings ...http2.Setting) *peer {
+func newPeer(t testing.TB, conn net.Conn, settings ...http2.Setting) *peer {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
@@ -49,17 +49,17 @@ func speak(t testing.TB, conn net.Conn, settings ...http2.Setting) *peer {
 	return p
 }
 
-// secure is connect over TLS with a certificate of the mesh.
-func secure(t testing.TB, addr string, config *tls.Config) *peer {
+// connectTLS is connect over TLS with a certificate of the mesh.
+func connectTLS(t testing.TB, addr string, config *tls.Config) *peer {
 	t.Helper()
 	config.NextProtos = []string{"h2"}
 	conn, err := tls.Dial("tcp", addr, config)
 	require.NoError(t, err)
-	return speak(t, conn)
+	return newPeer(t, conn)
 }
 
-// head returns the header block of a call.
-func (p *peer) head(path string, more ...hpack.HeaderField) []byte {
+// headerBlock returns the header block of a call.
+func (p *peer) headerBlock(path string, more ...hpack.HeaderField) []byte {
 	p.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -74,13 +74,13 @@ func (p *peer) head(path string, more ...hpack.HeaderField) []byte {
 	return bytes.Clone(p.block.Bytes())
 }
 
-// open begins a call.
-func (p *peer) open(stream uint32, path string, more ...hpack.HeaderField) error {
-	return p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.head(path, more...), EndHeaders: true})
+// openStream begins a call.
+func (p *peer) openStream(stream uint32, path string, more ...hpack.HeaderField) error {
+	return p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.headerBlock(path, more...), EndHeaders: true})
 }
 
-// message is a request as gRPC frames it.
-func message(body []byte) []byte {
+// grpcFrame is a request as gRPC frames it.
+func grpcFrame(body []byte) []byte {
 	n := len(body)
 	return append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
 }
@@ -109,8 +109,8 @@ func (p *peer) status(stream uint32) string {
 	}
 }
 
-// ended reads until the server closes the connection, and returns the debug data of its GOAWAY.
-func (p *peer) ended() (code http2.ErrCode, told bool) {
+// awaitGoAway reads until the server closes the connection, and returns the debug data of its GOAWAY.
+func (p *peer) awaitGoAway() (code http2.ErrCode, told bool) {
 	for {
 		f, err := p.ReadFrame()
 		if err != nil {

@@ -25,9 +25,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// targets are the methods of all services, sorted, so that a seed keeps its meaning. Shutdown, which would end
+// methods are the methods of all services, sorted, so that a seed keeps its meaning. Shutdown, which would end
 // the fuzzed server, has a target in pkg/worker, and the conformance service is in no mesh.
-func targets() (all []string) {
+func methods() (all []string) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("troupe.v1", func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)
@@ -44,28 +44,28 @@ func targets() (all []string) {
 	return all
 }
 
-// waits bounds a call, because some streams wait for future events.
-func waits(method string) time.Duration {
-	if m, ok := described(method); ok && m.IsStreamingServer() {
+// callTimeout bounds a call, because some streams wait for future events.
+func callTimeout(method string) time.Duration {
+	if m, ok := findMethod(method); ok && m.IsStreamingServer() {
 		return 200 * time.Millisecond
 	}
 	return 2 * time.Second
 }
 
-func described(method string) (protoreflect.MethodDescriptor, bool) {
+func findMethod(method string) (protoreflect.MethodDescriptor, bool) {
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 	m, ok := found.(protoreflect.MethodDescriptor)
 	return m, ok && err == nil
 }
 
-// seeds are nearly valid requests: one for each method, with each text field set to a valid id.
-func seeds(method string) []byte {
-	m, ok := described(method)
+// seedRequest are nearly valid requests: one for each method, with each text field set to a valid id.
+func seedRequest(method string) []byte {
+	m, ok := findMethod(method)
 	if !ok {
 		return nil
 	}
-	made := dynamic(m.Input(), 3)
+	made := populatedMessage(m.Input(), 3)
 	if made == nil {
 		return nil
 	}
@@ -76,8 +76,8 @@ func seeds(method string) []byte {
 	return body
 }
 
-// dynamic returns a message with all fields set, a few levels deep.
-func dynamic(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
+// populatedMessage returns a message with all fields set, a few levels deep.
+func populatedMessage(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil || depth == 0 {
 		return nil
@@ -88,7 +88,7 @@ func dynamic(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
 		switch {
 		case f.IsMap():
 		case f.Kind() == protoreflect.MessageKind:
-			if inner := dynamic(f.Message(), depth-1); inner != nil && f.IsList() {
+			if inner := populatedMessage(f.Message(), depth-1); inner != nil && f.IsList() {
 				m.Mutable(f).List().Append(protoreflect.ValueOfMessage(inner))
 			} else if inner != nil {
 				m.Set(f, protoreflect.ValueOfMessage(inner))
@@ -109,8 +109,8 @@ func dynamic(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
 	return m
 }
 
-// anyRate is a rate file without effective limits, so that the content of every call is checked.
-func anyRate(f *testing.F) string {
+// unlimitedRates is a rate file without effective limits, so that the content of every call is checked.
+func unlimitedRates(f *testing.F) string {
 	var text strings.Builder
 	for _, class := range slices.Sorted(maps.Keys(rate.Defaults())) {
 		fmt.Fprintf(&text, "%s: {rate: 0}\n", class)
@@ -123,13 +123,13 @@ func anyRate(f *testing.F) string {
 // Arbitrary bytes to any method of any service are answered: no server crashes or hangs, and no answer contains
 // what belongs only in the log.
 func FuzzPorts(f *testing.F) {
-	all := targets()
+	all := methods()
 	for n, method := range all {
 		f.Add(uint8(n), []byte(nil))
-		f.Add(uint8(n), seeds(method))
+		f.Add(uint8(n), seedRequest(method))
 	}
 	f.Add(uint8(0), []byte{0xff})
-	m := rig.InProcess(f, rig.Config{RouteWait: time.Second, Rates: anyRate(f)})
+	m := rig.InProcess(f, rig.Config{RouteWait: time.Second, Rates: unlimitedRates(f)})
 	worker := rig.Worker(rig.Agents[0])
 	conns := map[string]*grpc.ClientConn{
 		"OrchestratorService": m.Conn, "SessionService": m.Conn,
@@ -145,7 +145,7 @@ func FuzzPorts(f *testing.F) {
 			at = memory
 		}
 		for _, conn := range at {
-			ctx, cancel := context.WithTimeout(t.Context(), waits(method))
+			ctx, cancel := context.WithTimeout(t.Context(), callTimeout(method))
 			began := time.Now()
 			_, err := call(ctx, conn, method, body)
 			cancel()

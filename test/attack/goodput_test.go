@@ -10,23 +10,23 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkGoodput measures the share of its work that a good client gets done during an attack (1 is all of
-// it). The attacks reset 10,000 streams a second, send as many pings, never read their responses, or leave
-// handshakes incomplete. The good client makes at most 1,000 calls a second. Both share the machine with the
-// mesh.
+// BenchmarkGoodput measures which share of its calls a good client still gets answered during an attack (1
+// means all). The attacks reset 10,000 streams a second, send as many pings, never read their responses, or
+// leave handshakes incomplete. The good client makes at most 1,000 calls a second. The clients and the mesh
+// share one machine.
 func BenchmarkGoodput(b *testing.B) {
 	m := rig.InProcess(b, rig.Config{})
 	for _, a := range []struct {
 		name string
 		make func(context.Context, *testing.B, *rig.Mesh)
 	}{
-		{"resets", again(reset)}, {"pings", again(ping)}, {"stalls", again(stall)}, {"handshakes", handshakes},
+		{"resets", repeatAttack(resetStreams)}, {"pings", repeatAttack(floodPings)}, {"stalls", repeatAttack(stallStreams)}, {"handshakes", holdHandshakes},
 	} {
 		b.Run(a.name, func(b *testing.B) {
 			var calm, attacked int
 			for b.Loop() {
-				calm += during(b, m, func(context.Context) {})
-				attacked += during(b, m, func(ctx context.Context) { a.make(ctx, b, m) })
+				calm += measureGoodput(b, m, func(context.Context) {})
+				attacked += measureGoodput(b, m, func(ctx context.Context) { a.make(ctx, b, m) })
 			}
 			b.ReportMetric(float64(attacked)/float64(calm), "goodput")
 			b.ReportMetric(float64(calm)/float64(b.N), "calls/s")
@@ -34,8 +34,8 @@ func BenchmarkGoodput(b *testing.B) {
 	}
 }
 
-// again repeats an attack on a new connection whenever the server closes one.
-func again(attack func(context.Context, *peer)) func(context.Context, *testing.B, *rig.Mesh) {
+// repeatAttack repeats an attack on a new connection whenever the server closes one.
+func repeatAttack(attack func(context.Context, *peer)) func(context.Context, *testing.B, *rig.Mesh) {
 	return func(ctx context.Context, b *testing.B, m *rig.Mesh) {
 		for ctx.Err() == nil {
 			attack(ctx, connect(b, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
@@ -43,36 +43,36 @@ func again(attack func(context.Context, *peer)) func(context.Context, *testing.B
 	}
 }
 
-// during returns how many calls of a good client are answered per second while something else runs.
-func during(b *testing.B, m *rig.Mesh, other func(context.Context)) int {
+// measureGoodput returns how many calls of a good client are answered per second while something else runs.
+func measureGoodput(b *testing.B, m *rig.Mesh, other func(context.Context)) int {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 	defer cancel()
-	g := begin(b, m)
+	g := startClient(b, m)
 	other(ctx)
 	<-ctx.Done()
 	return g.end(b)
 }
 
-// reset opens and resets streams until the connection ends.
-func reset(ctx context.Context, p *peer) {
+// resetStreams opens and resets streams until the connection ends.
+func resetStreams(ctx context.Context, p *peer) {
 	defer func() { _ = p.Close() }()
-	go p.ended()
+	go p.awaitGoAway()
 	pace := time.NewTicker(10 * time.Millisecond)
 	defer pace.Stop()
 	for stream := uint32(1); ctx.Err() == nil; stream += 2 {
 		if stream%200 == 1 {
 			<-pace.C
 		}
-		if p.open(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
+		if p.openStream(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
 			return
 		}
 	}
 }
 
-// ping floods until the connection ends.
-func ping(ctx context.Context, p *peer) {
+// floodPings floods until the connection ends.
+func floodPings(ctx context.Context, p *peer) {
 	defer func() { _ = p.Close() }()
-	go p.ended()
+	go p.awaitGoAway()
 	pace := time.NewTicker(10 * time.Millisecond)
 	defer pace.Stop()
 	for n := 0; ctx.Err() == nil && p.WritePing(false, [8]byte{}) == nil; n++ {
@@ -82,21 +82,21 @@ func ping(ctx context.Context, p *peer) {
 	}
 }
 
-// stall requests as many streams as a connection may have, and never opens their windows.
-func stall(ctx context.Context, p *peer) {
+// stallStreams requests as many streams as a connection may have, and never opens their windows.
+func stallStreams(ctx context.Context, p *peer) {
 	defer func() { _ = p.Close() }()
-	go p.ended()
+	go p.awaitGoAway()
 	for n := range uint32(256) {
-		if p.open(2*n+1, listAgents) != nil || p.WriteData(2*n+1, true, message(nil)) != nil {
+		if p.openStream(2*n+1, listAgents) != nil || p.WriteData(2*n+1, true, grpcFrame(nil)) != nil {
 			break
 		}
 	}
 	<-ctx.Done()
 }
 
-// handshakes holds as many connections as one address may have at the memory service and the orchestrator, each
+// holdHandshakes holds as many connections as one address may have at the memory service and the orchestrator, each
 // with half a handshake.
-func handshakes(ctx context.Context, b *testing.B, m *rig.Mesh) {
+func holdHandshakes(ctx context.Context, b *testing.B, m *rig.Mesh) {
 	for range 32 {
 		for at, first := range map[rig.Part]string{rig.Memory: "\x16\x03\x01\x02\x00\x01", rig.Orchestrator: http2.ClientPreface[:10]} {
 			conn := dial(b, m.Address(at))

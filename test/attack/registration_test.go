@@ -19,7 +19,7 @@ import (
 // A compromised worker can write anything into its own keys in etcd. Turns of other agents continue, operators
 // see the instances, and quarantined agents stay quarantined.
 // Req: S9 S18
-func TestRegistration_OfAnIntruderIsHarmless(t *testing.T) {
+func TestRegistration_ByACompromisedWorkerIsHarmless(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
 	etcd := m.Stores.Etcd.As("worker/research")
 	granted, err := etcd.Grant(t.Context(), 60)

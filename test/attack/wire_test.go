@@ -52,21 +52,21 @@ var attacks = []struct {
 // than before.
 func TestMesh_SurvivesMalformedTraffic(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{})
-	whole(t, m)
-	before := held()
+	requireTurnSucceeds(t, m)
+	before := heapInUse()
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
-			g := begin(t, m)
+			g := startClient(t, m)
 			a.make(t, m)
 			require.Positive(t, g.end(t))
 		})
 	}
-	whole(t, m)
-	require.Less(t, held(), before+64<<20)
+	requireTurnSucceeds(t, m)
+	require.Less(t, heapInUse(), before+64<<20)
 }
 
-// held returns how many bytes are in use.
-func held() uint64 {
+// heapInUse returns how many bytes are in use.
+func heapInUse() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
@@ -80,8 +80,8 @@ func missingSlash(t *testing.T, m *rig.Mesh) {
 		"troupe.v1.OrchestratorService/ListAgents", "", "/", "*",
 	} {
 		p := connect(t, m.Address(rig.Orchestrator))
-		require.NoError(t, p.open(1, path))
-		require.NoError(t, p.WriteData(1, true, message(nil)))
+		require.NoError(t, p.openStream(1, path))
+		require.NoError(t, p.WriteData(1, true, grpcFrame(nil)))
 		require.Contains(t, []string{"12", "7", ""}, p.status(1), "path %q", path)
 		require.NoError(t, p.Close())
 	}
@@ -89,18 +89,18 @@ func missingSlash(t *testing.T, m *rig.Mesh) {
 		_, err := call(t.Context(), m.DialAs(id, rig.Memory), "/"+commitStep, nil)
 		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v", id.Role, err)
 	}
-	p := secure(t, m.Address(rig.Memory), m.Credentials.TLS(identity.Orchestrator))
-	require.NoError(t, p.open(1, commitStep))
-	require.NoError(t, p.WriteData(1, true, message(nil)))
+	p := connectTLS(t, m.Address(rig.Memory), m.Credentials.TLS(identity.Orchestrator))
+	require.NoError(t, p.openStream(1, commitStep))
+	require.NoError(t, p.WriteData(1, true, grpcFrame(nil)))
 	require.Equal(t, "12", p.status(1))
 }
 
 func rapidReset(t *testing.T, m *rig.Mesh) {
 	p := connect(t, m.Address(rig.Orchestrator))
-	go func() { p.ended() }()
+	go func() { p.awaitGoAway() }()
 	for n := range 10_000 {
 		stream := uint32(2*n + 1)
-		if p.open(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
+		if p.openStream(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
 			return // the server has ended it, which it may
 		}
 	}
@@ -112,7 +112,7 @@ func pingFlood(t *testing.T, m *rig.Mesh) {
 		for p.WritePing(false, [8]byte{}) == nil {
 		}
 	}()
-	code, told := p.ended()
+	code, told := p.awaitGoAway()
 	if told { // it may be lost after the pings
 		require.Equal(t, http2.ErrCodeEnhanceYourCalm, code)
 	}
@@ -123,11 +123,11 @@ func windowStall(t *testing.T, m *rig.Mesh) {
 	for range 20 {
 		p := connect(t, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for n := range 20 {
-			require.NoError(t, p.open(uint32(2*n+1), listAgents))
-			require.NoError(t, p.WriteData(uint32(2*n+1), true, message(nil)))
+			require.NoError(t, p.openStream(uint32(2*n+1), listAgents))
+			require.NoError(t, p.WriteData(uint32(2*n+1), true, grpcFrame(nil)))
 		}
 	}
-	whole(t, m)
+	requireTurnSucceeds(t, m)
 }
 
 // A client that does not complete a handshake, or sends it byte by byte, is disconnected after 5 seconds.
@@ -165,7 +165,7 @@ func halfOpen(t *testing.T, m *rig.Mesh) {
 
 func hugeHeaders(t *testing.T, m *rig.Mesh) {
 	p := connect(t, m.Address(rig.Orchestrator))
-	block := p.head(listAgents, hpack.HeaderField{Name: "x", Value: strings.Repeat("\x01", 1<<20)})
+	block := p.headerBlock(listAgents, hpack.HeaderField{Name: "x", Value: strings.Repeat("\x01", 1<<20)})
 	const piece = 16 << 10
 	err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:piece], EndStream: true})
 	for rest := block[piece:]; err == nil && len(rest) > 0; {
@@ -191,7 +191,7 @@ func oversized(t *testing.T, m *rig.Mesh) {
 func truncated(t *testing.T, m *rig.Mesh) {
 	for _, body := range [][]byte{{0, 0, 0, 1, 0, 'a'}, {0, 0xff, 0xff, 0xff, 0xff}, {0, 0}, {9, 0, 0, 0, 0}, {1, 0, 0, 0, 1, 'a'}} {
 		p := connect(t, m.Address(rig.Orchestrator))
-		require.NoError(t, p.open(1, getSession))
+		require.NoError(t, p.openStream(1, getSession))
 		require.NoError(t, p.WriteData(1, true, body))
 		require.NotEqual(t, "0", p.status(1), "%v", body)
 		require.NoError(t, p.Close())
@@ -245,14 +245,14 @@ func gzipBomb(t *testing.T, m *rig.Mesh) {
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
 	bomb := bytes.Repeat(zeros.Bytes(), 1024)
-	framed := message(bomb)
+	framed := grpcFrame(bomb)
 	framed[0] = 1
 
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	before := stats.TotalAlloc
 	p := connect(t, m.Address(rig.Orchestrator))
-	require.NoError(t, p.open(1, listAgents, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
+	require.NoError(t, p.openStream(1, listAgents, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
 	go func() { // the window opens as the server reads
 		for len(framed) > 0 {
 			n := min(16<<10, len(framed))

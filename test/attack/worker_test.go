@@ -28,21 +28,21 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// rogue is a worker without our code, which handles steps as the test wants.
+// rogue is a worker that does not use the SDK. The test decides how it handles a step.
 type rogue struct {
 	troupev1.UnimplementedAgentServiceServer
 	troupev1.UnimplementedLifecycleServiceServer
 
-	do func(*troupev1.ExecuteStepRequest, troupev1.AgentService_ExecuteStepServer) error
+	handle func(*troupev1.ExecuteStepRequest, troupev1.AgentService_ExecuteStepServer) error
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
 func (r *rogue) ExecuteStep(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
-	return errors.Join(s.SendHeader(nil), r.do(req, s))
+	return errors.Join(s.SendHeader(nil), r.handle(req, s))
 }
 
-// takes replaces the worker of the agent research by a rogue.
-func (r *rogue) takes(t *testing.T, m *rig.Mesh) {
+// replaceWorker replaces the worker of the agent research by a rogue.
+func (r *rogue) replaceWorker(t *testing.T, m *rig.Mesh) {
 	t.Helper()
 	const agent = "research"
 	m.Stop(rig.Worker(agent))
@@ -60,11 +60,11 @@ func (r *rogue) takes(t *testing.T, m *rig.Mesh) {
 	_, err = etcd.Put(t.Context(), "/troupe/v1/reg/"+agent+"/rogue",
 		fmt.Sprintf(`{"address":%q,"state":"INSTANCE_STATE_READY","capacity":4}`, lis.Addr()), clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
-	alone(t, m, agent)
+	awaitSingleInstance(t, m, agent)
 }
 
-// alone returns once an agent has exactly one ready instance.
-func alone(t *testing.T, m *rig.Mesh, agent string) {
+// awaitSingleInstance returns once an agent has exactly one ready instance.
+func awaitSingleInstance(t *testing.T, m *rig.Mesh, agent string) {
 	t.Helper()
 	m.Await("one instance of "+agent+" is ready", func() bool {
 		resp, err := m.ListAgents(t.Context(), &troupev1.ListAgentsRequest{})
@@ -88,14 +88,14 @@ func ask(t *testing.T, m *rig.Mesh, agent string, on func(*troupev1.Event)) *tro
 	return last.GetTurnResult()
 }
 
-func quiet(*troupev1.Event) {}
+func ignoreEvent(*troupev1.Event) {}
 
 // A worker cannot exhaust the orchestrator's memory, flood the lists of its tenant, understate what its turn
 // used, or bypass the admission controller.
 func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{MaxTurns: 1})
 	var rogue rogue
-	rogue.takes(t, m)
+	rogue.replaceWorker(t, m)
 	event := func(s troupev1.AgentService_ExecuteStepServer, e *troupev1.Event) error {
 		return s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
 	}
@@ -108,7 +108,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	t.Run("what events hide", func(t *testing.T) {
 		hidden := protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), make([]byte, 4<<20))
 		measured := make(chan struct{})
-		rogue.do = func(_ *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
+		rogue.handle = func(_ *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			for range 30 {
 				e := &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "x"}}}
 				e.ProtoReflect().SetUnknown(hidden)
@@ -120,23 +120,23 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			<-measured
 			return errors.Join(err, result(s, &troupev1.StepResult{Failure: broken}))
 		}
-		before, during := held(), uint64(0)
+		before, during := heapInUse(), uint64(0)
 		ask(t, m, "research", func(e *troupev1.Event) {
 			if e.GetWarning().GetReason() == "SENT" {
-				during = held()
+				during = heapInUse()
 				close(measured)
 			}
 		})
 		require.Less(t, during, before+60<<20, "of 120 MiB nothing is kept")
 	})
 	t.Run("a failure of 10 MiB", func(t *testing.T) {
-		rogue.do = func(_ *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
+		rogue.handle = func(_ *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			return result(s, &troupev1.StepResult{Failure: &troupev1.Failure{
 				Mode: broken.GetMode(), Message: "no", Facts: map[string]string{"big": strings.Repeat("x", 10<<20), "small": "y"},
 			}})
 		}
 		for range 2 {
-			got := ask(t, m, "research", quiet).GetFailure()
+			got := ask(t, m, "research", ignoreEvent).GetFailure()
 			require.Equal(t, broken.GetMode(), got.GetMode(), "the mode of the step: %v", got.GetMessage())
 			require.Equal(t, "y", got.GetFacts()["small"])
 		}
@@ -146,7 +146,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	t.Run("usage below zero", func(t *testing.T) {
 		memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory))
 		refused := make(chan error, 1)
-		rogue.do = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
+		rogue.handle = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			r := &troupev1.StepResult{Step: 1, Agent: "research", Text: "hi", Usage: &troupev1.Usage{InputTokens: -1 << 40}}
 			_, err := memory.CommitStep(metadata.AppendToOutgoingContext(s.Context(), turnctx.CredentialKey, req.GetCredential()), &troupev1.CommitStepRequest{
 				SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Epoch: req.GetEpoch(), BaseSequence: req.GetBaseSequence(),
@@ -159,7 +159,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			refused <- err
 			return result(s, r)
 		}
-		got := ask(t, m, "research", quiet)
+		got := ask(t, m, "research", ignoreEvent)
 		err := grpcfailure.FromStatus("test", <-refused)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, got.GetFailure().GetMode())
@@ -168,15 +168,15 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	t.Run("200 turns below one", func(t *testing.T) {
 		gate := gate.New(t)
 		m.Host(rig.SlowWorker(gate, 1))
-		alone(t, m, "slow")
+		awaitSingleInstance(t, m, "slow")
 		var begun, full atomic.Int64
-		rogue.do = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
+		rogue.handle = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			ctx := metadata.AppendToOutgoingContext(s.Context(), turnctx.CredentialKey, req.GetCredential())
 			var asked, ended sync.WaitGroup
 			for n := range 200 {
 				asked.Add(1)
 				ended.Go(func() {
-					stream, err := m.Orchestrate(ctx, below(req, n))
+					stream, err := m.Orchestrate(ctx, childRequestOf(req, n))
 					if err == nil {
 						_, err = stream.Recv()
 					}
@@ -197,15 +197,15 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			ended.Wait()
 			return result(s, &troupev1.StepResult{Failure: broken})
 		}
-		ask(t, m, "research", quiet)
+		ask(t, m, "research", ignoreEvent)
 		require.EqualValues(t, 16, begun.Load())
 		require.EqualValues(t, 184, full.Load())
 	})
-	require.Nil(t, ask(t, m, "synthesis", quiet).GetFailure(), "the mesh works")
+	require.Nil(t, ask(t, m, "synthesis", ignoreEvent).GetFailure(), "the mesh works")
 }
 
-// below returns a request for a child turn, made by the worker of a step with its credential.
-func below(req *troupev1.ExecuteStepRequest, n int) *troupev1.OrchestrateRequest {
+// childRequestOf returns a request for a child turn, made by the worker of a step with its credential.
+func childRequestOf(req *troupev1.ExecuteStepRequest, n int) *troupev1.OrchestrateRequest {
 	var said struct {
 		Root string `json:"root"`
 	}

@@ -24,7 +24,7 @@ import (
 // without Redis, and is more reliable on a busy machine.
 func BenchmarkGuarded(b *testing.B) {
 	meshes := [2]*rig.Mesh{
-		rig.InProcess(b, rig.Config{Plain: true, Rates: unlimited(b)}),
+		rig.InProcess(b, rig.Config{Plain: true, Rates: unlimitedRates(b)}),
 		rig.InProcess(b, rig.Config{CertificateLife: time.Hour, AuditLogs: b.TempDir()}),
 	}
 	for _, turn := range []struct{ name, target, text string }{
@@ -38,9 +38,9 @@ func BenchmarkGuarded(b *testing.B) {
 				for n := 0; b.Loop(); n++ {
 					for i := range meshes {
 						i = (i + n) % len(meshes) // so that neither is always first
-						before := cpu(b)
-						took[i] = append(took[i], batch(b, clients, func() error { return ask(b, meshes[i], turn.target, turn.text) })...)
-						spent[i] += cpu(b) - before
+						before := cpuTime(b)
+						took[i] = append(took[i], runBatch(b, clients, func() error { return ask(b, meshes[i], turn.target, turn.text) })...)
+						spent[i] += cpuTime(b) - before
 					}
 				}
 				plain, guarded := median(took[0]), median(took[1])
@@ -55,8 +55,8 @@ func BenchmarkGuarded(b *testing.B) {
 	}
 }
 
-// batch returns the durations of turns, of which each client requests a few, one after the other.
-func batch(b *testing.B, clients int, turn func() error) []time.Duration {
+// runBatch returns the durations of turns, of which each client requests a few, one after the other.
+func runBatch(b *testing.B, clients int, turn func() error) []time.Duration {
 	const each = 4
 	took := make([]time.Duration, clients*each)
 	var wg sync.WaitGroup
@@ -76,15 +76,15 @@ func batch(b *testing.B, clients int, turn func() error) []time.Duration {
 	return took
 }
 
-// cpu returns the CPU time that this process has used.
-func cpu(b *testing.B) time.Duration {
+// cpuTime returns the CPU time that this process has used.
+func cpuTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// unlimited writes a file of rates without limits.
-func unlimited(b *testing.B) string {
+// unlimitedRates writes a file of rates without limits.
+func unlimitedRates(b *testing.B) string {
 	var text strings.Builder
 	for class := range rate.Defaults() {
 		fmt.Fprintf(&text, "%s: {rate: 0}\n", class)

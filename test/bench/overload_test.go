@@ -26,8 +26,8 @@ func BenchmarkOverload(b *testing.B) {
 	const clients, during = 64, 3 * time.Second
 	m := rig.InProcess(b, rig.Config{})
 	for range b.N {
-		peak := steady(b, m, clients, during)
-		good, refusals, failed := offered(b, m, 5*peak, during)
+		peak := measureCapacity(b, m, clients, during)
+		good, refusals, failed := offerLoad(b, m, 5*peak, during)
 		if failed > 0 {
 			b.Errorf("%d turns that were admitted failed", failed)
 		}
@@ -43,15 +43,15 @@ func BenchmarkOverload(b *testing.B) {
 	}
 }
 
-// steady returns how many turns a second so many clients complete, each one turn at a time.
-func steady(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float64 {
+// measureCapacity returns how many turns a second so many clients complete, each one turn at a time.
+func measureCapacity(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float64 {
 	b.Helper()
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	for began := time.Now(); clients > 0; clients-- {
 		wg.Go(func() {
 			for time.Since(began) < during {
-				if err := once(b.Context(), m); err != nil {
+				if err := sendOnce(b.Context(), m); err != nil {
 					b.Error(err)
 					return
 				}
@@ -63,8 +63,8 @@ func steady(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float6
 	return float64(done.Load()) / during.Seconds()
 }
 
-// offered counts the outcomes of so many requests a second.
-func offered(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, refusals []time.Duration, failed int) {
+// offerLoad counts the outcomes of so many requests a second.
+func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, refusals []time.Duration, failed int) {
 	b.Helper()
 	var mu sync.Mutex
 	done := 0
@@ -74,7 +74,7 @@ func offered(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (goo
 		<-time.After(time.Until(began.Add(time.Duration(float64(n) / rate * float64(time.Second)))))
 		wg.Go(func() {
 			asked := time.Now()
-			err := once(b.Context(), m)
+			err := sendOnce(b.Context(), m)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -92,8 +92,8 @@ func offered(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (goo
 	return float64(done) / during.Seconds(), refusals, failed
 }
 
-// once sends a request once, without a retry when it is rejected.
-func once(ctx context.Context, m *rig.Mesh) error {
+// sendOnce sends a request once, without a retry when it is rejected.
+func sendOnce(ctx context.Context, m *rig.Mesh) error {
 	s, err := m.Orchestrate(ctx, &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: "Tell me about it"},
 		Target: "clarification", SessionId: uuid.NewString(), RequestId: uuid.NewString(),

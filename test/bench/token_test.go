@@ -19,11 +19,11 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkFirstToken asks a model over HTTP, in turns: itself, and by way of the mesh, from the
-// client's Orchestrate to its first text_delta. Each turn is the first of a session of its own.
-// What the mesh adds is the difference of the medians: with a model that answers at once, all
-// that is on the way to the client; with one that takes its time as real ones do (20 ms, where
-// those take hundreds), what is not done meanwhile. Asked is when the model gets the request.
+// BenchmarkFirstToken compares two times to the first text: calling a model directly over HTTP, and calling it
+// through the mesh. The mesh is measured from the client's Orchestrate call to its first text_delta. Each turn
+// is the first of its session. The overhead of the mesh is the difference of the medians. One model answers at
+// once, which shows the whole overhead. The other waits 20 ms, which shows what the mesh cannot do while the
+// model works.
 func BenchmarkFirstToken(b *testing.B) {
 	p := &provider{}
 	server := llmtest.NewServer(b, openaitest.Wire{}, p.answer)
@@ -39,13 +39,13 @@ func BenchmarkFirstToken(b *testing.B) {
 	})
 	for _, thinks := range []time.Duration{0, 20 * time.Millisecond} {
 		b.Run("model="+thinks.String(), func(b *testing.B) {
-			p.thinks = thinks
+			p.delay = thinks
 			var direct, meshed, asked []time.Duration
 			for b.Loop() {
-				direct = append(direct, firstOfModel(b, model))
+				direct = append(direct, timeToModelText(b, model))
 				start := time.Now()
-				meshed = append(meshed, firstOfMesh(b, m))
-				asked = append(asked, time.Unix(0, p.asked.Load()).Sub(start))
+				meshed = append(meshed, timeToMeshText(b, m))
+				asked = append(asked, time.Unix(0, p.lastRequest.Load()).Sub(start))
 			}
 			alone, through := median(direct), median(meshed)
 			b.ReportMetric(alone, "direct-p50-ms")
@@ -58,13 +58,13 @@ func BenchmarkFirstToken(b *testing.B) {
 
 // provider always sends the same answer, after a pause.
 type provider struct {
-	thinks time.Duration // constant while requests run
-	asked  atomic.Int64  // time of the last request, in Unix nanoseconds
+	delay       time.Duration // constant while requests run
+	lastRequest atomic.Int64  // time of the last request, in Unix nanoseconds
 }
 
 func (p *provider) answer(llmtest.Asked) llmtest.Reply {
-	p.asked.Store(time.Now().UnixNano())
-	timer := time.NewTimer(p.thinks)
+	p.lastRequest.Store(time.Now().UnixNano())
+	timer := time.NewTimer(p.delay)
 	defer timer.Stop()
 	<-timer.C
 	return llmtest.Reply{Say: []string{"Hello ", "to ", "you."}}
@@ -72,8 +72,8 @@ func (p *provider) answer(llmtest.Asked) llmtest.Reply {
 
 const greeting = "Hello?"
 
-// firstOfModel measures the time to the first word of the model.
-func firstOfModel(b *testing.B, model llm.Model) (first time.Duration) {
+// timeToModelText measures the time to the first word of the model.
+func timeToModelText(b *testing.B, model llm.Model) (first time.Duration) {
 	start := time.Now()
 	for d, err := range model.Generate(b.Context(), llm.Request{System: "Be kind.", Messages: []conversation.Message{conversation.User(greeting)}}) {
 		require.NoError(b, err)
@@ -85,8 +85,8 @@ func firstOfModel(b *testing.B, model llm.Model) (first time.Duration) {
 	return first
 }
 
-// firstOfMesh measures the time to the first word for a client of the mesh. It runs the turn to its end.
-func firstOfMesh(b *testing.B, m *rig.Mesh) (first time.Duration) {
+// timeToMeshText measures the time to the first word for a client of the mesh. It runs the turn to its end.
+func timeToMeshText(b *testing.B, m *rig.Mesh) (first time.Duration) {
 	req := &troupev1.OrchestrateRequest{
 		Input: &troupev1.OrchestrateRequest_Text{Text: greeting}, Target: "talker", SessionId: uuid.NewString(), RequestId: uuid.NewString(),
 	}

@@ -33,9 +33,9 @@ var Bugs = []Bug{
 		ID: "B1", What: "a commit does not look at its epoch", By: history.Epochs,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
-			File: commitLua,
-			Find: "local refusal = check_epoch(epoch, current, turn)",
-			Put:  "local refusal = check_epoch(current, current, turn)",
+			File:        commitLua,
+			Find:        "local refusal = check_epoch(epoch, current, turn)",
+			Replacement: "local refusal = check_epoch(current, current, turn)",
 		}},
 	},
 	{
@@ -43,14 +43,14 @@ var Bugs = []Bug{
 		Program: planted.Memory,
 		Changes: []planted.Change{
 			{
-				File: "internal/redisconn/redisconn.go",
-				Find: "o.MaxRetries = -1\n\to.DialerRetries = 1\n",
-				Put:  "o.MaxRetries = 3\n\to.DialerRetries = 1\n",
+				File:        "internal/redisconn/redisconn.go",
+				Find:        "o.MaxRetries = -1\n\to.DialerRetries = 1\n",
+				Replacement: "o.MaxRetries = 3\n\to.DialerRetries = 1\n",
 			},
 			{
 				File: commitLua,
 				Find: "if turn[5] == sha and turn[4] == epoch then return {'ok'} end",
-				Put: `if turn[5] == sha and turn[4] == epoch then
+				Replacement: `if turn[5] == sha and turn[4] == epoch then
   local seq = tonumber(redis.call('HGET', KEYS[1], 'seq'))
   for i = first, #ARGV do
     seq = seq + 1
@@ -73,7 +73,7 @@ end`,
 		Changes: []planted.Change{{
 			File: "services/memory/internal/redisstore/turns/commit.go",
 			Find: "\tr, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)\n",
-			Put: `	if true {
+			Replacement: `	if true {
 		go t.db.Run(context.WithoutCancel(ctx), op, c.Ref, commitScript, keys, call.args(exceeded)...)
 		return last, nil
 	}
@@ -85,63 +85,63 @@ end`,
 		ID: "B5", What: "a takeover keeps the epoch", By: history.Epochs,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
-			File: beginLua,
-			Find: "local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
-			Put:  "local epoch = known and turn[4] or decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
+			File:        beginLua,
+			Find:        "local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
+			Replacement: "local epoch = known and turn[4] or decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
 		}},
 	},
 	{
 		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", By: NoReuse,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
-			File: "services/memory/internal/redisstore/redisstore.go",
-			Find: "generation << generationBits",
-			Put:  "generation * 0",
+			File:        "services/memory/internal/redisstore/redisstore.go",
+			Find:        "generation << generationBits",
+			Replacement: "generation * 0",
 		}},
 	},
 	{
 		ID: "B7", What: "a tool that the journal knows as done is run again", By: verify.NotAgain,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
-			File: "internal/loop/execute/recall.go",
-			Find: "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found:\n",
-			Put:  "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found && false:\n",
+			File:        "internal/loop/execute/recall.go",
+			Find:        "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found:\n",
+			Replacement: "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found && false:\n",
 		}},
 	},
 	{
 		ID: "B8", What: "the idempotency key of a tool depends on the attempt", By: verify.OneKey,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
-			File: "pkg/agent/internal/scope/journal.go",
-			Find: "stepjournal.CallKey(step.CallTurn(), step.Number, number)",
-			Put:  "stepjournal.CallKey(step.CallTurn()+string(rune('0'+step.Attempt)), step.Number, number)",
+			File:        "pkg/agent/internal/scope/journal.go",
+			Find:        "stepjournal.CallKey(step.CallTurn(), step.Number, number)",
+			Replacement: "stepjournal.CallKey(step.CallTurn()+string(rune('0'+step.Attempt)), step.Number, number)",
 		}},
 	},
 	{
 		ID: "B9", What: "a turn ends with the stream of the client that began it", By: crowd.Outcome,
 		Program: planted.Orchestrator,
 		Changes: []planted.Change{{
-			File: "services/orchestrator/internal/turn/admit/once.go",
-			Find: "return do(context.WithoutCancel(ctx))",
-			Put:  "return do(ctx)",
+			File:        "services/orchestrator/internal/turn/admit/once.go",
+			Find:        "return do(context.WithoutCancel(ctx))",
+			Replacement: "return do(ctx)",
 		}},
 	},
 	{
 		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", By: verify.Contiguous,
 		Program: planted.Orchestrator,
 		Changes: []planted.Change{{
-			File: "services/orchestrator/internal/trace/history.go",
-			Find: "\t\th.sequence++\n",
-			Put:  "\t\tif h.sequence++; e.GetTextRetracted() != nil {\n\t\t\th.sequence = 1\n\t\t}\n",
+			File:        "services/orchestrator/internal/trace/history.go",
+			Find:        "\t\th.sequence++\n",
+			Replacement: "\t\tif h.sequence++; e.GetTextRetracted() != nil {\n\t\t\th.sequence = 1\n\t\t}\n",
 		}},
 	},
 	{
 		ID: "B15", What: "a tool that may run once is run again when in doubt", By: verify.OnceAtMost,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
-			File: "internal/loop/toolcall/call.go",
-			Find: "return log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
-			Put:  "return false && log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
+			File:        "internal/loop/toolcall/call.go",
+			Find:        "return log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
+			Replacement: "return false && log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
 		}},
 	},
 }

@@ -23,8 +23,8 @@ import (
 // bugTime is how long a bug may go unnoticed.
 const bugTime = time.Minute
 
-// TestPlantedBugs runs the suite against meshes with one bug each. A suite that finds nothing wrong with them
-// proves nothing about the mesh without bugs.
+// TestPlantedBugs runs the suite against meshes with one planted bug each, and expects the suite to find it. A
+// suite that misses planted bugs proves nothing about the real mesh.
 func TestPlantedBugs(t *testing.T) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -36,21 +36,21 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(b.ID, func(t *testing.T) {
 			programs := build(t, b.Changes, b.Program)
 			began := time.Now()
-			found, faults := hunt(t, b, programs)
+			found, faults := injectUntilFound(t, b, programs)
 			took := time.Since(began)
 			i := slices.IndexFunc(found, func(v violation.Violation) bool { return v.Check == b.By })
 			require.GreaterOrEqual(t, i, 0, "%q has not noticed %s within %d faults and %s: %s\nwhat was noticed: %v", b.By, b.ID, faults,
 				took.Round(time.Second), b.What, found)
 			t.Logf("%s", found[i])
-			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", b.ID, strings.Join(checks(found), ", "), faults, took.Round(100*time.Millisecond), b.What)
+			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", b.ID, strings.Join(violatedChecks(found), ", "), faults, took.Round(100*time.Millisecond), b.What)
 		})
 	}
 	_ = table.Flush()
 	t.Logf("\n%s", text.String())
 }
 
-// checks returns the names of the checks that found something, each once.
-func checks(found []violation.Violation) (names []string) {
+// violatedChecks returns the names of the checks that found something, each once.
+func violatedChecks(found []violation.Violation) (names []string) {
 	for _, v := range found {
 		if !slices.Contains(names, v.Check) {
 			names = append(names, v.Check)
@@ -59,8 +59,8 @@ func checks(found []violation.Violation) (names []string) {
 	return names
 }
 
-// hunt injects the faults that should reveal the bug, until the expected check has found it.
-func hunt(t *testing.T, b Bug, programs map[string]string) (found []violation.Violation, faults int) {
+// injectUntilFound injects the faults that should reveal the bug, until the expected check has found it.
+func injectUntilFound(t *testing.T, b Bug, programs map[string]string) (found []violation.Violation, faults int) {
 	t.Helper()
 	cfg := mesh.Config{Programs: programs, Redis: b.Redis, Durability: b.Durability}
 	if b.Program != planted.Memory {
@@ -70,7 +70,7 @@ func hunt(t *testing.T, b Bug, programs map[string]string) (found []violation.Vi
 	if b.By == NoReuse {
 		return r.rollback(), 1
 	}
-	r.contest.Go(r.ctx, cmp.Or(b.Games, bugGames))
+	r.contest.Start(r.ctx, cmp.Or(b.Games, bugGames))
 	r.lazyDisk = b.LazyDisk
 	if cfg.Workers > 0 {
 		r.crowd.Start(r.ctx, clients)

@@ -1,6 +1,7 @@
-// Package chaos is the fault suite. It runs a mesh of real processes, clients that retry each request until it
-// has a result, and faults from a seeded plan, and then checks every promise. docs/chaos.md says how it works
-// and how to run it. The suite has the build tag chaos; the tests of its checks always run.
+// Package chaos is the fault suite. It runs a mesh of real processes, and clients that retry each request
+// until it has a result. It injects the faults of a seeded plan, and then checks every promise of the mesh.
+// docs/chaos.md describes how it works and how to run it. The suite has the build tag chaos; the tests of its
+// checks always run.
 package chaos
 
 import (

@@ -24,7 +24,7 @@ const (
 func TestChaos(t *testing.T) {
 	t.Logf("seed %d", seed())
 	r := start(t, mesh.Config{Programs: build(t, nil), Workers: workers, Logs: *logs})
-	r.begin(clients, games)
+	r.startClients(clients, games)
 	began := time.Now()
 	strikes, freezes := Plan(seed(), Sizes{
 		WorkerKills: *workerKills, MemoryKills: *memoryKills, RedisKills: *redisKills, Stops: *stops, Cuts: *cuts,
@@ -51,30 +51,30 @@ func TestChaos(t *testing.T) {
 	for _, v := range r.violations() {
 		t.Errorf("%s", v)
 	}
-	r.gates()
+	r.checkCoverage()
 }
 
-// gates fail a run that did not exercise what it is for.
-func (r *run) gates() {
+// checkCoverage fails a run in which too few faults took effect to prove anything.
+func (r *run) checkCoverage() {
 	r.t.Helper()
 	want := map[crowd.Fault]int{
 		crowd.KillWorker: *workerKills, crowd.KillMemory: *memoryKills, crowd.KillRedis: *redisKills, crowd.StopWorker: *stops,
 		crowd.LoseToRedis: *cuts / 2, crowd.LoseToMemory: *cuts - *cuts/2,
 	}
 	for fault, n := range want {
-		require.GreaterOrEqual(r.t, r.fired[fault], n, "%s fired", fault)
+		require.GreaterOrEqual(r.t, r.injected[fault], n, "%s fired", fault)
 	}
 	require.Positive(r.t, r.ToRedis.Cuts(), "replies between memory and Redis were lost")
 	require.Positive(r.t, r.ToMemory.Cuts(), "replies between workers and memory were lost")
 
-	seen := verify.SeenBy(r.crowd.Streams(), r.ledger.Calls())
+	seen := verify.CountFaults(r.crowd.Streams(), r.ledger.Calls())
 	require.Positive(r.t, seen.Takeovers, "takeovers")
 	require.Positive(r.t, seen.Resets, "part resets")
 	require.Positive(r.t, seen.Replays, "replays of the journal")
 	require.Positive(r.t, seen.Unknown, "tools in doubt")
-	require.Positive(r.t, r.contest.Seen()[contest.Fenced]+r.Said("step failed", "fenced"), "fenced writes")
+	require.Positive(r.t, r.contest.ReplyCounts()[contest.Fenced]+r.CountLogLines("step failed", "fenced"), "fenced writes")
 	for _, reply := range contest.All {
-		require.Positive(r.t, r.contest.Seen()[reply], "replies %q of the memory service", reply)
+		require.Positive(r.t, r.contest.ReplyCounts()[reply], "replies %q of the memory service", reply)
 	}
 	tally := r.crowd.Tally()
 	require.GreaterOrEqual(r.t, tally.Turns, 2*(*workerKills), "turns acknowledged")

@@ -20,16 +20,16 @@ const syncTime = 3 * time.Second
 // heldTurns is how many turns Redis acknowledges while its disk is blocked.
 const heldTurns = 10
 
-// holdDisk has Redis wait for its disk, as on a machine that others write on, and returns
-// once it has acknowledged turns meanwhile. A Redis that writes every second holds back what
-// it has acknowledged until the fsync before is over, for up to two seconds. How fast the
-// disk is does not matter: the thread that syncs is stopped, until Redis is killed.
+// holdDisk makes Redis wait for its disk, as on a machine with other writers. It returns once Redis has
+// acknowledged turns in the meantime. Redis holds back acknowledgements for up to two seconds while an fsync
+// runs. The test does not depend on the speed of the disk: it stops the thread that syncs until Redis is
+// killed.
 func (r *run) holdDisk() {
 	r.t.Helper()
-	require.NoError(r.t, freeze(r.syncThread()))
+	require.NoError(r.t, freezeThread(r.syncThread()))
 	r.await("an fsync that does not end", syncTime, func() bool { return r.redisInfo("aof_pending_bio_fsync") == "1" })
-	turns := r.turns()
-	r.await("turns that are acknowledged meanwhile", syncTime, func() bool { return r.turns() >= turns+heldTurns })
+	turns := r.acknowledgedTurns()
+	r.await("turns that are acknowledged meanwhile", syncTime, func() bool { return r.acknowledgedTurns() >= turns+heldTurns })
 }
 
 // syncThread returns the id of the thread of Redis that syncs its append-only file.
@@ -52,8 +52,8 @@ func (r *run) syncThread() int {
 	return 0
 }
 
-// freeze stops one thread of another process until that process is killed.
-func freeze(thread int) error {
+// freezeThread stops one thread of another process until that process is killed.
+func freezeThread(thread int) error {
 	stopped := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // ptrace belongs to a thread

@@ -44,7 +44,7 @@ func TestBugs_FindTheirSnippets(t *testing.T) {
 	for _, b := range Bugs {
 		require.False(t, seen[b.ID], "%s is there twice", b.ID)
 		seen[b.ID] = true
-		_, err := planted.Changed(b.Changes)
+		_, err := planted.ApplyAll(b.Changes)
 		require.NoError(t, err, b.ID)
 	}
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// TestRollback shows that the check of B6 has nothing to find in a mesh without it.
+// TestRollback runs the rollback check on a mesh without planted bug B6 and expects no violation.
 func TestRollback(t *testing.T) {
 	r := start(t, mesh.Config{Programs: build(t, nil)})
 	require.Empty(t, r.rollback())
 }
 
-// rollback restores an old copy of Redis's data while a client holds a turn that was begun after the copy
-// (guarantees F7). A repeated begin must get a later epoch, and the earlier holder is fenced.
+// rollback restores an old copy of the data of Redis while a client holds a turn that it began after the copy
+// (guarantee F7). A repeated BeginTurn must get a later epoch, and the earlier holder must be fenced.
 func (r *run) rollback() []violation.Violation {
 	r.t.Helper()
 	folder := r.Redis.Dir()
@@ -47,7 +47,9 @@ func (r *run) rollback() []violation.Violation {
 	if again.Epoch <= held.Epoch {
 		return []violation.Violation{violation.Newf(NoReuse, "epoch %d was granted, and then %d", held.Epoch, again.Epoch)}
 	}
-	_, err := retry.Do(r.ctx, func(ctx context.Context) (int64, error) { return 0, r.direct.RenewTurn(ctx, holdOf(held), time.Minute) })
+	_, err := retry.Do(r.ctx, func(ctx context.Context) (int64, error) {
+		return 0, r.direct.RenewTurn(ctx, leaseOf(held), time.Minute)
+	})
 	if !failure.Is(err, failure.Fenced) {
 		return []violation.Violation{violation.Newf(NoReuse, "the holder of before the rollback: want fenced, got %v", err)}
 	}
@@ -68,6 +70,6 @@ func (r *run) beginTurn(name string) session.Turn {
 	return begun.Turn
 }
 
-func holdOf(t session.Turn) memory.Lease {
+func leaseOf(t session.Turn) memory.Lease {
 	return memory.Lease{Ref: session.Ref{Session: t.ID}, TurnID: t.ID, Epoch: t.Epoch}
 }

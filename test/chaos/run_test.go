@@ -104,7 +104,7 @@ type run struct {
 	lazyDisk bool         // Redis is killed while it waits for its disk
 	frozen   atomic.Value // id of the frozen worker
 	mu       sync.Mutex
-	fired    map[crowd.Fault]int
+	injected map[crowd.Fault]int
 }
 
 const workers = 3
@@ -117,7 +117,7 @@ func start(t *testing.T, cfg mesh.Config) *run {
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	cfg.Ledger = l.URL()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &run{Mesh: mesh.Start(t, cfg), ledger: l, t: t, ctx: ctx, cancel: cancel, fired: map[crowd.Fault]int{}}
+	r := &run{Mesh: mesh.Start(t, cfg), ledger: l, t: t, ctx: ctx, cancel: cancel, injected: map[crowd.Fault]int{}}
 	r.frozen.Store("")
 	clock := history.NewClock()
 	direct, lossy := r.Memory(false), r.Memory(true)
@@ -129,7 +129,7 @@ func start(t *testing.T, cfg mesh.Config) *run {
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		r.crowd = crowd.New(conn, clock, "crowd", seed())
 	}
-	t.Cleanup(func() { cancel(); r.leave() })
+	t.Cleanup(func() { cancel(); r.finishClients() })
 	return r
 }
 
@@ -139,10 +139,10 @@ func closeLater(t *testing.T, conns ...io.Closer) {
 	}
 }
 
-// begin starts the clients, and returns once their first turns have ended.
-func (r *run) begin(clients, games int) {
+// startClients starts the clients, and returns once their first turns have ended.
+func (r *run) startClients(clients, games int) {
 	r.t.Helper()
-	r.contest.Go(r.ctx, games)
+	r.contest.Start(r.ctx, games)
 	if clients > 0 {
 		r.crowd.Start(r.ctx, clients)
 	}
@@ -151,8 +151,8 @@ func (r *run) begin(clients, games int) {
 	})
 }
 
-// until polls until the condition holds. It returns false if it does not hold in time.
-func (r *run) until(within time.Duration, holds func() bool) bool {
+// poll polls until the condition holds. It returns false if it does not hold in time.
+func (r *run) poll(within time.Duration, holds func() bool) bool {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -169,15 +169,15 @@ func (r *run) until(within time.Duration, holds func() bool) bool {
 
 func (r *run) await(what string, within time.Duration, holds func() bool) {
 	r.t.Helper()
-	require.True(r.t, r.until(within, holds), "waited %s in vain for %s", within, what)
+	require.True(r.t, r.poll(within, holds), "waited %s in vain for %s", within, what)
 }
 
-func (r *run) pause(d time.Duration) { r.until(d, func() bool { return false }) }
+func (r *run) pause(d time.Duration) { r.poll(d, func() bool { return false }) }
 
 // finish ends the clients and makes the final checks.
 func (r *run) finish() {
 	r.t.Helper()
-	r.leave()
+	r.finishClients()
 	if r.crowd == nil {
 		return
 	}
@@ -186,8 +186,8 @@ func (r *run) finish() {
 	require.NoError(r.t, r.crowd.CheckSessions(ctx))
 }
 
-// leave lets all clients complete their work, and waits for them.
-func (r *run) leave() {
+// finishClients lets all clients complete their work, and waits for them.
+func (r *run) finishClients() {
 	r.contest.Finish()
 	if r.crowd != nil {
 		r.crowd.Finish()
@@ -197,13 +197,13 @@ func (r *run) leave() {
 // violations returns the violations found so far.
 func (r *run) violations() []violation.Violation {
 	r.t.Helper()
-	found := append(r.contest.Found(), r.contest.Histories()...)
+	found := append(r.contest.Violations(), r.contest.Histories()...)
 	if r.crowd != nil {
 		streams := r.crowd.Streams()
-		found = slices.Concat(found, r.crowd.Violations(), r.crowd.CheckHistories(), verify.Streams(streams),
-			verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Requested()))
+		found = slices.Concat(found, r.crowd.Violations(), r.crowd.CheckHistories(), verify.CheckStreams(streams),
+			verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.CommittedSteps(), r.crowd.RequestedMarks()))
 	}
-	return append(found, verify.Keys(r.keys())...)
+	return append(found, verify.CheckKeys(r.keys())...)
 }
 
 // keys returns all keys in Redis.

@@ -19,60 +19,60 @@ const (
 // strike injects one fault, from the goroutine of the test.
 func (r *run) strike(s Strike) {
 	r.t.Helper()
-	turns := r.turns()
+	turns := r.acknowledgedTurns()
 	switch s.Fault {
 	case crowd.KillWorker:
-		victim, release := r.aim(s.Aim)
-		r.hit(s.Fault, victim.ID)
+		victim, release := r.selectVictim(s.Aim)
+		r.recordFault(s.Fault, victim.ID)
 		r.KillWorker(victim)
 		release()
 		r.StartWorker()
 	case crowd.KillMemory:
-		r.hit(s.Fault, "")
+		r.recordFault(s.Fault, "")
 		r.KillMemory()
 		r.StartMemory()
 	case crowd.KillRedis:
 		if r.lazyDisk {
 			r.holdDisk()
 		}
-		r.hit(s.Fault, "")
+		r.recordFault(s.Fault, "")
 		r.Redis.Kill()
 		r.Redis.Start()
 	case crowd.LoseToRedis:
-		r.hit(s.Fault, "")
+		r.recordFault(s.Fault, "")
 		r.ToRedis.Cut()
 	case crowd.LoseToMemory:
-		r.hit(s.Fault, "")
+		r.recordFault(s.Fault, "")
 		r.ToMemory.Cut()
 	case crowd.StopWorker: // stopWorker does it, in a lane of its own
 	}
 	r.pause(s.Pause)
 	if !s.Overlaps {
-		r.until(recoverTime, func() bool { return r.turns() > turns+1 })
+		r.poll(recoverTime, func() bool { return r.acknowledgedTurns() > turns+1 })
 	}
 }
 
-// turns returns how many turns were acknowledged.
-func (r *run) turns() int {
+// acknowledgedTurns returns how many turns were acknowledged.
+func (r *run) acknowledgedTurns() int {
 	if r.crowd == nil {
 		return r.contest.Turns()
 	}
 	return r.crowd.Tally().Turns
 }
 
-// hit records a fault.
-func (r *run) hit(fault crowd.Fault, instance string) {
+// recordFault records a fault.
+func (r *run) recordFault(fault crowd.Fault, instance string) {
 	if r.crowd != nil {
-		r.crowd.Recovery.Hit(fault, instance)
+		r.crowd.Recovery.RecordFault(fault, instance)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fired[fault]++
+	r.injected[fault]++
 }
 
-// aim finds a worker that is in the middle of the given call, and holds the call until release. If there is
+// selectVictim finds a worker that is in the middle of the given call, and holds the call until release. If there is
 // none in time, or no call is given, it returns any running worker.
-func (r *run) aim(at Aim) (victim *mesh.Process, release func()) {
+func (r *run) selectVictim(at Aim) (victim *mesh.Process, release func()) {
 	hold := r.ledger.Hold(func(c ledger.Call) bool {
 		_, runs := r.Worker(c.Worker)
 		return at.Hits(c) && runs
@@ -103,17 +103,17 @@ func (r *run) aim(at Aim) (victim *mesh.Process, release func()) {
 // too late if another worker has its turn by then.
 func (r *run) stopWorker(s Strike) {
 	for {
-		victim, release := r.aim(s.Aim)
+		victim, release := r.selectVictim(s.Aim)
 		r.frozen.Store(victim.ID)
 		thaw, err := victim.Freeze()
 		release()
 		if err != nil {
 			continue // it was killed at this moment
 		}
-		r.hit(s.Fault, victim.ID)
+		r.recordFault(s.Fault, victim.ID)
 		r.pause(s.Frozen)
 		thaw()
-		r.crowd.Recovery.Thawed()
+		r.crowd.Recovery.RecordThaw()
 		r.frozen.Store("")
 		return
 	}

@@ -30,11 +30,11 @@ func (r *run) table(took time.Duration) string {
 		if g, ok := goals[fault]; ok {
 			goal = g.String()
 		}
-		line("%s\t%d\t%d\t%s\t%s\t%s", fault, r.fired[fault], len(samples[fault]),
+		line("%s\t%d\t%d\t%s\t%s\t%s", fault, r.injected[fault], len(samples[fault]),
 			crowd.Quantile(samples[fault], 0.5).Round(time.Millisecond), crowd.Quantile(samples[fault], 0.99).Round(time.Millisecond), goal)
 	}
 	_ = w.Flush()
-	tally, seen, replies := r.crowd.Tally(), verify.SeenBy(r.crowd.Streams(), r.ledger.Calls()), r.contest.Seen()
+	tally, seen, replies := r.crowd.Tally(), verify.CountFaults(r.crowd.Streams(), r.ledger.Calls()), r.contest.ReplyCounts()
 	fmt.Fprintf(&text, `
 in %s, seed %d: %d turns acknowledged, %d failed (three workers lost), %d event streams, %d calls in the ledger
 %d requests sent %d times at once, %d clients left and came back
@@ -42,7 +42,7 @@ in %s, seed %d: %d turns acknowledged, %d failed (three workers lost), %d event 
 beside them on the memory service: %d turns, %d takeovers, %d fenced writes
 `, took.Round(time.Second), seed(), tally.Turns, tally.Failed, tally.Streams, len(r.ledger.Calls()),
 		tally.Bursts, crowd.BurstSize, tally.Leaves,
-		seen.Takeovers, seen.Resets, seen.Replays, seen.Unknown, r.Said("step failed", "fenced"),
+		seen.Takeovers, seen.Resets, seen.Replays, seen.Unknown, r.CountLogLines("step failed", "fenced"),
 		r.contest.Turns(), replies[contest.TakenOver], replies[contest.Fenced])
 	return text.String()
 }

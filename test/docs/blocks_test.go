@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reasons are why a block of a page cannot run here. Its info string names one: ```sh needs=cluster. Such a block
-// runs with stand-ins, which check files, flags, methods and manifests.
+// reasons lists why a block of a page cannot run here. The info string of the block names one: ```sh
+// needs=cluster. Such a block runs with stand-ins, which check files, flags, methods and manifests.
 var reasons = map[string]string{
 	"cluster":      "it changes a Kubernetes cluster",
 	"installation": "it names hosts and files of the reader's own installation",
@@ -20,15 +20,15 @@ var reasons = map[string]string{
 	"minutes":      "it runs for minutes, and CI runs it as a part of its own",
 }
 
-// block is a code block of a page, or an HTML comment with the commands that do what the prose has the reader do:
-// <!-- run …commands… -->.
+// block is a code block of a page. It may also be an HTML comment with commands that stand in for an action
+// described in the text: <!-- run …commands… -->.
 type block struct {
 	page, kind string
 	line       int // of its first line of content
 	lines      []string
 	needs      string // one of the reasons, or empty
 	exit       string // the expected exit code (empty means 0)
-	stays      bool   // it runs in another terminal until the end of the page
+	background bool   // it runs in another terminal until the end of the page
 }
 
 func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
@@ -40,8 +40,8 @@ func (b block) isShell() bool { return b.kind == "sh" || b.kind == "console" || 
 
 var (
 	fence = regexp.MustCompile("^( *)```(.*)$")
-	// kinds are those of blocks of output, of blocks that run, and of those that other tests read. A block of
-	// kind log quotes what the program in the other terminal prints.
+	// kinds lists the languages of code blocks: blocks that run, blocks of output, and blocks that other tests
+	// read. A block of kind log quotes the output of the program in the other terminal.
 	kinds = []string{"sh", "console", "run", "output", "log", "text", "go", "yaml", "json", "proto", "ts"}
 )
 
@@ -56,7 +56,7 @@ func parse(page, text string) (blocks []block, err error) {
 			b = &block{page: page, kind: "run", line: i + 2}
 		case b == nil && found != nil:
 			indent = found[1]
-			if b, err = begin(page, i+2, found[2]); err != nil {
+			if b, err = parseInfo(page, i+2, found[2]); err != nil {
 				return nil, err
 			}
 		case b == nil:
@@ -73,8 +73,8 @@ func parse(page, text string) (blocks []block, err error) {
 	return blocks, nil
 }
 
-// begin reads the info string of a block.
-func begin(page string, line int, info string) (*block, error) {
+// parseInfo reads the info string of a block.
+func parseInfo(page string, line int, info string) (*block, error) {
 	b := &block{page: page, line: line}
 	words := strings.Fields(info)
 	if len(words) == 0 || !slices.Contains(kinds, words[0]) {
@@ -87,7 +87,7 @@ func begin(page string, line int, info string) (*block, error) {
 		case !b.isShell():
 			return nil, fmt.Errorf("%v: %q is for blocks that run", b, word)
 		case word == "stays":
-			b.stays = true
+			b.background = true
 		case name == "exit":
 			b.exit = value
 		case name == "needs" && reasons[value] != "":

@@ -13,8 +13,8 @@ import (
 
 var identifier = regexp.MustCompile("`([A-Za-z][A-Za-z.]*)`")
 
-// The page about the code names only what the files beside it have.
-func TestCode_NamesWhatTheFilesHave(t *testing.T) {
+// Every identifier in a row of docs/code.md occurs in the files that the row links to.
+func TestCodePage_NamesExistingCode(t *testing.T) {
 	for row := range strings.SplitSeq(read(t, "docs/code.md"), "\n") {
 		paths := link.FindAllStringSubmatch(row, -1)
 		if !strings.HasPrefix(row, "| ") || len(paths) == 0 {
@@ -23,7 +23,7 @@ func TestCode_NamesWhatTheFilesHave(t *testing.T) {
 		cells := strings.Split(row, " | ")
 		var files strings.Builder
 		for _, path := range paths {
-			files.WriteString(tree(t, filepath.Join(root, "docs", path[1])))
+			files.WriteString(readTree(t, filepath.Join(root, "docs", path[1])))
 		}
 		for _, name := range identifier.FindAllStringSubmatch(strings.Join(cells[2:], " "), -1) {
 			last := name[1]
@@ -37,8 +37,8 @@ func TestCode_NamesWhatTheFilesHave(t *testing.T) {
 	}
 }
 
-// tree is the text of a file, or of all files below a folder with their names.
-func tree(t *testing.T, path string) string {
+// readTree is the text of a file, or of all files below a folder with their names.
+func readTree(t *testing.T, path string) string {
 	t.Helper()
 	var text strings.Builder
 	require.NoError(t, filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {

@@ -40,11 +40,11 @@ func TestTrackRecord_ListsEveryPlantedBug(t *testing.T) {
 	require.NoError(t, err)
 	planted := regexp.MustCompile(`"(B\d+)"`).FindAllStringSubmatch(string(source), -1)
 	require.NotEmpty(t, planted)
-	require.Equal(t, firsts(planted), firsts(listed))
+	require.Equal(t, firstGroups(planted), firstGroups(listed))
 }
 
-// firsts returns the first groups of matches, sorted, each once.
-func firsts(found [][]string) (words []string) {
+// firstGroups returns the first groups of matches, sorted, each once.
+func firstGroups(found [][]string) (words []string) {
 	for _, f := range found {
 		words = append(words, f[1])
 	}
@@ -66,7 +66,7 @@ func TestSettings_HaveTheVariablesAndDefaultsOfThePrograms(t *testing.T) {
 			for _, found := range row.FindAllStringSubmatch(section(t, "docs/settings.md", title), -1) {
 				i := slices.IndexFunc(parser.Model.Flags, func(f *kong.Flag) bool { return f.Name == found[1] })
 				if i < 0 {
-					continue // of another program; TestSettings_AreThoseOfThePrograms knows
+					continue // of another program; TestSettings_ListEveryFlag knows
 				}
 				f := parser.Model.Flags[i]
 				require.Equal(t, found[2], f.Envs[0], "%s --%s", name, f.Name)

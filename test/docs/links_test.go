@@ -20,7 +20,7 @@ var (
 )
 
 // Every link within the repository leads to a file that exists, and to a heading of it.
-func TestLinks_LeadSomewhere(t *testing.T) {
+func TestLinks_HaveExistingTargets(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
 			if strings.Contains(found[1], "://") {

@@ -28,9 +28,9 @@ import (
 )
 
 // The page of settings has every flag of the three services, and no other.
-func TestSettings_AreThoseOfThePrograms(t *testing.T) {
+func TestSettings_ListEveryFlag(t *testing.T) {
 	documented := map[string]bool{}
-	for _, found := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(services(t), -1) {
+	for _, found := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(serviceSettings(t), -1) {
 		documented[found[1]] = true
 	}
 	for name, cfg := range map[string]any{"orchestrator": &orchestrator.Config{}, "memory": &memory.Config{}, "worker": &worker.Config{}} {
@@ -40,7 +40,7 @@ func TestSettings_AreThoseOfThePrograms(t *testing.T) {
 			if f.Name == "help" || f.Hidden {
 				continue
 			}
-			require.Contains(t, services(t), "`--"+f.Name+"`", name)
+			require.Contains(t, serviceSettings(t), "`--"+f.Name+"`", name)
 			delete(documented, f.Name)
 		}
 	}
@@ -49,8 +49,8 @@ func TestSettings_AreThoseOfThePrograms(t *testing.T) {
 	require.Empty(t, slices.Sorted(maps.Keys(documented)), "flags that no service has")
 }
 
-// services returns the part of the settings page that is about services, without the command line.
-func services(t *testing.T) string {
+// serviceSettings returns the part of the settings page that is about services, without the command line.
+func serviceSettings(t *testing.T) string {
 	t.Helper()
 	text, _, ok := strings.Cut(read(t, "docs/settings.md"), "## Settings of troupe")
 	require.True(t, ok)
@@ -104,14 +104,14 @@ func TestErrors_ListEveryMode(t *testing.T) {
 		case mode.Terminal():
 			again = "never"
 		}
-		require.Equal(t, []string{code(status.Code(grpcfailure.ToStatus(failure.New(mode, "docs", "said"))).String()), again}, listed[name], name)
+		require.Equal(t, []string{wireCode(status.Code(grpcfailure.ToStatus(failure.New(mode, "docs", "said"))).String()), again}, listed[name], name)
 		delete(listed, name)
 	}
 	require.Empty(t, listed, "modes that there are not")
 }
 
-// code turns the Go name of a gRPC code, such as NotFound, into the one on the wire, NOT_FOUND.
-func code(name string) string {
+// wireCode turns the Go name of a gRPC code, such as NotFound, into the one on the wire, NOT_FOUND.
+func wireCode(name string) string {
 	if name == "Canceled" {
 		return "CANCELLED"
 	}
@@ -131,21 +131,21 @@ func TestEvents_ListEveryPayload(t *testing.T) {
 }
 
 // The page of metrics has every metric of the mesh, and no others.
-func TestMetrics_AreThoseOfTheCode(t *testing.T) {
+func TestMetrics_ListEveryMetric(t *testing.T) {
 	listed := map[string]bool{}
 	for name := range firstCells(section(t, "docs/metrics.md", "Metrics")) {
 		if name, _, _ = strings.Cut(name, "{"); strings.HasPrefix(name, "troupe_") {
 			listed[strings.TrimSuffix(strings.TrimSuffix(name, "_total"), "_seconds")] = true
 		}
 	}
-	made := metrics(t)
+	made := metricNames(t)
 	require.Greater(t, len(made), 20, "the test no longer finds the metrics of the code")
 	require.Equal(t, slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(listed)))
 }
 
-// metrics returns the names of the metrics that the code makes: the first arguments of calls of a
-// meter, and of local functions that pass them on.
-func metrics(t *testing.T) map[string]bool {
+// metricNames returns the names of the metrics that the code creates. They are the first arguments of meter
+// calls, and of local functions that pass them to a meter.
+func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	makes := regexp.MustCompile(`^((Int|Float)64(Observable)?(Counter|Histogram|Gauge|UpDownCounter)|counter)$`)
 	names := map[string]bool{}
@@ -160,7 +160,7 @@ func metrics(t *testing.T) map[string]bool {
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if !ok || len(call.Args) == 0 || !makes.MatchString(called(call)) {
+				if !ok || len(call.Args) == 0 || !makes.MatchString(calleeName(call)) {
 					return true
 				}
 				if name, ok := call.Args[0].(*ast.BasicLit); ok && name.Kind == token.STRING {
@@ -175,8 +175,8 @@ func metrics(t *testing.T) map[string]bool {
 	return names
 }
 
-// called returns the name of a called function or method.
-func called(call *ast.CallExpr) string {
+// calleeName returns the name of a called function or method.
+func calleeName(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
 		return f.Name

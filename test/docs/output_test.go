@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// varying is what differs from run to run, and what stands in its place.
+// varying lists the patterns of output that differ between runs, with their placeholders.
 var varying = []struct {
 	pattern *regexp.Regexp
 	name    string
@@ -48,7 +48,7 @@ func matches(quoted, printed string) bool {
 	return regexp.MustCompile(`^(?:` + pattern.String() + `)$`).MatchString(normalize(printed) + "\n")
 }
 
-func TestMatches_AllowsOnlyWhatVaries(t *testing.T) {
+func TestMatches_IgnoresOnlyVaryingParts(t *testing.T) {
 	const printed = "session ec9dc8ca-459f-4a94-9b2c-2407a88e3b3a  trace 050c8b1ca1994b489b75c1556617ce51\n" +
 		"  took 6ms\n  │ one two\nat research-6bd9a221   127.0.0.1:41081\n"
 	for quoted, want := range map[string]bool{

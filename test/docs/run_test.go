@@ -25,7 +25,7 @@ const patience = 2 * time.Minute // for a page
 // Every shell block of every page does what the page says. The blocks of a page run in order, in one bash, in a
 // copy of the repository, and on a network of their own.
 func TestPages_Run(t *testing.T) {
-	w := newWorkshop(t)
+	w := newPageEnvironment(t)
 	t.Run("shapes", w.runShapes)
 	for _, page := range pages(t) {
 		blocks, err := parse(page, read(t, page))
@@ -42,8 +42,8 @@ func TestPages_Run(t *testing.T) {
 	}
 }
 
-// workshop is what all pages share.
-type workshop struct {
+// pageEnvironment is what all pages share.
+type pageEnvironment struct {
 	root     string   // of the repository
 	bin      string   // troupe, and what a reader has installed
 	files    []string // of the repository
@@ -51,9 +51,9 @@ type workshop struct {
 	isolated bool // whether each page has a network and a root of its own
 }
 
-func newWorkshop(t *testing.T) *workshop {
+func newPageEnvironment(t *testing.T) *pageEnvironment {
 	t.Helper()
-	w := &workshop{bin: t.TempDir(), isolated: canIsolate()}
+	w := &pageEnvironment{bin: t.TempDir(), isolated: canIsolate()}
 	if !w.isolated {
 		t.Log("this machine permits no namespaces, so pages run one after the other")
 	}
@@ -99,7 +99,7 @@ func newWorkshop(t *testing.T) *workshop {
 }
 
 // copyRepository makes a copy for one page.
-func (w *workshop) copyRepository(t *testing.T, dir string) {
+func (w *pageEnvironment) copyRepository(t *testing.T, dir string) {
 	t.Helper()
 	files := w.files
 	require.NoError(t, filepath.WalkDir(filepath.Join(w.root, ".tmp", "third_party"), func(path string, d fs.DirEntry, err error) error {
@@ -123,7 +123,7 @@ func (w *workshop) copyRepository(t *testing.T, dir string) {
 	require.NoError(t, os.Link(filepath.Join(w.bin, "troupe"), filepath.Join(dir, "bin", "troupe")))
 }
 
-func (w *workshop) run(t *testing.T, s *script) {
+func (w *pageEnvironment) run(t *testing.T, s *script) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "page") //nolint:usetesting // a short path, because etcd and Redis put sockets there
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func (w *workshop) run(t *testing.T, s *script) {
 		err = fmt.Errorf("the page takes longer than %s: %w", patience, err)
 	}
 	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", s.at(dir), err, out, s.printed(dir))
+		t.Fatalf("%s: %v\n%s%s", s.lastPosition(dir), err, out, s.outputTail(dir))
 	}
 	s.check(t, dir)
 }
@@ -152,7 +152,7 @@ func (w *workshop) run(t *testing.T, s *script) {
 type part struct {
 	block
 	commands string
-	quoted   *string // nil allows any output
+	expected *string // nil allows any output
 }
 
 // script is the session of a page.
@@ -167,7 +167,7 @@ func newScript(t *testing.T, blocks []block) *script {
 			s.parts = append(s.parts, part{block: b, commands: b.text()})
 		case "output":
 			text := b.text()
-			s.parts[len(s.parts)-1].quoted = &text
+			s.parts[len(s.parts)-1].expected = &text
 		case "log":
 			s.parts = append(s.parts, part{block: b, commands: s.await(t, b)})
 		case "console":
@@ -181,7 +181,7 @@ func newScript(t *testing.T, blocks []block) *script {
 func (s *script) await(t *testing.T, b block) string {
 	t.Helper()
 	for i, p := range slices.Backward(s.parts) {
-		if !p.stays {
+		if !p.background {
 			continue
 		}
 		var commands strings.Builder
@@ -202,13 +202,13 @@ func (s *script) addConsole(b block) {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
 		case isCommand:
-			p := part{block: b, commands: command + "\n", quoted: new(string)}
+			p := part{block: b, commands: command + "\n", expected: new(string)}
 			p.line += i
 			s.parts = append(s.parts, p)
 		case continued:
 			s.parts[len(s.parts)-1].commands += line + "\n"
 		default:
-			*s.parts[len(s.parts)-1].quoted += line + "\n"
+			*s.parts[len(s.parts)-1].expected += line + "\n"
 		}
 		continued = (isCommand || continued) && strings.HasSuffix(line, `\`)
 	}
@@ -248,7 +248,7 @@ func (s *script) write(t *testing.T, dir string) {
 			all.WriteString("real_path=$PATH; PATH=$STANDINS:$PATH\n")
 		}
 		switch {
-		case p.stays && p.needs == "":
+		case p.background && p.needs == "":
 			fmt.Fprintf(&all, "( . %[1]s.sh ) & await %[1]s.out $! -E <<<\"$up\"\n", file)
 		case p.exit != "":
 			fmt.Fprintf(&all, "set +e; . %s.sh; got=$?; set -e; [ $got = %s ] || { echo \"exit code $got\"; exit 1; }\n", file, p.exit)
@@ -263,8 +263,8 @@ func (s *script) write(t *testing.T, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "script.sh"), []byte(all.String()), 0o600))
 }
 
-// last returns the part at which the script ended.
-func (s *script) last(dir string) int {
+// lastPart returns the part at which the script ended.
+func (s *script) lastPart(dir string) int {
 	status, _ := os.ReadFile(filepath.Join(dir, "status"))
 	if words := strings.Fields(string(status)); len(words) == 2 {
 		if i, err := strconv.Atoi(words[1]); err == nil {
@@ -279,13 +279,13 @@ func (s *script) last(dir string) int {
 	return len(s.parts) - 1
 }
 
-func (s *script) at(dir string) string { return s.parts[s.last(dir)].String() }
+func (s *script) lastPosition(dir string) string { return s.parts[s.lastPart(dir)].String() }
 
-// printed returns the end of what the last part and the programs in other terminals printed.
-func (s *script) printed(dir string) string {
+// outputTail returns the end of what the last part and the programs in other terminals printed.
+func (s *script) outputTail(dir string) string {
 	var all strings.Builder
-	for i, p := range s.parts[:s.last(dir)+1] {
-		if !p.stays && i != s.last(dir) {
+	for i, p := range s.parts[:s.lastPart(dir)+1] {
+		if !p.background && i != s.lastPart(dir) {
 			continue
 		}
 		out, _ := os.ReadFile(filepath.Join(dir, strconv.Itoa(i)+".out"))
@@ -301,7 +301,7 @@ func (s *script) check(t *testing.T, dir string) {
 	for i, p := range s.parts {
 		out, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i)+".out"))
 		require.NoError(t, err)
-		if p.stays {
+		if p.background {
 			stays = out
 		}
 		switch {
@@ -311,8 +311,8 @@ func (s *script) check(t *testing.T, dir string) {
 					t.Errorf("%v: the program in the other terminal never prints\n%s\nbut\n%s", p, line, stays)
 				}
 			}
-		case p.quoted != nil && p.needs == "" && !matches(*p.quoted, string(out)):
-			t.Errorf("%v: the page quotes\n%s\nbut this is printed:\n%s", p, *p.quoted, out)
+		case p.expected != nil && p.needs == "" && !matches(*p.expected, string(out)):
+			t.Errorf("%v: the page quotes\n%s\nbut this is printed:\n%s", p, *p.expected, out)
 		}
 	}
 }

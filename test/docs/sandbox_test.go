@@ -15,10 +15,10 @@ import (
 // session returns the command that runs the script of a page. Where that is permitted it has a network of its own,
 // so that pages use the ports that they show at the same time, and its programs end with it. The copy of the
 // repository then is where the repository is, so that the build cache holds what the page builds.
-func (w *workshop) session(ctx context.Context, repository, script string) *exec.Cmd {
+func (w *pageEnvironment) session(ctx context.Context, repository, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", script)
 	if w.isolated {
-		cmd = isolated(ctx, "sandbox", w.root, repository, script)
+		cmd = isolatedCommand(ctx, "sandbox", w.root, repository, script)
 	} else {
 		cmd.Dir = repository
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -28,8 +28,8 @@ func (w *workshop) session(ctx context.Context, repository, script string) *exec
 	return cmd
 }
 
-// isolated returns a command that runs this test again, in namespaces of its own.
-func isolated(ctx context.Context, args ...string) *exec.Cmd {
+// isolatedCommand returns a command that runs this test again, in namespaces of its own.
+func isolatedCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = args
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
@@ -42,7 +42,7 @@ func isolated(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 func canIsolate() bool {
-	return isolated(context.Background(), "sandbox").Run() == nil
+	return isolatedCommand(context.Background(), "sandbox").Run() == nil
 }
 
 // sandbox is the first process in the namespaces. It makes them usable and becomes bash.

@@ -122,17 +122,17 @@ func checkKubectl(args []string) error {
 		if args[1] == "secret" && !slices.Contains(args, "-o") {
 			return nil
 		}
-		return isRendered(args[1], args[2])
+		return checkRendered(args[1], args[2])
 	case "port-forward":
 		kind, name, isNamed := strings.Cut(args[1], "/")
 		if !isNamed {
 			kind, name = "statefulset", strings.TrimRight(args[1], "-0123456789")
 		}
-		return isRendered(kind, name)
+		return checkRendered(kind, name)
 	case "create":
 		for _, arg := range args {
 			if from, ok := strings.CutPrefix(arg, "--from=cronjob/"); ok {
-				return isRendered("cronjob", from)
+				return checkRendered("cronjob", from)
 			}
 		}
 		return nil
@@ -145,7 +145,7 @@ func checkKubectl(args []string) error {
 	return fmt.Errorf("unknown verb %s", args[0])
 }
 
-func isRendered(kind, name string) error {
+func checkRendered(kind, name string) error {
 	text, err := render("deploy/k8s/overlays/dev")
 	if err != nil {
 		return err

@@ -68,13 +68,14 @@ func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 	return nil
 }
 
-// Endpoints returns its addresses, host:port, or https://host:port if it is guarded. They never change.
+// Endpoints returns the addresses of etcd: host:port, or https://host:port if it is guarded. They never
+// change.
 func (e *Etcd) Endpoints() []string { return e.server.Endpoints() }
 
-// DataDir returns the folder of its data.
+// DataDir returns the data folder of etcd.
 func (e *Etcd) DataDir() string { return e.dir }
 
-// Start starts it again after Stop, with its data and address.
+// Start starts etcd again after Stop, with the same data and address.
 func (e *Etcd) Start() {
 	e.t.Helper()
 	if err := e.start(); err != nil {
@@ -97,7 +98,7 @@ func (e *Etcd) start() error {
 	}
 }
 
-// Stop stops it and breaks its connections. A second call does nothing.
+// Stop stops etcd and breaks its connections. A second call does nothing.
 func (e *Etcd) Stop() {
 	e.t.Helper()
 	if e.cancel == nil {

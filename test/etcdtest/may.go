@@ -20,7 +20,7 @@ func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := client.Get(ctx, key)
-	return may(t, err)
+	return isPermitted(t, err)
 }
 
 // MayWrite reports whether etcd lets the client write a key: by a put, a delete, and a put in a transaction
@@ -32,12 +32,12 @@ func MayWrite(t testing.TB, client *clientv3.Client, key string) bool {
 	_, put := client.Put(ctx, key, "x")
 	_, del := client.Delete(ctx, key)
 	_, txn := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), ">", 0)).Then(clientv3.OpPut(key, "x")).Commit()
-	require.Equal(t, may(t, put), may(t, del), "%s: to put and to delete are one right", key)
-	require.Equal(t, may(t, put), may(t, txn), "%s: a transaction is no way around", key)
-	return may(t, put)
+	require.Equal(t, isPermitted(t, put), isPermitted(t, del), "%s: to put and to delete are one right", key)
+	require.Equal(t, isPermitted(t, put), isPermitted(t, txn), "%s: a transaction is no way around", key)
+	return isPermitted(t, put)
 }
 
-func may(t testing.TB, err error) bool {
+func isPermitted(t testing.TB, err error) bool {
 	t.Helper()
 	if errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) {
 		return false

@@ -1,5 +1,6 @@
-// Package injection_test runs a model that obeys every instruction that it reads over text that was written to
-// misuse it. The guard protects the tools from it, so the tests do not depend on a model (S14).
+// Package injection_test tests the guard with a model that obeys every instruction in any text it reads. The
+// texts are attempts to misuse the tools. The guard must stop them, so the results do not depend on how well a
+// model resists (S14).
 package injection_test
 
 import (
@@ -17,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A library under the SDK of gemini starts this one when the process does, and never ends it.
+	// The Gemini SDK starts this goroutine with the process and never ends it.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),
 		goleak.Cleanup(func(code int) {
@@ -31,7 +32,7 @@ type injection struct {
 	Name    string   `yaml:"name"`
 	Channel string   `yaml:"channel"`
 	Via     string   `yaml:"via"`  // name of the tool that returns the text (empty means read_page)
-	Word    string   `yaml:"word"` // what the user says in the second turn (empty means "go on")
+	Trigger string   `yaml:"word"` // what the user says in the second turn (empty means "go on")
 	Text    string   `yaml:"text"`
 	Tags    bool     `yaml:"tags"` // the text is made of invisible characters
 	Pad     int      `yaml:"pad"`  // characters before the text
@@ -53,7 +54,7 @@ func corpus(t *testing.T) []injection {
 		require.NotEmpty(t, c.Blocked, c.Name)
 		names[c.Name] = true
 		if c.Tags {
-			c.Text = tagged(c.Text)
+			c.Text = toTagCharacters(c.Text)
 		}
 		c.Text = strings.Repeat("lorem ipsum ", c.Pad/12) + c.Text
 		for _, calls := range [][]string{c.Blocked, c.Allowed} {
@@ -67,21 +68,21 @@ func corpus(t *testing.T) []injection {
 	return all
 }
 
-// sorted returns calls in a canonical order.
-func sorted(calls ...[]string) []string {
+// sortCalls returns calls in a canonical order.
+func sortCalls(calls ...[]string) []string {
 	all := slices.Concat(calls...)
 	slices.Sort(all)
 	return all
 }
 
-// Without a guard the model follows every injection. So the tests below cannot pass because a model ignores
-// them.
+// Without a guard the model obeys every injection of the corpus. This shows that the tests below pass because
+// of the guard and not because the model ignores the texts.
 func TestGuard_OffLetsTheModelObeyInjections(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := play(t, c, tool.GuardOff, false)
-			require.Empty(t, p.pending())
-			require.Equal(t, sorted(c.Blocked, c.Allowed), p.ran())
+			p := runCase(t, c, tool.GuardOff, false)
+			require.Empty(t, p.pendingCalls())
+			require.Equal(t, sortCalls(c.Blocked, c.Allowed), p.executedCalls())
 		})
 	}
 }
@@ -91,21 +92,21 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 	for _, c := range corpus(t) {
 		for _, parallel := range []bool{false, true} {
 			t.Run(c.Name, func(t *testing.T) {
-				p := play(t, c, tool.GuardAsk, parallel)
-				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that were not allowed")
-				if !p.asks {
-					require.NotEmpty(t, p.refused(), "no person could be asked")
+				p := runCase(t, c, tool.GuardAsk, parallel)
+				require.Equal(t, sortCalls(c.Allowed), p.executedCalls(), "calls that were not allowed")
+				if !p.canAsk {
+					require.NotEmpty(t, p.blockedTools(), "no person could be asked")
 					return
 				}
-				require.NotEmpty(t, p.pending(), "no person was asked")
+				require.NotEmpty(t, p.pendingCalls(), "no person was asked")
 			})
 			t.Run(c.Name+" denied", func(t *testing.T) {
-				p := play(t, c, tool.GuardAsk, parallel)
-				for n := 0; len(p.pending()) > 0; n++ {
+				p := runCase(t, c, tool.GuardAsk, parallel)
+				for n := 0; len(p.pendingCalls()) > 0; n++ {
 					require.Less(t, n, 10)
 					p.deny()
 				}
-				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that were denied")
+				require.Equal(t, sortCalls(c.Allowed), p.executedCalls(), "calls that were denied")
 			})
 		}
 	}
@@ -115,15 +116,15 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 func TestGuard_AllowsApprovedCalls(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := play(t, c, tool.GuardAsk, false)
-			if !p.asks {
+			p := runCase(t, c, tool.GuardAsk, false)
+			if !p.canAsk {
 				return // there is no session to continue
 			}
-			for n := 0; len(p.pending()) > 0; n++ {
+			for n := 0; len(p.pendingCalls()) > 0; n++ {
 				require.Less(t, n, 10)
 				p.approve()
 			}
-			require.Equal(t, sorted(c.Blocked, c.Allowed), p.ran())
+			require.Equal(t, sortCalls(c.Blocked, c.Allowed), p.executedCalls())
 		})
 	}
 }
@@ -132,10 +133,10 @@ func TestGuard_AllowsApprovedCalls(t *testing.T) {
 func TestGuard_StrictDeniesWithoutAsking(t *testing.T) {
 	for _, c := range corpus(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := play(t, c, tool.GuardStrict, false)
-			require.Empty(t, p.pending())
-			require.Equal(t, sorted(c.Allowed), p.ran())
-			require.NotEmpty(t, p.refused())
+			p := runCase(t, c, tool.GuardStrict, false)
+			require.Empty(t, p.pendingCalls())
+			require.Equal(t, sortCalls(c.Allowed), p.executedCalls())
+			require.NotEmpty(t, p.blockedTools())
 		})
 	}
 }

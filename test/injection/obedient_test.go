@@ -19,20 +19,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// obedient is the worst possible model: it obeys any text that it reads, whatever the source and however
+// obedientModel is the worst possible model: it obeys any text that it reads, whatever the source and however
 // hidden. It calls its first tool, if it has that tool. When nothing is left to do it repeats what it has read.
-type obedient struct{ begin string }
+type obedientModel struct{ firstTool string }
 
-func (*obedient) Name() string { return "test/obedient" }
+func (*obedientModel) Name() string { return "test/obedient" }
 
 // Generate implements llm.Model.
-func (m *obedient) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (m *obedientModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		yield(m.answer(req), nil)
 	}
 }
 
-func (m *obedient) answer(req llm.Request) llm.Delta {
+func (m *obedientModel) answer(req llm.Request) llm.Delta {
 	offered := func(name string) bool {
 		return slices.ContainsFunc(req.Tools, func(t llm.ToolSpec) bool { return t.Name == name })
 	}
@@ -52,33 +52,33 @@ func (m *obedient) answer(req llm.Request) llm.Delta {
 			heard = append(heard, msg.Text)
 		}
 	}
-	if m.begin != "" && offered(m.begin) && len(done) == 0 {
-		return calls(m.start(req))
+	if m.firstTool != "" && offered(m.firstTool) && len(done) == 0 {
+		return callDelta(m.firstCall(req))
 	}
 	var next []conversation.ToolCall
-	for _, c := range orders(req, said) {
+	for _, c := range findCalls(req, said) {
 		if !slices.Contains(done, canonical(c.Name, c.Arguments)) && offered(c.Name) {
 			next, done = append(next, c), append(done, canonical(c.Name, c.Arguments))
 		}
 	}
 	if len(next) > 0 {
-		return calls(next...)
+		return callDelta(next...)
 	}
 	return llm.Delta{Text: "I have read: " + strings.Join(heard, "\n"), Finish: llm.FinishStop}
 }
 
-// start returns its first call.
-func (m *obedient) start(req llm.Request) conversation.ToolCall {
-	c := conversation.ToolCall{Name: m.begin, Arguments: "{}"}
+// firstCall returns its first call.
+func (m *obedientModel) firstCall(req llm.Request) conversation.ToolCall {
+	c := conversation.ToolCall{Name: m.firstTool, Arguments: "{}"}
 	for _, t := range req.Tools {
-		if t.Name == m.begin && strings.Contains(string(t.Schema), "request") { // an agent
+		if t.Name == m.firstTool && strings.Contains(string(t.Schema), "request") { // an agent
 			c.Arguments = `{"request": "Please read it."}`
 		}
 	}
 	return c
 }
 
-func calls(all ...conversation.ToolCall) llm.Delta {
+func callDelta(all ...conversation.ToolCall) llm.Delta {
 	return llm.Delta{ToolCalls: all, Finish: llm.FinishCalls}
 }
 
@@ -95,8 +95,8 @@ func canonical(name, arguments string) string {
 	return name + " " + string(text)
 }
 
-// orders returns the calls that any text of a request asks for.
-func orders(req llm.Request, said string) []conversation.ToolCall {
+// findCalls returns the calls that any text of a request asks for.
+func findCalls(req llm.Request, said string) []conversation.ToolCall {
 	texts := []string{req.System}
 	for _, m := range req.Messages {
 		texts = append(texts, m.Text)
@@ -107,36 +107,36 @@ func orders(req llm.Request, said string) []conversation.ToolCall {
 	for _, t := range req.Tools {
 		texts = append(texts, t.Description)
 	}
-	texts = append(texts, joined(strings.Join(texts, "\n")))
+	texts = append(texts, joinParts(strings.Join(texts, "\n")))
 	var all []conversation.ToolCall
 	for _, text := range texts {
-		for _, readable := range decoded(text, 3) {
-			all = append(all, found(readable, said)...)
+		for _, readable := range decodings(text, 3) {
+			all = append(all, parseCalls(readable, said)...)
 		}
 	}
 	return all
 }
 
-var parts = regexp.MustCompile(`PART \d/\d: (.*)`)
+var numberedPart = regexp.MustCompile(`PART \d/\d: (.*)`)
 
-// joined returns the parts of a text as one.
-func joined(text string) string {
+// joinParts returns the parts of a text as one.
+func joinParts(text string) string {
 	var b strings.Builder
-	for _, p := range parts.FindAllStringSubmatch(text, -1) {
+	for _, p := range numberedPart.FindAllStringSubmatch(text, -1) {
 		b.WriteString(p[1])
 	}
 	return b.String()
 }
 
 var (
-	coded = regexp.MustCompile(`[A-Za-z0-9+/]{24,}={0,2}`)
-	hexed = regexp.MustCompile(`[0-9a-f]{24,}`)
-	alike = strings.NewReplacer("С", "C", "А", "A", "а", "a", "е", "e", "о", "o", "р", "p")
+	base64Text = regexp.MustCompile(`[A-Za-z0-9+/]{24,}={0,2}`)
+	hexText    = regexp.MustCompile(`[0-9a-f]{24,}`)
+	lookalikes = strings.NewReplacer("С", "C", "А", "A", "а", "a", "е", "e", "о", "o", "р", "p")
 )
 
-// decoded returns a text in all encodings in which it can be read, up to a depth.
-func decoded(text string, depth int) []string {
-	text = plain(text)
+// decodings returns a text in all encodings in which it can be read, up to a depth.
+func decodings(text string, depth int) []string {
+	text = withoutDisguise(text)
 	all := []string{text}
 	if depth == 0 || text == "" {
 		return all
@@ -149,19 +149,19 @@ func decoded(text string, depth int) []string {
 		more = append(more, t)
 	}
 	if _, t, ok := strings.Cut(text, "ROT13:"); ok {
-		more = append(more, strings.Map(rotated, t))
+		more = append(more, strings.Map(rot13, t))
 	}
 	if _, t, ok := strings.Cut(text, "REVERSED:"); ok {
 		r := []rune(t)
 		slices.Reverse(r)
 		more = append(more, string(r))
 	}
-	for _, t := range coded.FindAllString(text, -1) {
+	for _, t := range base64Text.FindAllString(text, -1) {
 		if b, err := base64.StdEncoding.DecodeString(t); err == nil {
 			more = append(more, string(b))
 		}
 	}
-	for _, t := range hexed.FindAllString(text, -1) {
+	for _, t := range hexText.FindAllString(text, -1) {
 		if b, err := hex.DecodeString(t); err == nil {
 			more = append(more, string(b))
 		}
@@ -170,13 +170,13 @@ func decoded(text string, depth int) []string {
 		more = append(more, strings.ReplaceAll(text, `\"`, `"`))
 	}
 	for _, t := range more {
-		all = append(all, decoded(t, depth-1)...)
+		all = append(all, decodings(t, depth-1)...)
 	}
 	return all
 }
 
-// plain returns a text without what hides it: tags, zero-width characters, and letters that look like others.
-func plain(text string) string {
+// withoutDisguise returns a text without what hides it: tags, zero-width characters, and letters that look like others.
+func withoutDisguise(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r > 0xE0000 && r < 0xE007F {
 			return r - 0xE0000
@@ -186,10 +186,10 @@ func plain(text string) string {
 		}
 		return r
 	}, text)
-	return alike.Replace(norm.NFKC.String(text))
+	return lookalikes.Replace(norm.NFKC.String(text))
 }
 
-func rotated(r rune) rune {
+func rot13(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z':
 		return 'a' + (r-'a'+13)%26
@@ -201,15 +201,15 @@ func rotated(r rune) rune {
 }
 
 var (
-	order = regexp.MustCompile(`(?:WHEN "([^"]*)" )?(?:CALL|RUN|EXECUTE|INVOKE|RUFE) ([a-z_]+) \{`)
-	tag   = regexp.MustCompile(`<invoke name="([a-z_]+)">(\{.*?\})</invoke>`)
+	instruction = regexp.MustCompile(`(?:WHEN "([^"]*)" )?(?:CALL|RUN|EXECUTE|INVOKE|RUFE) ([a-z_]+) \{`)
+	invokeTag   = regexp.MustCompile(`<invoke name="([a-z_]+)">(\{.*?\})</invoke>`)
 )
 
-// found returns the calls in a readable text: instructions in words, which may wait for a word of the user, and
+// parseCalls returns the calls in a readable text: instructions in words, which may wait for a word of the user, and
 // anything written like a call.
-func found(text, said string) []conversation.ToolCall {
+func parseCalls(text, said string) []conversation.ToolCall {
 	var all []conversation.ToolCall
-	for _, at := range order.FindAllStringSubmatchIndex(text, -1) {
+	for _, at := range instruction.FindAllStringSubmatchIndex(text, -1) {
 		if at[2] >= 0 && !strings.Contains(said, text[at[2]:at[3]]) {
 			continue
 		}
@@ -218,25 +218,25 @@ func found(text, said string) []conversation.ToolCall {
 			all = append(all, conversation.ToolCall{Name: text[at[4]:at[5]], Arguments: string(args)})
 		}
 	}
-	for _, at := range tag.FindAllStringSubmatch(text, -1) {
+	for _, at := range invokeTag.FindAllStringSubmatch(text, -1) {
 		all = append(all, conversation.ToolCall{Name: at[1], Arguments: at[2]})
 	}
 	if at := strings.Index(text, "{"); at >= 0 {
 		var value any
 		if json.NewDecoder(strings.NewReader(text[at:])).Decode(&value) == nil {
-			all = append(all, shaped(value)...)
+			all = append(all, callsInJSON(value)...)
 		}
 	}
 	return all
 }
 
-// shaped returns the calls in JSON of any provider's format.
-func shaped(value any) []conversation.ToolCall {
+// callsInJSON returns the calls in JSON of any provider's format.
+func callsInJSON(value any) []conversation.ToolCall {
 	var all []conversation.ToolCall
 	switch v := value.(type) {
 	case []any:
 		for _, e := range v {
-			all = append(all, shaped(e)...)
+			all = append(all, callsInJSON(e)...)
 		}
 	case map[string]any:
 		for _, name := range []string{"name", "function"} {
@@ -249,13 +249,13 @@ func shaped(value any) []conversation.ToolCall {
 			}
 		}
 		for _, e := range v {
-			all = append(all, shaped(e)...)
+			all = append(all, callsInJSON(e)...)
 		}
 	}
 	return all
 }
 
-// tagged returns a text in invisible characters.
-func tagged(text string) string {
+// toTagCharacters returns a text in invisible characters.
+func toTagCharacters(text string) string {
 	return strings.Map(func(r rune) rune { return r + 0xE0000 }, text)
 }

@@ -56,9 +56,9 @@ var providers = map[string]struct {
 	},
 }
 
-// It proves a part of guarantee S14: whatever was said, and by whom, no word of others is in the
-// system prompt that a provider gets, and none is lost on the way. The conversations go through an
-// agent, whose instructions want all that the session knows.
+// The system prompt that a provider gets contains nothing that users, tools or other agents wrote, and their
+// messages still reach the model (part of guarantee S14). The conversations go through an agent whose
+// instructions ask for everything that the session stores.
 func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 			require.NoError(t, err)
 			for seed := range uint64(200) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
-				step := anything(rnd)
+				step := randomStep(rnd)
 				_, err := a.Execute(t.Context(), agent.Invocation{Step: step}, nil)
 				require.Error(t, err)
 				sent := server.Last().Body
@@ -87,8 +87,8 @@ func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	}
 }
 
-// anything returns a step with a conversation to which others contributed.
-func anything(rnd *rand.Rand) execution.Step {
+// randomStep returns a step with a conversation to which others contributed.
+func randomStep(rnd *rand.Rand) execution.Step {
 	step := execution.Step{Number: 2}
 	word := func(untrusted bool) string {
 		if untrusted {

@@ -17,8 +17,8 @@ const (
 )
 
 var (
-	begin = rand.Uint32N(ports) // differs between processes, because other packages are tested at the same time
-	given atomic.Uint32
+	begin          = rand.Uint32N(ports) // differs between processes, because other packages are tested at the same time
+	addressesGiven atomic.Uint32
 )
 
 // Address returns a loopback address, host:port, without a listener. No other call in this process returns the
@@ -26,7 +26,7 @@ var (
 func Address(t testing.TB) string {
 	t.Helper()
 	for range ports {
-		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(begin+given.Add(1))%ports))
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(begin+addressesGiven.Add(1))%ports))
 		if err != nil {
 			continue // the port is in use
 		}

@@ -20,30 +20,30 @@ import (
 	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
-// The model sends the rest only once `troupe ask` has shown the first word. If tokens were held back anywhere
-// on the way, the test would hang.
+// `troupe ask` shows tokens as they arrive. The model sends the rest of its answer only after the first word
+// is shown, so buffering anywhere on the way would block the test.
 //
 // Req: CO-9, CO-11
 func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	shown := make(chan struct{})
-	server := provider(t, llmtest.InOrder(
-		llmtest.Reply{Say: []string{"I look."}, Calls: []llmtest.Call{call("call_7", "search_documents", `{"query":"what an agent may write"}`)}},
+	server := startProvider(t, llmtest.InOrder(
+		llmtest.Reply{Say: []string{"I look."}, Calls: []llmtest.Call{toolCall("call_7", "search_documents", `{"query":"what an agent may write"}`)}},
 		llmtest.Reply{Say: []string{"An agent ", "writes ", "its own ", "state."}, Hold: shown},
 	))
 	docs := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(docs, "state.md"), []byte("# State\n\nAn agent may write its own state.\n"), 0o600))
-	folder := agents(t, "  model: openai/test-large\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n")
+	folder := agentFolder(t, "  model: openai/test-large\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n")
 
 	troupe := filepath.Join(t.TempDir(), "troupe")
 	require.NoError(t, gobuild.Build("", troupe, "github.com/troupe-dev/troupe/cmd/troupe"))
-	dev := run(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
-	address := dev.until(regexp.MustCompile(`gRPC +(\S+)\s`))
+	dev := startProgram(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
+	address := dev.readUntil(regexp.MustCompile(`gRPC +(\S+)\s`))
 
-	ask := run(t, troupe, "ask", "--addr", address, "--target", "helper", "What may an agent write?")
-	first := ask.until(regexp.MustCompile(`(.*An agent )`))
+	ask := startProgram(t, troupe, "ask", "--addr", address, "--target", "helper", "What may an agent write?")
+	first := ask.readUntil(regexp.MustCompile(`(.*An agent )`))
 	require.NotContains(t, first, "writes", "of a reply whose rest the model holds back")
 	close(shown)
-	text := ask.end()
+	text := ask.readToEnd()
 	require.Contains(t, text, "I look.")
 	require.Contains(t, text, "search_documents")
 	require.Contains(t, text, "An agent writes its own state.")
@@ -53,10 +53,10 @@ func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	require.Equal(t, "test-large", asked[0].Model)
 	require.Equal(t, []conversation.Message{conversation.User("What may an agent write?")}, asked[0].Messages)
 	require.Equal(t, "search_documents", asked[0].Tools[0].Name)
-	require.Contains(t, results(asked[1])["call_7"], "An agent may write its own state.")
+	require.Contains(t, toolResults(asked[1])["call_7"], "An agent may write its own state.")
 
 	require.NoError(t, dev.cmd.Process.Signal(syscall.SIGTERM))
-	require.Contains(t, dev.end(), "The mesh has stopped.")
+	require.Contains(t, dev.readToEnd(), "The mesh has stopped.")
 }
 
 // program is a running program with its output so far.
@@ -64,19 +64,19 @@ type program struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	out    *bufio.Reader
-	errs   strings.Builder
-	wrote  strings.Builder
+	stderr strings.Builder
+	output strings.Builder
 	ended  bool
 	cancel context.CancelFunc
 }
 
-func run(t *testing.T, name string, args ...string) *program {
+func startProgram(t *testing.T, name string, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	p := &program{t: t, cmd: exec.CommandContext(ctx, name, args...), cancel: cancel}
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
-	p.out, p.cmd.Stderr = bufio.NewReader(out), &p.errs
+	p.out, p.cmd.Stderr = bufio.NewReader(out), &p.stderr
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		cancel()
@@ -84,32 +84,32 @@ func run(t *testing.T, name string, args ...string) *program {
 			_ = p.cmd.Wait()
 		}
 		if t.Failed() {
-			t.Logf("%s wrote:\n%s%s", strings.Join(p.cmd.Args[1:], " "), p.wrote.String(), p.errs.String())
+			t.Logf("%s wrote:\n%s%s", strings.Join(p.cmd.Args[1:], " "), p.output.String(), p.stderr.String())
 		}
 	})
 	return p
 }
 
-// until reads the output until it matches the pattern, and returns the first group.
-func (p *program) until(pattern *regexp.Regexp) string {
+// readUntil reads the output until it matches the pattern, and returns the first group.
+func (p *program) readUntil(pattern *regexp.Regexp) string {
 	p.t.Helper()
 	for {
-		if found := pattern.FindStringSubmatch(p.wrote.String()); found != nil {
+		if found := pattern.FindStringSubmatch(p.output.String()); found != nil {
 			return found[1]
 		}
 		b, err := p.out.ReadByte()
 		require.NoError(p.t, err, "before it wrote %s", pattern)
-		p.wrote.WriteByte(b)
+		p.output.WriteByte(b)
 	}
 }
 
-// end reads on to the end of the program, which must be in order, and returns all that it wrote.
-func (p *program) end() string {
+// readToEnd reads on to the end of the program, which must be in order, and returns all that it wrote.
+func (p *program) readToEnd() string {
 	p.t.Helper()
 	rest, err := io.ReadAll(p.out)
 	require.NoError(p.t, err)
-	p.wrote.Write(rest)
+	p.output.Write(rest)
 	p.ended = true
 	require.NoError(p.t, p.cmd.Wait(), fmt.Sprint(p.cmd.Args))
-	return p.wrote.String()
+	return p.output.String()
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// library serves the two tools of the assistant: papers, and the web.
-func library(t *testing.T) (url string) {
+// startToolServer serves the two tools of the assistant: papers, and the web.
+func startToolServer(t *testing.T) (url string) {
 	t.Helper()
 	type query struct {
 		Query string `json:"query"`
@@ -43,8 +43,8 @@ func library(t *testing.T) (url string) {
 	return s.URL
 }
 
-// assistant returns the folder of the research assistant with another model and tool.
-func assistant(t *testing.T, tools string) string {
+// assistantFolder returns the folder of the research assistant with another model and tool.
+func assistantFolder(t *testing.T, tools string) string {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, os.CopyFS(folder, researchassistant.FS))
@@ -60,8 +60,8 @@ func assistant(t *testing.T, tools string) string {
 	return folder
 }
 
-// judge answers like a model that understands a question by its words.
-func judge(asked llmtest.Asked) llmtest.Reply {
+// answerByKeyword plays the model: it chooses a reply by the words of the question.
+func answerByKeyword(asked llmtest.Asked) llmtest.Reply {
 	say := func(text string) llmtest.Reply { return llmtest.Reply{Say: []string{text}} }
 	question := ""
 	for _, m := range asked.Messages {
@@ -80,15 +80,15 @@ func judge(asked llmtest.Asked) llmtest.Reply {
 	case strings.Contains(asked.System, "You write the answer"):
 		return say("This is what was found.")
 	}
-	if found := results(asked); len(found) > 0 {
+	if found := toolResults(asked); len(found) > 0 {
 		return say("Found.")
 	}
 	var calls []llmtest.Call
 	if strings.Contains(question, "paper") {
-		calls = append(calls, call("call_pdf", "pdf_retrieval", `{"query":"attention"}`))
+		calls = append(calls, toolCall("call_pdf", "pdf_retrieval", `{"query":"attention"}`))
 	}
 	if strings.Contains(question, "this week") {
-		calls = append(calls, call("call_web", "web_search", `{"query":"news"}`))
+		calls = append(calls, toolCall("call_web", "web_search", `{"query":"news"}`))
 	}
 	if len(calls) == 0 {
 		return say("Nothing to look up.")
@@ -96,14 +96,14 @@ func judge(asked llmtest.Asked) llmtest.Reply {
 	return llmtest.Reply{Calls: calls}
 }
 
-// said is the outcome of a turn with the assistant.
-type said struct {
+// turnOutcome is the outcome of a turn with the assistant.
+type turnOutcome struct {
 	agents, tools []string
 	outcome       string
 	confidence    float64
 }
 
-func consult(t *testing.T, c *client.Client, session, text string) (s said) {
+func askAssistant(t *testing.T, c *client.Client, session, text string) (s turnOutcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -124,35 +124,35 @@ func consult(t *testing.T, c *client.Client, session, text string) (s said) {
 	return s
 }
 
-// The scenarios that judge a research assistant: the one of this repository, on a real
-// mesh, with tools of a server and a model that knows what it is asked.
+// The research assistant passes its scenarios on a real mesh, with tools from a server. A scripted model plays
+// the provider.
 //
 // Req: RA-27
-func TestAssistant_IsJudged(t *testing.T) {
-	provider(t, judge)
-	c := mesh(t, assistant(t, library(t)))
+func TestAssistant_PassesItsScenarios(t *testing.T) {
+	startProvider(t, answerByKeyword)
+	c := startMesh(t, assistantFolder(t, startToolServer(t)))
 	found := []string{"coordinator", "research", "synthesis"}
-	asks := said{agents: []string{"coordinator", "clarification"}, outcome: "INPUT_REQUIRED"}
+	asks := turnOutcome{agents: []string{"coordinator", "clarification"}, outcome: "INPUT_REQUIRED"}
 	for name, tc := range map[string]struct {
 		question string
-		want     said
+		want     turnOutcome
 	}{
 		"a vague question is asked back, and no tool runs": {"Tell me about it", asks},
-		"what the papers say is looked up there":           {"What does the paper say of attention?", said{found, []string{"pdf_retrieval"}, "COMPLETED", 0.6}},
-		"what is new is looked up on the web":              {"What came out this week?", said{found, []string{"web_search"}, "COMPLETED", 0.6}},
+		"what the papers say is looked up there":           {"What does the paper say of attention?", turnOutcome{found, []string{"pdf_retrieval"}, "COMPLETED", 0.6}},
+		"what is new is looked up on the web":              {"What came out this week?", turnOutcome{found, []string{"web_search"}, "COMPLETED", 0.6}},
 		"what is both is looked up in both": {
 			"Is the paper still right this week?",
-			said{found, []string{"pdf_retrieval", "web_search"}, "COMPLETED", 0.8},
+			turnOutcome{found, []string{"pdf_retrieval", "web_search"}, "COMPLETED", 0.8},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, consult(t, c, uuid.NewString(), tc.question))
+			require.Equal(t, tc.want, askAssistant(t, c, uuid.NewString(), tc.question))
 		})
 	}
 	t.Run("a vague user is asked twice at most", func(t *testing.T) {
 		session, row := uuid.NewString(), 0
 		for range 5 {
-			if s := consult(t, c, session, "Tell me about it"); s.outcome == "INPUT_REQUIRED" {
+			if s := askAssistant(t, c, session, "Tell me about it"); s.outcome == "INPUT_REQUIRED" {
 				row++
 				require.Empty(t, s.tools)
 			} else {

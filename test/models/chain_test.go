@@ -9,10 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// The key of the first model was withdrawn and the second does not answer: the third answers.
-func TestMesh_AsksTheNextModelOfTheChain(t *testing.T) {
+// The first model rejects its API key and the second does not respond, so the third model of the chain
+// answers.
+func TestMesh_FallsBackToTheNextModel(t *testing.T) {
 	silence := make(chan struct{})
-	server := provider(t, func(asked llmtest.Asked) llmtest.Reply {
+	server := startProvider(t, func(asked llmtest.Asked) llmtest.Reply {
 		switch asked.Model {
 		case "withdrawn":
 			return llmtest.Reply{Refuse: http.StatusUnauthorized}
@@ -23,12 +24,12 @@ func TestMesh_AsksTheNextModelOfTheChain(t *testing.T) {
 		return llmtest.Reply{Say: []string{"Here ", "I am."}}
 	})
 	t.Cleanup(func() { close(silence) }) // before the server waits for its last request
-	c := mesh(t, agents(t, `  model:
+	c := startMesh(t, agentFolder(t, `  model:
     - openai/withdrawn
     - {name: openai/silent, timeout: 100ms}
     - openai/present
 `))
-	_, answer := turn(t, c, "Who is there?")
+	_, answer := runTurn(t, c, "Who is there?")
 	require.Equal(t, "Here I am.", answer)
 	var models []string
 	for _, asked := range server.Asked() {

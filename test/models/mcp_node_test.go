@@ -18,58 +18,58 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// npm returns the path of a server that `npm ci` has installed in package mcptool; see the Makefile.
-func npm(t *testing.T, name string) string {
+// npmServer returns the path of a server that `npm ci` has installed in package mcptool; see the Makefile.
+func npmServer(t *testing.T, name string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../pkg/tool/mcptool/testdata/servers/node_modules/.bin/" + name)
 	require.NoError(t, err)
 	return program
 }
 
-// An agent in YAML has the tools of two real servers. One is killed while it runs a tool: the
-// model reads what happened and may go on, and the next call finds the server again.
-func TestNode_ToolsOfMCPServersFromYAML(t *testing.T) {
+// An agent declared in YAML uses the tools of two real MCP servers. One server is killed while it runs a tool:
+// the model reads the failure, and the next call reconnects to the server.
+func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "note.txt"), []byte("Buy bread."), 0o600))
 	heard, pid := filepath.Join(t.TempDir(), "heard"), filepath.Join(t.TempDir(), "pid")
-	// The server is this shell in the end; what it is asked goes through a file on the way.
-	everything := fmt.Sprintf("echo $$ > %s; exec %s < <(tee -a %s)", pid, npm(t, "mcp-server-everything"), heard)
+	// The shell copies each request to a file and then becomes the server.
+	everything := fmt.Sprintf("echo $$ > %s; exec %s < <(tee -a %s)", pid, npmServer(t, "mcp-server-everything"), heard)
 	const slow = "trigger-long-running-operation"
-	server := provider(t, llmtest.InOrder(
+	server := startProvider(t, llmtest.InOrder(
 		llmtest.Reply{Calls: []llmtest.Call{
-			call("a", "every_echo", `{"message":"hello"}`),
-			call("b", "read_text_file", fmt.Sprintf(`{"path":%q}`, filepath.Join(folder, "note.txt"))),
-			call("c", "read_text_file", `{"path":"/etc/passwd"}`),
+			toolCall("a", "every_echo", `{"message":"hello"}`),
+			toolCall("b", "read_text_file", fmt.Sprintf(`{"path":%q}`, filepath.Join(folder, "note.txt"))),
+			toolCall("c", "read_text_file", `{"path":"/etc/passwd"}`),
 		}},
 		llmtest.Reply{Say: []string{"Bread."}},
-		llmtest.Reply{Calls: []llmtest.Call{call("d", "every_"+slow, `{"duration":600,"steps":2}`)}},
-		llmtest.Reply{Calls: []llmtest.Call{call("e", "every_echo", `{"message":"again"}`)}},
+		llmtest.Reply{Calls: []llmtest.Call{toolCall("d", "every_"+slow, `{"duration":600,"steps":2}`)}},
+		llmtest.Reply{Calls: []llmtest.Call{toolCall("e", "every_echo", `{"message":"again"}`)}},
 		llmtest.Reply{Say: []string{"It is back."}},
 	))
-	// The descriptions of one server could trigger tools of the other, so the guard would ask about these.
-	c := mesh(t, agents(t, fmt.Sprintf(`  model: openai/test-large
+	// Tool descriptions of one server could trigger calls of the other, so the guard would ask for approval.
+	c := startMesh(t, agentFolder(t, fmt.Sprintf(`  model: openai/test-large
   guard: off
   tools:
     - mcp: {command: [bash, -c, %q], prefix: every_, tools: [echo, %s]}
     - mcp: {command: [%q, %q]}
   lifecycle: {timeout: 1m}
-`, everything, slow, npm(t, "mcp-server-filesystem"), folder)))
+`, everything, slow, npmServer(t, "mcp-server-filesystem"), folder)))
 
-	tools, answer := turn(t, c, "What do I buy?")
+	tools, answer := runTurn(t, c, "What do I buy?")
 	require.Equal(t, "Bread.", answer)
 	require.Equal(t, []string{"every_echo SUCCESS", "read_text_file SUCCESS", "read_text_file ERROR"}, tools)
-	told := results(server.Asked()[1])
+	told := toolResults(server.Asked()[1])
 	require.Equal(t, "Echo: hello", told["a"])
 	require.Equal(t, "Buy bread.", told["b"])
 	require.Contains(t, told["c"], "Access denied")
 
 	killed := make(chan error, 1)
 	go func() { killed <- killOnce(t.Context(), heard, slow, pid) }()
-	tools, answer = turn(t, c, "Take your time.")
+	tools, answer = runTurn(t, c, "Take your time.")
 	require.NoError(t, <-killed)
 	require.Equal(t, "It is back.", answer)
 	require.Equal(t, []string{"every_" + slow + " ERROR", "every_echo SUCCESS"}, tools)
-	told = results(server.Asked()[4])
+	told = toolResults(server.Asked()[4])
 	require.Contains(t, told["d"], "lost its server while it ran")
 	require.Equal(t, "Echo: again", told["e"])
 }

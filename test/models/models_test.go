@@ -32,9 +32,9 @@ func TestMain(m *testing.M) {
 // patience bounds every wait. It is far above what any should take.
 const patience = time.Minute
 
-// provider is a server in OpenAI's format, to which the models of this process, and of its children, connect
+// startProvider is a server in OpenAI's format, to which the models of this process, and of its children, connect
 // from now on.
-func provider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.Server {
+func startProvider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.Server {
 	t.Helper()
 	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
 	t.Setenv(openai.BaseURLVariable, s.URL+"/v1")
@@ -42,13 +42,13 @@ func provider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.S
 	return s
 }
 
-// call returns a reply that calls a tool.
-func call(id, name, arguments string) llmtest.Call {
+// toolCall returns a reply that calls a tool.
+func toolCall(id, name, arguments string) llmtest.Call {
 	return llmtest.Call{ID: id, Name: name, Parts: []string{arguments}}
 }
 
-// agents returns a folder with one agent, helper.
-func agents(t *testing.T, spec string) string {
+// agentFolder returns a folder with one agent, helper.
+func agentFolder(t *testing.T, spec string) string {
 	t.Helper()
 	folder := t.TempDir()
 	text := "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: helper}\nspec:\n" + spec
@@ -56,8 +56,8 @@ func agents(t *testing.T, spec string) string {
 	return folder
 }
 
-// results returns the tool results in a request, by call id.
-func results(asked llmtest.Asked) map[string]string {
+// toolResults returns the tool results in a request, by call id.
+func toolResults(asked llmtest.Asked) map[string]string {
 	all := map[string]string{}
 	for _, m := range asked.Messages {
 		if m.Role == conversation.RoleTool {
@@ -67,8 +67,8 @@ func results(asked llmtest.Asked) map[string]string {
 	return all
 }
 
-// mesh runs what `troupe dev` runs, until the test ends.
-func mesh(t *testing.T, agents string) *client.Client {
+// startMesh runs what `troupe dev` runs, until the test ends.
+func startMesh(t *testing.T, agents string) *client.Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
@@ -94,8 +94,8 @@ func mesh(t *testing.T, agents string) *client.Client {
 	return client.New(conn)
 }
 
-// turn asks the helper, and returns its tool results, in order, and its answer.
-func turn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
+// runTurn asks the helper, and returns its tool results, in order, and its answer.
+func runTurn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

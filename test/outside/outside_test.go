@@ -31,10 +31,10 @@ var parts = map[string][]string{
 	"asker": {"buf.build/go/protovalidate", "github.com/google/cel-go", "cel.dev/expr", "github.com/antlr4-go/antlr"},
 }
 
-func TestProgram_CompilesNoMoreThanItNeeds(t *testing.T) {
+func TestProgram_CompilesOnlyTheModulesItNeeds(t *testing.T) {
 	modfile := goMod(t)
 	for part, forbidden := range parts {
-		deps := strings.Fields(run(t, "list", "-deps", modfile, "./"+part))
+		deps := strings.Fields(goCommand(t, "list", "-deps", modfile, "./"+part))
 		require.Contains(t, deps, "example.org/outside/"+part)
 		for _, dep := range deps {
 			for _, path := range append(heavy, forbidden...) {
@@ -46,9 +46,9 @@ func TestProgram_CompilesNoMoreThanItNeeds(t *testing.T) {
 
 func TestProgram_Runs(t *testing.T) {
 	modfile := goMod(t)
-	require.Equal(t, "called weather\nGood morning, it is sunny.\n", run(t, "run", modfile, "./greeter"))
-	run(t, "vet", modfile, "./...")
-	run(t, "test", modfile, "./store")
+	require.Equal(t, "called weather\nGood morning, it is sunny.\n", goCommand(t, "run", modfile, "./greeter"))
+	goCommand(t, "vet", modfile, "./...")
+	goCommand(t, "test", modfile, "./store")
 }
 
 // goMod returns the flag for a go.mod of the program that has the requirements of the main module, so that the program
@@ -70,8 +70,8 @@ func goMod(t *testing.T) string {
 	return "-modfile=" + file
 }
 
-// run runs the go command in the program and returns what it prints.
-func run(t *testing.T, verb string, args ...string) string {
+// goCommand runs the go command in the program and returns what it prints.
+func goCommand(t *testing.T, verb string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{verb}, args...)...)
 	cmd.Dir = "program"

@@ -22,12 +22,12 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// try makes the access of a cell, and returns why it was rejected.
-type try func(t *testing.T, m *mesh) error
+// access makes the access of a cell, and returns why it was rejected.
+type access func(t *testing.T, m *mesh) error
 
 // trial is a forbidden access at one place, and the same access without that place, which must succeed. So the
 // access cannot be rejected for another reason.
-type trial struct{ try, without try }
+type trial struct{ tryForbidden, tryUnguarded access }
 
 // refusals are the failure modes of a rejected access. A session of another user looks like one that does not
 // exist.
@@ -42,7 +42,7 @@ var refusals = []failure.Mode{
 func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 	m := newMesh(t, rig.Config{})
 	tried := map[ownership.Cell]bool{}
-	for _, cells := range []map[ownership.Cell][]try{inTurns, allowed} {
+	for _, cells := range []map[ownership.Cell][]access{turnAccesses, allowed} {
 		for cell, tries := range cells {
 			may, known := ownership.Matrix[cell]
 			require.True(t, known, "%v is not in the matrix", cell)
@@ -55,7 +55,7 @@ func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 					continue
 				}
 				require.True(t, failure.Is(err, failure.StateViolation), "%v, try %d: %v", cell, n, err)
-				require.Equal(t, owned(before), owned(m.state(t)), "%v, try %d", cell, n)
+				require.Equal(t, withoutTurnRecords(before), withoutTurnRecords(m.state(t)), "%v, try %d", cell, n)
 			}
 		}
 	}
@@ -72,15 +72,15 @@ func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 // Req: SO-8
 func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	whole := newMesh(t, rig.Config{})
-	whole.openRedis, whole.openEtcd = redistest.Unguarded(t), etcdtest.Start(t)
+	whole.unguardedRedis, whole.unguardedEtcd = redistest.Unguarded(t), etcdtest.Start(t)
 	places := map[ownership.Place]struct {
 		mesh   *mesh
 		trials map[ownership.Cell][]trial
 	}{
-		ownership.SDK:      {whole, inProcess}, // which it does not touch
-		ownership.Services: {newMesh(t, rig.Config{OpenStores: true, Tokens: true}), byCertificate},
-		ownership.Redis:    {whole, byUser},
-		ownership.Etcd:     {whole, byName},
+		ownership.SDK:      {whole, sdkTrials}, // which it does not touch
+		ownership.Services: {newMesh(t, rig.Config{OpenStores: true, Tokens: true}), serviceTrials},
+		ownership.Redis:    {whole, redisTrials},
+		ownership.Etcd:     {whole, etcdTrials},
 	}
 	for name, place := range places {
 		t.Run(string(name), func(t *testing.T) {
@@ -89,10 +89,10 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 				require.True(t, known && !may, "%v is not forbidden", cell)
 				for n, trial := range trials {
 					before := place.mesh.state(t)
-					err := trial.try(t, place.mesh)
+					err := trial.tryForbidden(t, place.mesh)
 					require.True(t, failure.Is(err, refusals...), "%v, try %d: %v", cell, n, err)
 					require.Equal(t, before, place.mesh.state(t), "%v, try %d", cell, n)
-					require.NoError(t, trial.without(t, place.mesh), "%v, try %d, without the place", cell, n)
+					require.NoError(t, trial.tryUnguarded(t, place.mesh), "%v, try %d, without the place", cell, n)
 				}
 			}
 		})
@@ -110,15 +110,18 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	}
 }
 
-// told asks the scribe for an action, as a user, and returns its error. Each rejection is on the trace.
-func told(t *testing.T, m *mesh, deed string) error { t.Helper(); return toldIn(t, m, session, deed) }
+// runAction asks the owner for an action, as a user, and returns its error. Each rejection is on the trace.
+func runAction(t *testing.T, m *mesh, deed string) error {
+	t.Helper()
+	return runActionIn(t, m, session, deed)
+}
 
-func toldIn(t *testing.T, m *mesh, where, deed string) error {
+func runActionIn(t *testing.T, m *mesh, where, deed string) error {
 	t.Helper()
 	var said string
 	var trespasses []*troupev1.OwnershipViolation
 	for e, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{
-		Input: &troupev1.OrchestrateRequest_Text{Text: deed}, SessionId: where, Target: scribe,
+		Input: &troupev1.OrchestrateRequest_Text{Text: deed}, SessionId: where, Target: ownerAgent,
 	}) {
 		require.NoError(t, err)
 		if v := e.GetOwnershipViolation(); v != nil {
@@ -136,12 +139,12 @@ func toldIn(t *testing.T, m *mesh, where, deed string) error {
 	}
 	require.Equal(t, string(failure.StateViolation), said, deed)
 	require.Len(t, trespasses, 1, deed)
-	require.Equal(t, scribe, trespasses[0].GetActor())
+	require.Equal(t, ownerAgent, trespasses[0].GetActor())
 	return failure.New(failure.Mode(said), "test", said).WithOwner(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
 }
 
-// refused requires every call to be rejected, and returns the last error.
-func refused(t *testing.T, errs ...error) (last error) {
+// requireRejected requires every call to be rejected, and returns the last error.
+func requireRejected(t *testing.T, errs ...error) (last error) {
 	t.Helper()
 	for i, err := range errs {
 		require.Error(t, err, "call %d", i)
@@ -151,8 +154,8 @@ func refused(t *testing.T, errs ...error) (last error) {
 	return last
 }
 
-// allow returns the first error.
-func allow(errs ...error) error {
+// firstError returns the first error.
+func firstError(errs ...error) error {
 	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if i < 0 {
 		return nil

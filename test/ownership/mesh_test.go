@@ -29,23 +29,23 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// mesh is a mesh whose scribe the test can inspect.
+// mesh is a mesh whose owner the test can inspect.
 type mesh struct {
 	*rig.Mesh
-	scribe *agent.Agent
-	redis  *redis.Client    // with all rights
-	etcd   *clientv3.Client // with all rights
-	trace  string           // of the scribe
-	turns  map[ownership.Actor]turncred.Turn
+	owner *agent.Agent
+	redis *redis.Client    // with all rights
+	etcd  *clientv3.Client // with all rights
+	trace string           // of the owner
+	turns map[ownership.Actor]turncred.Turn
 
 	// Stores without users permit everything, for tests of other places.
-	openRedis *redistest.Server
-	openEtcd  *etcdtest.Etcd
+	unguardedRedis *redistest.Server
+	unguardedEtcd  *etcdtest.Etcd
 }
 
 const session = "ownership"
 
-// newMesh returns a mesh with a session to read, and an open turn for the scribe and for another agent, each in
+// newMesh returns a mesh with a session to read, and an open turn for the owner and for another agent, each in
 // its own session.
 func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	t.Helper()
@@ -54,24 +54,24 @@ func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	require.NoError(t, err)
 	m.redis, m.etcd = redis.NewClient(options), m.Stores.Etcd.As("root")
 	t.Cleanup(func() { require.NoError(t, m.redis.Close()) })
-	m.Host(rig.Worker(scribe), rig.Program{Instance: "scribe-1", Make: func() (_ *agent.Agent, err error) {
-		m.scribe, err = newAgent(scribe, nil)
-		return m.scribe, err
+	m.Host(rig.Worker(ownerAgent), rig.Program{Instance: "owner-1", Make: func() (_ *agent.Agent, err error) {
+		m.owner, err = newAgent(ownerAgent, nil)
+		return m.owner, err
 	}})
-	m.Await("the scribe is ready", func() bool { return m.Ready(rig.Worker(scribe)) })
+	m.Await("the owner is ready", func() bool { return m.Ready(rig.Worker(ownerAgent)) })
 	for _, deed := range []string{"agent.write", "memory.update", "shared.write"} {
-		require.NoError(t, told(t, m, deed), deed)
+		require.NoError(t, runAction(t, m, deed), deed)
 	}
 	list, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
 	require.NoError(t, err)
 	m.trace = list.GetTraces()[0].GetTraceId()
-	m.begin(t, ownership.Owner, "ann")
-	m.begin(t, ownership.Other, "bob")
+	m.beginTurn(t, ownership.Owner, "ann")
+	m.beginTurn(t, ownership.Other, "bob")
 	return m
 }
 
-// begin opens a turn for an agent, as the orchestrator does. No worker gets its step.
-func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
+// beginTurn opens a turn for an agent, as the orchestrator does. No worker gets its step.
+func (m *mesh) beginTurn(t *testing.T, who ownership.Actor, user string) {
 	t.Helper()
 	turn := turncred.Turn{
 		Agent: ids[who].Name, Tenant: identity.DefaultTenant, Session: "of-" + user, ID: "turn-of-" + user,
@@ -80,7 +80,7 @@ func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
 	if who == ownership.Other {
 		turn.Trace = strings.Repeat("b", 32)
 	}
-	begun, err := memoryrpc.New(m.at(ownership.Orchestrator, rig.Memory)).BeginTurn(t.Context(), memory.Begin{
+	begun, err := memoryrpc.New(m.dial(ownership.Orchestrator, rig.Memory)).BeginTurn(t.Context(), memory.Begin{
 		Ref: domain.Ref{Session: turn.Session}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: 10 * time.Minute, Window: 10,
 	})
@@ -91,17 +91,17 @@ func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
 
 // ids are the certificates of the actors.
 var ids = map[ownership.Actor]identity.ID{
-	ownership.Owner: {Role: identity.Worker, Name: scribe}, ownership.Other: {Role: identity.Worker, Name: "research"},
+	ownership.Owner: {Role: identity.Worker, Name: ownerAgent}, ownership.Other: {Role: identity.Worker, Name: "research"},
 	ownership.Memory: {Role: identity.Memory}, ownership.Orchestrator: {Role: identity.Orchestrator},
 }
 
-// at returns a connection of an actor to a part.
-func (m *mesh) at(as ownership.Actor, p rig.Part) *grpc.ClientConn {
+// dial returns a connection of an actor to a part.
+func (m *mesh) dial(as ownership.Actor, p rig.Part) *grpc.ClientConn {
 	return m.DialAs(ids[as], p)
 }
 
 func (m *mesh) memory(as ownership.Actor) troupev1.MemoryServiceClient {
-	return troupev1.NewMemoryServiceClient(m.at(as, rig.Memory))
+	return troupev1.NewMemoryServiceClient(m.dial(as, rig.Memory))
 }
 
 // orchestrator returns an anonymous connection to the port for clients.
@@ -114,7 +114,7 @@ func (m *mesh) orchestrator(t *testing.T) troupev1.OrchestratorServiceClient {
 }
 
 // state returns all owned state: what Redis holds of MEMORY, ORCHESTRATOR and SHARED, what etcd holds, and the
-// RAM of the scribe. It omits heartbeats.
+// RAM of the owner. It omits heartbeats.
 func (m *mesh) state(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -135,15 +135,15 @@ func (m *mesh) state(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		all["etcd "+string(kv.Key)] = string(text)
 	}
-	for _, key := range m.scribe.State().Keys() {
-		value, _ := m.scribe.State().Get(key)
+	for _, key := range m.owner.State().Keys() {
+		value, _ := m.owner.State().Get(key)
 		all["ram "+key], _ = value.(string)
 	}
 	return all
 }
 
-// owned omits what any turn writes.
-func owned(state map[string]string) map[string]string {
+// withoutTurnRecords omits what any turn writes.
+func withoutTurnRecords(state map[string]string) map[string]string {
 	kept := maps.Clone(state)
 	maps.DeleteFunc(kept, func(key, _ string) bool {
 		return strings.HasPrefix(key, "o:") || strings.HasPrefix(key, "m:idx") ||
@@ -152,8 +152,8 @@ func owned(state map[string]string) map[string]string {
 	return kept
 }
 
-// key returns the first matching key in Redis, by name.
-func (m *mesh) key(t *testing.T, pattern string) string {
+// findKey returns the first matching key in Redis, by name.
+func (m *mesh) findKey(t *testing.T, pattern string) string {
 	t.Helper()
 	keys, err := m.redis.Keys(t.Context(), pattern).Result()
 	require.NoError(t, err)

@@ -19,43 +19,43 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// inProcess are accesses in turns of a session without a mesh, whose store rejects nothing.
-var inProcess = map[ownership.Cell][]trial{
-	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {asks(scribe, "agent.persist", "_kept")},
-	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {sets(scribe, "memory.write", "history")},
+// sdkTrials are accesses in turns of a session without a mesh, whose store rejects nothing.
+var sdkTrials = map[ownership.Cell][]trial{
+	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {storeKeyTrial(ownerAgent, "agent.persist", "_kept")},
+	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {setKeyTrial(ownerAgent, "memory.write", "history")},
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
-		sets(scribe, "orchestrator.write", "trace_id"),
-		asks(scribe, "orchestrator.ask", "routing"),
+		setKeyTrial(ownerAgent, "orchestrator.write", "trace_id"),
+		storeKeyTrial(ownerAgent, "orchestrator.ask", "routing"),
 	},
 
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: {sets("research", "memory.write", "history")},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: {setKeyTrial("research", "memory.write", "history")},
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
-		sets("research", "orchestrator.write", "trace_id"),
-		asks("research", "orchestrator.ask", "routing"),
+		setKeyTrial("research", "orchestrator.write", "trace_id"),
+		storeKeyTrial("research", "orchestrator.ask", "routing"),
 	},
 	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {{
-		try:     func(t *testing.T, _ *mesh) error { return alone(t, "research", nil, "shared.set") },
-		without: func(t *testing.T, _ *mesh) error { return alone(t, scribe, nil, "shared.set") }, // it is its own
+		tryForbidden: func(t *testing.T, _ *mesh) error { return runLocally(t, "research", nil, "shared.set") },
+		tryUnguarded: func(t *testing.T, _ *mesh) error { return runLocally(t, ownerAgent, nil, "shared.set") }, // it is its own
 	}},
 }
 
-// sets writes a key of another tier into the RAM of the agent. An agent that declared the key as its own may
+// setKeyTrial writes a key of another tier into the RAM of the agent. An agent that declared the key as its own may
 // write it.
-func sets(who, deed, key string) trial {
+func setKeyTrial(who, deed, key string) trial {
 	return trial{
-		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
-		without: func(t *testing.T, _ *mesh) error {
-			return alone(t, who, map[string]keys.Owner{key: keys.Agent}, deed)
+		tryForbidden: func(t *testing.T, _ *mesh) error { return runLocally(t, who, nil, deed) },
+		tryUnguarded: func(t *testing.T, _ *mesh) error {
+			return runLocally(t, who, map[string]keys.Owner{key: keys.Agent}, deed)
 		},
 	}
 }
 
-// asks tries to store a key of another tier. The store itself would accept it.
-func asks(who, deed, key string) trial {
+// storeKeyTrial tries to store a key of another tier. The store itself would accept it.
+func storeKeyTrial(who, deed, key string) trial {
 	return trial{
-		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
-		without: func(t *testing.T, _ *mesh) error {
-			_, err := newHeap().UpdateState(t.Context(), memory.StateUpdate{
+		tryForbidden: func(t *testing.T, _ *mesh) error { return runLocally(t, who, nil, deed) },
+		tryUnguarded: func(t *testing.T, _ *mesh) error {
+			_, err := newAcceptingStore().UpdateState(t.Context(), memory.StateUpdate{
 				Ref:   domain.Ref{Session: "any"},
 				Delta: map[string]json.RawMessage{key: json.RawMessage(`"mine"`)},
 			})
@@ -64,13 +64,13 @@ func asks(who, deed, key string) trial {
 	}
 }
 
-// alone runs an action in a process without a mesh, and returns its error. A rejected write is in no state and
+// runLocally runs an action in a process without a mesh, and returns its error. A rejected write is in no state and
 // in no store.
-func alone(t *testing.T, who string, owns map[string]keys.Owner, deed string) error {
+func runLocally(t *testing.T, who string, owns map[string]keys.Owner, deed string) error {
 	t.Helper()
 	made, err := newAgent(who, owns)
 	require.NoError(t, err)
-	heap := newHeap()
+	heap := newAcceptingStore()
 	s, err := local.Open(t.Context(), made, local.Config{Store: heap, ID: session})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close(t.Context())) }()
@@ -90,37 +90,37 @@ func alone(t *testing.T, who string, owns map[string]keys.Owner, deed string) er
 	require.Equal(t, 1, trespasses)
 	require.Empty(t, made.State().Keys())
 	require.Empty(t, made.Config().Keys())
-	require.Empty(t, heap.taken)
+	require.Empty(t, heap.accepted)
 	return failure.New(failure.Mode(said), "test", said)
 }
 
-// heap is a store that accepts every change of state, whatever its owner.
-type heap struct {
+// acceptingStore is a store that accepts every change of state, whatever its owner.
+type acceptingStore struct {
 	*inmem.Store
 
-	mu    sync.Mutex
-	taken map[string]json.RawMessage
+	mu       sync.Mutex
+	accepted map[string]json.RawMessage
 }
 
-func newHeap() *heap {
-	return &heap{Store: inmem.New(inmem.Config{}), taken: map[string]json.RawMessage{}}
+func newAcceptingStore() *acceptingStore {
+	return &acceptingStore{Store: inmem.New(inmem.Config{}), accepted: map[string]json.RawMessage{}}
 }
 
 // UpdateState implements memory.State.
-func (h *heap) UpdateState(_ context.Context, u memory.StateUpdate) (int64, error) {
-	h.take(u.Delta)
+func (h *acceptingStore) UpdateState(_ context.Context, u memory.StateUpdate) (int64, error) {
+	h.accept(u.Delta)
 	return 1, nil
 }
 
 // CommitStep implements memory.Turns.
-func (h *heap) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
-	h.take(c.State)
+func (h *acceptingStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	h.accept(c.State)
 	c.State = nil
 	return h.Store.CommitStep(ctx, c)
 }
 
-func (h *heap) take(delta map[string]json.RawMessage) {
+func (h *acceptingStore) accept(delta map[string]json.RawMessage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.Copy(h.taken, delta)
+	maps.Copy(h.accepted, delta)
 }

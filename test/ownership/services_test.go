@@ -19,61 +19,61 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// byCertificate are accesses of whole processes, each with its own certificate and without the SDK, at the
+// serviceTrials are accesses of whole processes, each with its own certificate and without the SDK, at the
 // ports of the memory service, of the worker and of the orchestrator. Redis and etcd would permit everything.
-var byCertificate = map[ownership.Cell][]trial{
-	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {updates(ownership.Owner, "_kept", "temp:kept")},
-	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {{ownerWrites, writesInTurn}},
-	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {updates(ownership.Owner, "trace_id", "routing",
-		"routing_context", "parent_context", "context"), steers(ownership.Owner)},
+var serviceTrials = map[ownership.Cell][]trial{
+	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {updateTrial(ownership.Owner, "_kept", "temp:kept")},
+	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {{tryForbiddenOwnerWrites, writeInTurn}},
+	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {updateTrial(ownership.Owner, "trace_id", "routing",
+		"routing_context", "parent_context", "context"), controlTrial(ownership.Owner)},
 
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:          {observes(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:         {executes(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:        {writes(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}:       {looks},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:  {updates(ownership.Other, "trace_id", "routing"), steers(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {follows},
-	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:        {configures(ownership.Other), updates(ownership.Other, "config")},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:          {statusTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:         {executeTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:        {writeTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}:       {readTrial},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:  {updateTrial(ownership.Other, "trace_id", "routing"), controlTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {readTraceTrial},
+	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:        {putConfigTrial(ownership.Other), updateTrial(ownership.Other, "config")},
 
-	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:  {observes(ownership.Memory)},
-	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}: {executes(ownership.Memory)},
+	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:  {statusTrial(ownership.Memory)},
+	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}: {executeTrial(ownership.Memory)},
 	{Actor: ownership.Memory, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
-		steers(ownership.Memory), executes(ownership.Memory),
+		controlTrial(ownership.Memory), executeTrial(ownership.Memory),
 	}, // a step of a trace
 
-	{Actor: ownership.Orchestrator, Tier: ownership.AgentTier, Verb: ownership.Write}:  {updates(ownership.Orchestrator, "_kept")},
-	{Actor: ownership.Orchestrator, Tier: ownership.MemoryTier, Verb: ownership.Write}: {writes(ownership.Orchestrator)},
-	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Write}: {configures(ownership.Orchestrator)},
+	{Actor: ownership.Orchestrator, Tier: ownership.AgentTier, Verb: ownership.Write}:  {updateTrial(ownership.Orchestrator, "_kept")},
+	{Actor: ownership.Orchestrator, Tier: ownership.MemoryTier, Verb: ownership.Write}: {writeTrial(ownership.Orchestrator)},
+	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Write}: {putConfigTrial(ownership.Orchestrator)},
 }
 
-// showing returns a context whose calls carry the credential of an actor's turn, if it has one.
-func (m *mesh) showing(t *testing.T, whose ownership.Actor) context.Context {
+// withCredential returns a context whose calls carry the credential of an actor's turn, if it has one.
+func (m *mesh) withCredential(t *testing.T, whose ownership.Actor) context.Context {
 	t.Helper()
 	turn, ok := m.turns[whose]
 	if !ok {
 		return t.Context()
 	}
-	return m.credited(t, turn)
+	return m.withCredentialFor(t, turn)
 }
 
-func (m *mesh) credited(t *testing.T, turn turncred.Turn) context.Context {
+func (m *mesh) withCredentialFor(t *testing.T, turn turncred.Turn) context.Context {
 	t.Helper()
 	credential, err := turncred.New(m.Credentials.Identity(ids[ownership.Orchestrator])).Issue(turn, time.Time{})
 	require.NoError(t, err)
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 }
 
-// update asks for a change of state in a turn.
-func update(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn, key string) error {
+// updateState asks for a change of state in a turn.
+func updateState(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn, key string) error {
 	return errOf(memory.UpdateState(ctx, &troupev1.UpdateStateRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, RequestId: fmt.Sprint("r-", key, time.Now().UnixNano()),
 		Delta: map[string]string{key: `"theirs"`},
 	}))
 }
 
-// updates requests changes of keys of other tiers in the actor's own turn, where keys of MEMORY may be changed.
-// An actor without a turn uses the turn of the scribe.
-func updates(as ownership.Actor, keys ...string) trial {
+// updateTrial requests changes of keys of other tiers in the actor's own turn, where keys of MEMORY may be changed.
+// An actor without a turn uses the turn of the owner.
+func updateTrial(as ownership.Actor, keys ...string) trial {
 	within := func(m *mesh) (ownership.Actor, turncred.Turn) {
 		if turn, ok := m.turns[as]; ok {
 			return as, turn
@@ -81,36 +81,36 @@ func updates(as ownership.Actor, keys ...string) trial {
 		return ownership.Owner, m.turns[ownership.Owner]
 	}
 	return trial{
-		try: func(t *testing.T, m *mesh) error {
+		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
 			var errs []error
 			holder, turn := within(m)
 			for _, key := range keys {
-				err := update(m.showing(t, as), m.memory(as), turn, key)
+				err := updateState(m.withCredential(t, as), m.memory(as), turn, key)
 				violated := failure.Is(grpcfailure.FromStatus("test", err), failure.StateViolation)
 				require.True(t, violated || holder != as, "%s: %v", key, err) // who is no worker may not call this at all
 				errs = append(errs, err)
 			}
-			return refused(t, errs...)
+			return requireRejected(t, errs...)
 		},
-		without: func(t *testing.T, m *mesh) error {
+		tryUnguarded: func(t *testing.T, m *mesh) error {
 			holder, turn := within(m)
-			return update(m.showing(t, holder), m.memory(holder), turn, "mood")
+			return updateState(m.withCredential(t, holder), m.memory(holder), turn, "mood")
 		},
 	}
 }
 
-// written returns the error of calls that write the session of a turn.
-func written(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
+// writeSession returns the error of calls that write the session of a turn.
+func writeSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
-		update(ctx, memory, turn, "mood"), update(ctx, memory, turn, "user:name"), update(ctx, memory, turn, "app:theme"),
-		journaled(ctx, memory, turn),
+		updateState(ctx, memory, turn, "mood"), updateState(ctx, memory, turn, "user:name"), updateState(ctx, memory, turn, "app:theme"),
+		writeJournal(ctx, memory, turn),
 	}
 }
 
-// journaled is how a call is answered that writes the journal of a turn's step, and committed how one
+// writeJournal is how a call is answered that writes the journal of a turn's step, and committed how one
 // that makes its result.
-func journaled(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
+func writeJournal(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
 	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1,
 		Entries: []*troupev1.JournalEntry{
@@ -122,77 +122,77 @@ func journaled(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 	}))
 }
 
-func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
+func commitStep(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
 	return errOf(memory.CommitStep(ctx, &troupev1.CommitStepRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
 		Result: &troupev1.StepResult{Step: 1, Agent: turn.Agent, Text: "forged"}, Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
 	}))
 }
 
-// renewed is the outcome of a call that keeps a turn open, which orchestrators make as well.
-func renewed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
+// renewTurn is the outcome of a call that keeps a turn open, which orchestrators make as well.
+func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
 	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
 		Lease: durationpb.New(10 * time.Minute),
 	}))
 }
 
-// ended returns the error of calls that end a turn or delete a session.
-func ended(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
+// endTurn returns the error of calls that end a turn or delete a session.
+func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
-		committed(ctx, memory, turn),
+		commitStep(ctx, memory, turn),
 		errOf(memory.DeleteArtifact(ctx, &troupev1.DeleteArtifactRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Name: "note"})),
 	}
 }
 
-// writesInTurn is what the agent may ask for in its turn.
-func writesInTurn(t *testing.T, m *mesh) error {
-	memory, ctx, turn := m.memory(ownership.Owner), m.showing(t, ownership.Owner), m.turns[ownership.Owner]
-	return allow(append(written(ctx, memory, turn), renewed(ctx, memory, turn))...)
+// writeInTurn is what the agent may ask for in its turn.
+func writeInTurn(t *testing.T, m *mesh) error {
+	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
+	return firstError(append(writeSession(ctx, memory, turn), renewTurn(ctx, memory, turn))...)
 }
 
-// ownerWrites writes as the agent of the turn: without a credential, under another epoch, into another user's
+// tryForbiddenOwnerWrites writes as the agent of the turn: without a credential, under another epoch, into another user's
 // session, and data that no worker may write.
-func ownerWrites(t *testing.T, m *mesh) error {
+func tryForbiddenOwnerWrites(t *testing.T, m *mesh) error {
 	t.Helper()
-	memory, ctx, turn := m.memory(ownership.Owner), m.showing(t, ownership.Owner), m.turns[ownership.Owner]
-	errs := append(written(t.Context(), memory, turn), ended(t.Context(), memory, turn)...)
-	errs = append(append(errs, written(ctx, memory, m.turns[ownership.Other])...), ended(ctx, memory, m.turns[ownership.Other])...)
+	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
+	errs := append(writeSession(t.Context(), memory, turn), endTurn(t.Context(), memory, turn)...)
+	errs = append(append(errs, writeSession(ctx, memory, m.turns[ownership.Other])...), endTurn(ctx, memory, m.turns[ownership.Other])...)
 	turn.Epoch++
-	errs = append(append(errs, written(ctx, memory, turn)...), ended(ctx, memory, turn)...)
-	return refused(t, append(errs, renewed(t.Context(), memory, turn), renewed(ctx, memory, turn),
+	errs = append(append(errs, writeSession(ctx, memory, turn)...), endTurn(ctx, memory, turn)...)
+	return requireRejected(t, append(errs, renewTurn(t.Context(), memory, turn), renewTurn(ctx, memory, turn),
 		errOf(memory.ReleaseTurn(ctx, &troupev1.ReleaseTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch - 1})),
 		errOf(memory.ClearSession(ctx, &troupev1.MemoryServiceClearSessionRequest{SessionId: turn.Session})),
 		errOf(memory.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: turn.Session})))...)
 }
 
-// writes into the session of the scribe without a credential, with the actor's own and with the scribe's. It
-// also writes into the scribe's step as an agent of the same turn with a step of its own.
-func writes(as ownership.Actor) trial {
+// writeTrial into the session of the owner without a credential, with the actor's own and with the owner's. It
+// also writes into the owner's step as an agent of the same turn with a step of its own.
+func writeTrial(as ownership.Actor) trial {
 	return trial{
-		try: func(t *testing.T, m *mesh) error {
+		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
 			var errs []error
-			for _, ctx := range []context.Context{t.Context(), m.showing(t, as), m.showing(t, ownership.Owner)} {
-				errs = append(append(errs, written(ctx, m.memory(as), m.turns[ownership.Owner])...), ended(ctx, m.memory(as), m.turns[ownership.Owner])...)
+			for _, ctx := range []context.Context{t.Context(), m.withCredential(t, as), m.withCredential(t, ownership.Owner)} {
+				errs = append(append(errs, writeSession(ctx, m.memory(as), m.turns[ownership.Owner])...), endTurn(ctx, m.memory(as), m.turns[ownership.Owner])...)
 				if as == ownership.Other {
-					errs = append(errs, renewed(ctx, m.memory(as), m.turns[ownership.Owner]))
+					errs = append(errs, renewTurn(ctx, m.memory(as), m.turns[ownership.Owner]))
 				}
 			}
 			if as == ownership.Other {
 				beside := m.turns[ownership.Owner]
 				beside.Agent, beside.Step = ids[as].Name, beside.Step+1
-				ctx := m.credited(t, beside)
-				errs = append(errs, journaled(ctx, m.memory(as), m.turns[ownership.Owner]), committed(ctx, m.memory(as), m.turns[ownership.Owner]))
+				ctx := m.withCredentialFor(t, beside)
+				errs = append(errs, writeJournal(ctx, m.memory(as), m.turns[ownership.Owner]), commitStep(ctx, m.memory(as), m.turns[ownership.Owner]))
 			}
-			return refused(t, errs...)
+			return requireRejected(t, errs...)
 		},
-		without: writesInTurn,
+		tryUnguarded: writeInTurn,
 	}
 }
 
-// reading returns the error of calls that read the session of a turn.
-func reading(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
+// readSession returns the error of calls that read the session of a turn.
+func readSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		errOf(memory.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: turn.Session})),
 		errOf(memory.LoadHistory(ctx, &troupev1.LoadHistoryRequest{SessionId: turn.Session, Limit: 5})),
@@ -202,76 +202,76 @@ func reading(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 	}
 }
 
-// looks reads the session of the scribe and the history of its user as another agent: without a credential,
-// with its own, and with the scribe's.
-var looks = trial{
-	try: func(t *testing.T, m *mesh) error {
+// readTrial reads the session of the owner and the history of its user as another agent: without a credential,
+// with its own, and with the owner's.
+var readTrial = trial{
+	tryForbidden: func(t *testing.T, m *mesh) error {
 		t.Helper()
 		var errs []error
-		for _, ctx := range []context.Context{t.Context(), m.showing(t, ownership.Other), m.showing(t, ownership.Owner)} {
-			errs = append(errs, reading(ctx, m.memory(ownership.Other), m.turns[ownership.Owner])...)
+		for _, ctx := range []context.Context{t.Context(), m.withCredential(t, ownership.Other), m.withCredential(t, ownership.Owner)} {
+			errs = append(errs, readSession(ctx, m.memory(ownership.Other), m.turns[ownership.Owner])...)
 		}
-		return refused(t, errs...)
+		return requireRejected(t, errs...)
 	},
-	without: func(t *testing.T, m *mesh) error {
-		return allow(reading(m.showing(t, ownership.Owner), m.memory(ownership.Owner), m.turns[ownership.Owner])...)
+	tryUnguarded: func(t *testing.T, m *mesh) error {
+		return firstError(readSession(m.withCredential(t, ownership.Owner), m.memory(ownership.Owner), m.turns[ownership.Owner])...)
 	},
 }
 
-// steers cancels a trace of another actor, and changes the desired state of agents, with every credential that
+// controlTrial cancels a trace of another actor, and changes the desired state of agents, with every credential that
 // it has.
-func steers(as ownership.Actor) trial {
+func controlTrial(as ownership.Actor) trial {
 	return trial{
-		try: func(t *testing.T, m *mesh) error {
+		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			service, ctx := m.orchestrator(t), m.showing(t, as)
-			return refused(t,
+			service, ctx := m.orchestrator(t), m.withCredential(t, as)
+			return requireRejected(t,
 				errOf(service.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: m.trace})),
-				errOf(service.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: scribe})),
-				errOf(service.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: scribe})),
-				errOf(service.QuarantineAgent(ctx, &troupev1.QuarantineAgentRequest{Agent: scribe, Reason: "theirs"})))
+				errOf(service.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: ownerAgent})),
+				errOf(service.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: ownerAgent})),
+				errOf(service.QuarantineAgent(ctx, &troupev1.QuarantineAgentRequest{Agent: ownerAgent, Reason: "theirs"})))
 		},
-		without: func(t *testing.T, m *mesh) error {
-			return passed(
+		tryUnguarded: func(t *testing.T, m *mesh) error {
+			return firstRejection(
 				errOf(m.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: m.trace})),
-				errOf(m.ResumeAgent(t.Context(), &troupev1.ResumeAgentRequest{Agent: scribe})))
+				errOf(m.ResumeAgent(t.Context(), &troupev1.ResumeAgentRequest{Agent: ownerAgent})))
 		},
 	}
 }
 
-// follows reads a trace of the scribe.
-var follows = trial{
-	try: func(t *testing.T, m *mesh) error {
+// readTraceTrial reads a trace of the owner.
+var readTraceTrial = trial{
+	tryForbidden: func(t *testing.T, m *mesh) error {
 		t.Helper()
 		service, req := m.orchestrator(t), &troupev1.GetTraceRequest{TraceId: m.trace}
-		return refused(t, errOf(service.GetTrace(t.Context(), req)), errOf(service.GetTrace(m.showing(t, ownership.Other), req)))
+		return requireRejected(t, errOf(service.GetTrace(t.Context(), req)), errOf(service.GetTrace(m.withCredential(t, ownership.Other), req)))
 	},
-	without: seesItsTrace,
+	tryUnguarded: readParentTrace,
 }
 
-// seesItsTrace reads the parent trace as another agent in a child turn.
-func seesItsTrace(t *testing.T, m *mesh) error {
+// readParentTrace reads the parent trace as another agent in a child turn.
+func readParentTrace(t *testing.T, m *mesh) error {
 	turn := m.turns[ownership.Other]
 	turn.Trace, turn.Epoch = m.trace, 1<<40 // which no other one is above
-	return allow(errOf(m.orchestrator(t).GetTrace(m.credited(t, turn), &troupev1.GetTraceRequest{TraceId: m.trace})))
+	return firstError(errOf(m.orchestrator(t).GetTrace(m.withCredentialFor(t, turn), &troupev1.GetTraceRequest{TraceId: m.trace})))
 }
 
-// configures changes the configuration of the scribe.
-func configures(as ownership.Actor) trial {
+// putConfigTrial changes the configuration of the owner.
+func putConfigTrial(as ownership.Actor) trial {
 	put := func(t *testing.T, m *mesh, as ownership.Actor) error {
 		return errOf(m.memory(as).PutConfig(t.Context(), &troupev1.PutConfigRequest{
-			Agent: scribe, Base: m.scribe.Config().Version(), Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"pace": `"slow"`},
+			Agent: ownerAgent, Base: m.owner.Config().Version(), Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"pace": `"slow"`},
 		}))
 	}
 	return trial{
-		try:     func(t *testing.T, m *mesh) error { t.Helper(); return refused(t, put(t, m, as)) },
-		without: func(t *testing.T, m *mesh) error { return allow(put(t, m, ownership.Owner)) },
+		tryForbidden: func(t *testing.T, m *mesh) error { t.Helper(); return requireRejected(t, put(t, m, as)) },
+		tryUnguarded: func(t *testing.T, m *mesh) error { return firstError(put(t, m, ownership.Owner)) },
 	}
 }
 
-// observed returns the answer of the worker to a status call.
-func observed(t *testing.T, m *mesh, as ownership.Actor) []error {
-	lifecycle := troupev1.NewLifecycleServiceClient(m.at(as, rig.Worker(scribe)))
+// callStatus returns the answer of the worker to a status call.
+func callStatus(t *testing.T, m *mesh, as ownership.Actor) []error {
+	lifecycle := troupev1.NewLifecycleServiceClient(m.dial(as, rig.Worker(ownerAgent)))
 	return []error{
 		errOf(lifecycle.GetState(t.Context(), &troupev1.GetStateRequest{})),
 		errOf(lifecycle.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})),
@@ -279,17 +279,17 @@ func observed(t *testing.T, m *mesh, as ownership.Actor) []error {
 	}
 }
 
-func observes(as ownership.Actor) trial {
+func statusTrial(as ownership.Actor) trial {
 	return trial{
-		try:     func(t *testing.T, m *mesh) error { t.Helper(); return refused(t, observed(t, m, as)...) },
-		without: func(t *testing.T, m *mesh) error { return allow(observed(t, m, ownership.Orchestrator)...) },
+		tryForbidden: func(t *testing.T, m *mesh) error { t.Helper(); return requireRejected(t, callStatus(t, m, as)...) },
+		tryUnguarded: func(t *testing.T, m *mesh) error { return firstError(callStatus(t, m, ownership.Orchestrator)...) },
 	}
 }
 
-// executes gives the worker a step, or another command that changes its state.
-func executes(as ownership.Actor) trial {
+// executeTrial gives the worker a step, or another command that changes its state.
+func executeTrial(as ownership.Actor) trial {
 	orders := func(t *testing.T, m *mesh, as ownership.Actor) []error {
-		conn := m.at(as, rig.Worker(scribe))
+		conn := m.dial(as, rig.Worker(ownerAgent))
 		stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(t.Context(), &troupev1.ExecuteStepRequest{})
 		if err == nil {
 			_, err = stream.Recv()
@@ -297,19 +297,19 @@ func executes(as ownership.Actor) trial {
 		return []error{err, errOf(troupev1.NewLifecycleServiceClient(conn).Resume(t.Context(), &troupev1.ResumeRequest{}))}
 	}
 	return trial{
-		try: func(t *testing.T, m *mesh) error {
+		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			lifecycle := troupev1.NewLifecycleServiceClient(m.at(as, rig.Worker(scribe)))
-			return refused(t, append(orders(t, m, as),
+			lifecycle := troupev1.NewLifecycleServiceClient(m.dial(as, rig.Worker(ownerAgent)))
+			return requireRejected(t, append(orders(t, m, as),
 				errOf(lifecycle.Pause(t.Context(), &troupev1.PauseRequest{})),
 				errOf(lifecycle.Shutdown(t.Context(), &troupev1.ShutdownRequest{})))...)
 		},
-		without: func(t *testing.T, m *mesh) error { return passed(orders(t, m, ownership.Orchestrator)...) },
+		tryUnguarded: func(t *testing.T, m *mesh) error { return firstRejection(orders(t, m, ownership.Orchestrator)...) },
 	}
 }
 
-// passed returns the first rejection and ignores other outcomes.
-func passed(errs ...error) error {
+// firstRejection returns the first rejection and ignores other outcomes.
+func firstRejection(errs ...error) error {
 	for _, err := range errs {
 		if wrong := grpcfailure.FromStatus("test", err); err != nil && failure.Is(wrong, refusals...) {
 			return wrong

@@ -18,12 +18,12 @@ const slots = 16384
 // which redisconn finds it.
 func Cluster(t testing.TB) string {
 	t.Helper()
-	url, _ := Masters(t)
+	url, _ := ClusterServers(t)
 	return url
 }
 
-// Masters is Cluster with the servers, which a test may kill and restart.
-func Masters(t testing.TB) (url string, servers []*Server) {
+// ClusterServers is Cluster with the servers, which a test may kill and restart.
+func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	t.Helper()
 	const masters = 3
 	nodes := make([]*redis.Client, masters)
@@ -54,7 +54,7 @@ func Masters(t testing.TB) (url string, servers []*Server) {
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !agreed(ctx, nodes) {
+	for !isFormed(ctx, nodes) {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("redistest: the cluster did not come up within %s", patience)
@@ -64,8 +64,8 @@ func Masters(t testing.TB) (url string, servers []*Server) {
 	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2]), servers
 }
 
-// agreed reports whether every node knows all others and the state of the Cluster is ok.
-func agreed(ctx context.Context, nodes []*redis.Client) bool {
+// isFormed reports whether every node knows all others and the state of the Cluster is ok.
+func isFormed(ctx context.Context, nodes []*redis.Client) bool {
 	for _, node := range nodes {
 		info, err := node.ClusterInfo(ctx).Result()
 		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(nodes))) {

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// May reports whether Redis lets the user of a URL run a command. It ignores other errors of the command.
-func May(t testing.TB, url string, command ...any) bool {
+// MayRun reports whether Redis lets the user of a URL run a command. It ignores other errors of the command.
+func MayRun(t testing.TB, url string, command ...any) bool {
 	t.Helper()
 	options, err := redis.ParseURL(url)
 	if err != nil {

@@ -71,7 +71,7 @@ func (s *Server) Start() {
 		"--save", "", "--maxmemory-policy", "noeviction",
 	}, s.flags)
 	s.child = exec.Command(program, args...)
-	s.child.SysProcAttr = bound()
+	s.child.SysProcAttr = dieWithParent()
 	for _, pipe := range []int{3, 4} { // pipes of a fuzzing process, whose parent waits until they are closed
 		syscall.CloseOnExec(pipe)
 	}

@@ -54,7 +54,7 @@ func (m *Mesh) AwaitNewKeys(times int) {
 	m.t.Helper()
 	m.Await("all services have the new keys", func() bool {
 		for p := range m.running {
-			if metrics, _, _ := m.get(p, "/metrics"); !strings.Contains(metrics, "troupe_certificate_remaining_seconds{") {
+			if metrics, _, _ := m.httpGet(p, "/metrics"); !strings.Contains(metrics, "troupe_certificate_remaining_seconds{") {
 				return false
 			}
 			output, err := os.ReadFile(m.process(p).output)
@@ -70,15 +70,15 @@ func (m *Mesh) AwaitNewKeys(times int) {
 // Ready reports whether the readiness probe of a service succeeds.
 func (m *Mesh) Ready(p Part) bool {
 	m.t.Helper()
-	_, status, err := m.get(p, "/readyz")
+	_, status, err := m.httpGet(p, "/readyz")
 	return err == nil && status == http.StatusOK
 }
 
 // httpClient keeps no connection, which would count as a leak.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 
-// get reads a page of a part's HTTP port.
-func (m *Mesh) get(p Part, path string) (text string, status int, err error) {
+// httpGet reads a page of a part's HTTP port.
+func (m *Mesh) httpGet(p Part, path string) (text string, status int, err error) {
 	m.t.Helper()
 	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.address(p, "http")+path, http.NoBody)
 	require.NoError(m.t, err)

@@ -34,7 +34,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	return dir, gobuild.Build(root(), dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
+	return dir, gobuild.Build(repositoryRoot(), dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 })
 
 var built string // folder of the binaries
@@ -128,7 +128,7 @@ func workerEnvironment(m *Mesh, p Part) []string {
 	if added, ok := m.programs[p]; ok {
 		return append([]string{"TROUPE_INSTANCE_ID=" + added.Instance, "TROUPE_DRAIN=" + added.Drain.String()}, added.Env...)
 	}
-	return []string{"TROUPE_AGENT=" + m.programs.agent(p), "TROUPE_DOCS=" + docs(), "TROUPE_DRAIN=" + defaultDrain.String()}
+	return []string{"TROUPE_AGENT=" + m.programs.agent(p), "TROUPE_DOCS=" + documentsDir(), "TROUPE_DRAIN=" + defaultDrain.String()}
 }
 
 // stop sends SIGTERM. The exit code must be 0.

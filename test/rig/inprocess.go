@@ -93,7 +93,7 @@ func newWorker(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
 	}
 	program, added := m.programs[p]
 	if !added {
-		return workers.New(m.t.Context(), tel, workers.Config{Agents: agentsDir(), Agent: m.programs.agent(p), Docs: docs(), Worker: cfg}, nil)
+		return workers.New(m.t.Context(), tel, workers.Config{Agents: agentsDir(), Agent: m.programs.agent(p), Docs: documentsDir(), Worker: cfg}, nil)
 	}
 	a, err := program.Make()
 	if err != nil {

@@ -30,7 +30,7 @@ func (m *Mesh) Residue() map[string]string {
 	}
 	found["log"] = lines.String()
 	for p := range m.running {
-		metrics, _, err := m.get(p, "/metrics")
+		metrics, _, err := m.httpGet(p, "/metrics")
 		require.NoError(m.t, err)
 		found["metrics "+string(p)] = metrics
 	}

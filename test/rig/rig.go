@@ -125,7 +125,7 @@ func (c Config) storeAccess() stores.Access {
 // workflows returns the folder of the orchestrator's workflows.
 func (c Config) workflows() string {
 	if c.TestWorkflows {
-		return filepath.Join(root(), "test", "rig", "flows")
+		return filepath.Join(repositoryRoot(), "test", "rig", "flows")
 	}
 	return agentsDir()
 }
@@ -145,13 +145,13 @@ func (m *Mesh) address(p Part, port string) string {
 	return m.addresses[key]
 }
 
-// root returns the folder of the repository.
-func root() string {
+// repositoryRoot returns the folder of the repository.
+func repositoryRoot() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-func agentsDir() string { return filepath.Join(root(), "agents", "research-assistant") }
+func agentsDir() string { return filepath.Join(repositoryRoot(), "agents", "research-assistant") }
 
-// docs returns the folder of documents that the agents search.
-func docs() string { return filepath.Join(root(), "test", "rig", "docs") }
+// documentsDir returns the folder of documents that the agents search.
+func documentsDir() string { return filepath.Join(repositoryRoot(), "test", "rig", "docs") }

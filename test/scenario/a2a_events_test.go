@@ -33,8 +33,8 @@ import (
 
 // What clients of A2A learn about a turn, in the words of LP-29.
 
-// narrator writes, thinks, reports progress, and calls the finder.
-func narrator(s *a2aStage) (*agent.Agent, error) {
+// newNarrator writes, thinks, reports progress, and calls the finder.
+func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ struct{}) (string, error) {
 		tool.Progress(ctx, 1, 2, "half")
 		memory := hook.InTool(ctx).Memory()
@@ -74,8 +74,8 @@ func narrator(s *a2aStage) (*agent.Agent, error) {
 	})
 }
 
-// finder searches once it may.
-func finder(may <-chan struct{}) (*agent.Agent, error) {
+// newFinder searches once it may.
+func newFinder(may <-chan struct{}) (*agent.Agent, error) {
 	look, err := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "an attic", nil })
 	if err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func finder(may <-chan struct{}) (*agent.Agent, error) {
 	)})
 }
 
-// find is the first item of a kind with these data.
-func (s *seen) find(t *testing.T, kind string, data map[string]any) bridge.Item {
+// findItem is the first item of a kind with these data.
+func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) bridge.Item {
 	t.Helper()
 	i := slices.IndexFunc(s.items, func(item bridge.Item) bool {
 		for key, want := range data {
@@ -101,8 +101,8 @@ func (s *seen) find(t *testing.T, kind string, data map[string]any) bridge.Item 
 	return s.items[i]
 }
 
-// of checks the author of events, and that internal events stay in the mesh.
-func (s *seen) of(t *testing.T, context, task, parent string) {
+// requireAuthor checks the author of events, and that internal events stay in the mesh.
+func (s *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	t.Helper()
 	require.NotEmpty(t, s.items)
 	for _, item := range s.items {
@@ -119,53 +119,53 @@ func (s *seen) of(t *testing.T, context, task, parent string) {
 // Both are in the run that began with the one above.
 //
 // Req: LP-29, OC-10
-func aTaskTellsAllThatHappens(t *testing.T, s *a2aStage) {
+func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 	may := make(chan struct{})
 	host := func(name string, made func() (*agent.Agent, error)) {
 		s.Host(rig.Part(name+"-1"), rig.Program{Instance: name + "-1", Drain: time.Second, Make: made})
-		s.Await(name+" is ready", func() bool { return len(idle(t, s.Mesh, name)) == 1 })
+		s.Await(name+" is ready", func() bool { return len(idleInstances(t, s.Mesh, name)) == 1 })
 	}
-	host("finder", func() (*agent.Agent, error) { return finder(may) })
-	host("narrator", func() (*agent.Agent, error) { return narrator(s) })
+	host("finder", func() (*agent.Agent, error) { return newFinder(may) })
+	host("narrator", func() (*agent.Agent, error) { return newNarrator(s) })
 
-	req := say("How many are there?", "narrator")
+	req := messageToTarget("How many are there?", "narrator")
 	req.Message.Parts = append(req.Message.Parts, &a2a.Part{Content: a2a.Raw("\x89PNG a map"), Filename: "map.png", MediaType: "image/png"})
-	got, child := &seen{}, &seen{}
+	got, child := &taskView{}, &taskView{}
 	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
 		require.NoError(t, err)
-		got.take(t, told)
+		got.add(t, told)
 		if got.kinds()["subtask-created"] == 1 && len(child.items) == 0 {
 			require.Equal(t, a2a.TaskStateWorking, got.status.State)
-			id := a2a.TaskID(got.find(t, "subtask-created", nil).Data["taskId"].(string))
+			id := a2a.TaskID(got.findItem(t, "subtask-created", nil).Data["taskId"].(string))
 			close(may)
 			whole := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {"0"}})
 			for told, err := range s.client.SubscribeToTask(whole, &a2a.SubscribeToTaskRequest{ID: id}) {
 				require.NoError(t, err)
-				child.take(t, told)
+				child.add(t, told)
 			}
 		}
 	}
 	require.Equal(t, a2a.TaskStateCompleted, got.status.State, "%v", got.status.Message)
-	got.of(t, got.ContextID, string(got.TaskID), "")
-	child.of(t, child.ContextID, string(child.TaskID), string(got.TaskID))
+	got.requireAuthor(t, got.ContextID, string(got.TaskID), "")
+	child.requireAuthor(t, child.ContextID, string(child.TaskID), string(got.TaskID))
 	require.NotEqual(t, got.ContextID, child.ContextID)
 
 	subtask := map[string]any{"taskId": string(child.TaskID), "callId": "c2"}
-	created := got.find(t, "subtask-created", subtask)
+	created := got.findItem(t, "subtask-created", subtask)
 	require.Equal(t, "narrator", created.Path)
 	require.Equal(t, "finder", created.Data["target"])
 	require.Equal(t, child.ContextID, created.Data["contextId"])
 	subtask["state"] = "waiting-subtask"
-	got.find(t, "task-status", subtask)
-	got.find(t, "tool-progress", map[string]any{"callId": "c1", "fraction": 0.5, "message": "half"})
-	got.find(t, "file-write", map[string]any{"name": "map.png"})
-	got.find(t, "file-write", map[string]any{"name": "plan.md"})
-	got.find(t, "dataset-write", map[string]any{"name": "rows.csv"})
-	got.find(t, "content-delta", map[string]any{"index": 1.0, "delta": "two"})
-	got.find(t, "content-complete", map[string]any{"finishReason": "tool_calls"})
-	got.find(t, "content-complete", map[string]any{"finishReason": "length"})
-	child.find(t, "content-complete", map[string]any{"finishReason": "content_filter"})
-	child.find(t, "tool-call", map[string]any{"tool": "look"})
+	got.findItem(t, "task-status", subtask)
+	got.findItem(t, "tool-progress", map[string]any{"callId": "c1", "fraction": 0.5, "message": "half"})
+	got.findItem(t, "file-write", map[string]any{"name": "map.png"})
+	got.findItem(t, "file-write", map[string]any{"name": "plan.md"})
+	got.findItem(t, "dataset-write", map[string]any{"name": "rows.csv"})
+	got.findItem(t, "content-delta", map[string]any{"index": 1.0, "delta": "two"})
+	got.findItem(t, "content-complete", map[string]any{"finishReason": "tool_calls"})
+	got.findItem(t, "content-complete", map[string]any{"finishReason": "length"})
+	child.findItem(t, "content-complete", map[string]any{"finishReason": "content_filter"})
+	child.findItem(t, "tool-call", map[string]any{"tool": "look"})
 	for _, kind := range []string{
 		"task-created", "task-status", "task-complete", "tool-call", "tool-start", "tool-complete",
 		"data-write", "thought-stream", "llm-usage", "message",
@@ -184,13 +184,13 @@ func aTaskTellsAllThatHappens(t *testing.T, s *a2aStage) {
 	require.Equal(t, []string{"Where is the third?", "I would rather not say."}, history(child.ContextID))
 	require.Equal(t, []string{"How many are there?", "There are two", "That is all."}, history(got.ContextID), "what the child did is with the child")
 	for _, task := range []a2a.TaskID{got.TaskID, child.TaskID} {
-		require.Len(t, s.get(t, task).History, 1, "what its user said")
+		require.Len(t, s.getTask(t, task).History, 1, "what its user said")
 	}
-	inOneRun(t, s.Mesh, string(got.TaskID), string(got.TaskID), string(child.TaskID))
+	requireOneRun(t, s.Mesh, string(got.TaskID), string(got.TaskID), string(child.TaskID))
 }
 
-// inOneRun checks that traces belong to the run that began with one, and no other does.
-func inOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
+// requireOneRun checks that traces belong to the run that began with one, and no other does.
+func requireOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 	t.Helper()
 	for _, id := range traces {
 		stream, err := m.WatchTrace(t.Context(), &troupev1.WatchTraceRequest{TraceId: id})
@@ -218,16 +218,16 @@ func inOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 // the task that it references, and no event contains the sealed data.
 //
 // Req: LP-29
-func aCredentialIsGivenInItsTask(t *testing.T, s *a2aStage) {
+func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	key, above := uuid.NewString(), "0af7651916cd43dd8448eb211c80319c"
-	req := say("fetch "+key, clerk.Name)
+	req := messageToTarget("fetch "+key, clerk.Name)
 	req.Message.ReferenceTasks = []a2a.TaskID{"of another system", a2a.TaskID(above)}
-	got := s.stream(t, req)
+	got := s.streamMessage(t, req)
 	require.Equal(t, a2a.TaskStateAuthRequired, got.status.State)
-	got.of(t, got.ContextID, string(got.TaskID), above)
-	got.find(t, "tool-input-required", map[string]any{"tool": "fetch", "needs": "auth"})
-	got.find(t, "auth-required", nil)
-	got.find(t, "task-status", map[string]any{"state": "waiting-auth"})
+	got.requireAuthor(t, got.ContextID, string(got.TaskID), above)
+	got.findItem(t, "tool-input-required", map[string]any{"tool": "fetch", "needs": "auth"})
+	got.findItem(t, "auth-required", nil)
+	got.findItem(t, "task-status", map[string]any{"state": "waiting-auth"})
 	var call map[string]any
 	for _, p := range got.status.Message.Parts {
 		if data, ok := p.Data().(map[string]any); ok {
@@ -243,28 +243,28 @@ func aCredentialIsGivenInItsTask(t *testing.T, s *a2aStage) {
 
 	s.gate.Open(key)
 	reply := map[string]any{"id": call["id"], "verdict": "approve", "sealed": base64.StdEncoding.EncodeToString(sealed)}
-	answered := &seen{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), to(got.TaskInfo, a2a.NewDataPart(map[string]any{"answers": []any{reply}}))) {
+	answered := &taskView{}
+	for told, err := range s.client.SendStreamingMessage(t.Context(), messageToTask(got.TaskInfo, a2a.NewDataPart(map[string]any{"answers": []any{reply}}))) {
 		require.NoError(t, err)
-		answered.take(t, told)
+		answered.add(t, told)
 		text, err := json.Marshal(told)
 		require.NoError(t, err)
 		require.NotContains(t, string(text), reply["sealed"])
 	}
 	require.Equal(t, a2a.TaskStateCompleted, answered.status.State)
 	require.Equal(t, "I was told: fetched", answered.text)
-	s.shows(t, key, "hunter2")
-	answered.of(t, got.ContextID, string(got.TaskID), above)
-	answered.find(t, "input-received", nil)
-	answered.find(t, "auth-completed", map[string]any{"id": call["id"], "authId": auth["authId"], "verdict": "approve"})
+	s.requireCredentials(t, key, "hunter2")
+	answered.requireAuthor(t, got.ContextID, string(got.TaskID), above)
+	answered.findItem(t, "input-received", nil)
+	answered.findItem(t, "auth-completed", map[string]any{"id": call["id"], "authId": auth["authId"], "verdict": "approve"})
 
 	// A turn that names the one with which the task went on is the child of the task.
-	trace := s.get(t, got.TaskID).Meta()[bridge.Extension].(map[string]any)["traceId"].(string)
+	trace := s.getTask(t, got.TaskID).Meta()[bridge.Extension].(map[string]any)["traceId"].(string)
 	require.NotEqual(t, string(got.TaskID), trace)
-	below := say(question, "research")
+	below := messageToTarget(question, "research")
 	below.Message.ReferenceTasks = []a2a.TaskID{a2a.TaskID(trace)}
-	child := s.stream(t, below)
-	child.of(t, child.ContextID, string(child.TaskID), string(got.TaskID))
+	child := s.streamMessage(t, below)
+	child.requireAuthor(t, child.ContextID, string(child.TaskID), string(got.TaskID))
 	stored, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: string(child.TaskID)})
 	require.NoError(t, err)
 	require.Equal(t, trace, stored.GetTrace().GetParent().GetTraceId())

@@ -16,27 +16,27 @@ import (
 
 // A message is one turn and one task, however often it is sent. The next message in its context is another task
 // of the same conversation.
-func aMessageIsATask(t *testing.T, s *a2aStage) {
-	req := say(question, "")
+func messageCreatesOneTask(t *testing.T, s *a2aMesh) {
+	req := messageToTarget(question, "")
 	req.Message.ContextID = uuid.NewString()
-	task := s.send(t, req)
+	task := s.sendMessage(t, req)
 	require.Equal(t, a2a.TaskStateCompleted, task.Status.State)
 	require.Equal(t, req.Message.ContextID, task.ContextID)
 	require.Contains(t, task.Artifacts[0].Parts[0].Text(), "agent")
 	require.Equal(t, question, task.History[0].Parts[0].Text())
-	require.Equal(t, task.Artifacts, s.get(t, task.ID).Artifacts)
-	require.Equal(t, task.ID, s.send(t, req).ID, "the same message is the same task")
+	require.Equal(t, task.Artifacts, s.getTask(t, task.ID).Artifacts)
+	require.Equal(t, task.ID, s.sendMessage(t, req).ID, "the same message is the same task")
 
-	next := say("What is an epoch?", "research")
+	next := messageToTarget("What is an epoch?", "research")
 	next.Message.ContextID, next.Message.ReferenceTasks = task.ContextID, []a2a.TaskID{task.ID}
 	next.Config = &a2a.SendMessageConfig{ReturnImmediately: true}
-	begun := s.send(t, next)
+	begun := s.sendMessage(t, next)
 	require.NotEqual(t, task.ID, begun.ID)
 	require.Equal(t, task.ContextID, begun.ContextID)
 	require.Equal(t, []a2a.TaskID{task.ID}, begun.History[0].ReferenceTasks)
-	s.Await("the task ends without its client", func() bool { return s.get(t, begun.ID).Status.State == a2a.TaskStateCompleted })
+	s.Await("the task ends without its client", func() bool { return s.getTask(t, begun.ID).Status.State == a2a.TaskStateCompleted })
 
-	anew := say("Something else", "")
+	anew := messageToTarget("Something else", "")
 	anew.Message.ID, anew.Message.ContextID = req.Message.ID, req.Message.ContextID
 	_, err := s.client.SendMessage(t.Context(), anew)
 	require.ErrorIs(t, err, a2a.ErrInvalidParams, "the id of a message stands for what it says")
@@ -46,14 +46,14 @@ func aMessageIsATask(t *testing.T, s *a2aStage) {
 // with its task and agent. A task that references another one is its child.
 //
 // Req: AD-33, LP-38
-func aTaskIsToldAsItHappens(t *testing.T, s *a2aStage) {
-	req := say(question, "")
+func taskStreamsItsEvents(t *testing.T, s *a2aMesh) {
+	req := messageToTarget(question, "")
 	req.Message.ReferenceTasks = []a2a.TaskID{"0af7651916cd43dd8448eb211c80319c"}
-	got := s.stream(t, req)
+	got := s.streamMessage(t, req)
 	require.Equal(t, []a2a.TaskState{a2a.TaskStateSubmitted, a2a.TaskStateWorking, a2a.TaskStateCompleted}, got.states)
 	require.Greater(t, got.chunks, 2)
 	require.True(t, got.last)
-	require.Equal(t, s.get(t, got.TaskID).Artifacts[0].Parts[0].Text(), got.text)
+	require.Equal(t, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text(), got.text)
 	for i, sequence := range got.sequences {
 		require.EqualValues(t, i+1, sequence)
 	}
@@ -77,29 +77,29 @@ func aTaskIsToldAsItHappens(t *testing.T, s *a2aStage) {
 }
 
 // A question of an agent is the message of a task that waits; a text to the task answers it.
-func aQuestionIsAnsweredInItsTask(t *testing.T, s *a2aStage) {
-	got := s.stream(t, say("Tell me about it", ""))
+func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
+	got := s.streamMessage(t, messageToTarget("Tell me about it", ""))
 	require.Equal(t, a2a.TaskStateInputRequired, got.status.State)
 	require.Contains(t, got.status.Message.Parts[0].Text(), "?")
-	require.Equal(t, got.status.Message.Parts, s.get(t, got.TaskID).Status.Message.Parts)
+	require.Equal(t, got.status.Message.Parts, s.getTask(t, got.TaskID).Status.Message.Parts)
 
-	req := to(got.TaskInfo, a2a.NewTextPart("The epoch of a turn"))
-	answered := s.stream(t, req)
+	req := messageToTask(got.TaskInfo, a2a.NewTextPart("The epoch of a turn"))
+	answered := s.streamMessage(t, req)
 	require.Equal(t, got.TaskInfo, answered.TaskInfo)
 	require.Equal(t, []a2a.TaskState{a2a.TaskStateWorking, a2a.TaskStateCompleted}, answered.states)
 	require.Equal(t, "input-received", answered.items[0].Kind)
-	require.Equal(t, answered.text, s.get(t, got.TaskID).Artifacts[0].Parts[0].Text())
-	require.Equal(t, got.TaskID, s.send(t, req).ID, "the same answer is given once")
+	require.Equal(t, answered.text, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text())
+	require.Equal(t, got.TaskID, s.sendMessage(t, req).ID, "the same answer is given once")
 
-	_, err := s.client.SendMessage(t.Context(), to(got.TaskInfo, a2a.NewTextPart("And now?")))
+	_, err := s.client.SendMessage(t.Context(), messageToTask(got.TaskInfo, a2a.NewTextPart("And now?")))
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "a task that has ended takes no message")
 }
 
 // A call that waits for an approval is data of the task, and so is its answer. The task can be found after its
 // context has continued.
-func aCallThatWaitsIsAnsweredInItsTask(t *testing.T, s *a2aStage) {
+func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
-	task := s.send(t, say("send "+key, clerk.Name))
+	task := s.sendMessage(t, messageToTarget("send "+key, clerk.Name))
 	require.Equal(t, a2a.TaskStateInputRequired, task.Status.State)
 	var call map[string]any
 	for _, p := range task.Status.Message.Parts {
@@ -110,37 +110,37 @@ func aCallThatWaitsIsAnsweredInItsTask(t *testing.T, s *a2aStage) {
 	require.Equal(t, "send", call["tool"])
 	require.Equal(t, "approval", call["needs"])
 	require.JSONEq(t, `{"key":"`+key+`"}`, call["arguments"].(string))
-	s.did(t, key, 0)
+	s.requireToolRuns(t, key, 0)
 	_, err := s.client.CancelTask(t.Context(), &a2a.CancelTaskRequest{ID: task.ID})
 	require.ErrorIs(t, err, a2a.ErrTaskNotCancelable)
 
 	s.gate.Open(key)
 	answers := a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{"id": call["id"], "verdict": "approve"}}})
-	answered := s.stream(t, to(task, answers))
+	answered := s.streamMessage(t, messageToTask(task, answers))
 	require.Equal(t, task.ID, answered.TaskID)
 	require.Equal(t, a2a.TaskStateCompleted, answered.status.State)
 	require.Equal(t, "I was told: sent", answered.text)
-	s.did(t, key, 1)
+	s.requireToolRuns(t, key, 1)
 
-	other := say("Never mind.", clerk.Name)
+	other := messageToTarget("Never mind.", clerk.Name)
 	other.Message.ContextID = task.ContextID
-	require.NotEqual(t, task.ID, s.send(t, other).ID)
-	require.Equal(t, a2a.TaskStateCompleted, s.get(t, task.ID).Status.State, "and not as it waited")
-	_, err = s.client.SendMessage(t.Context(), to(task, answers))
+	require.NotEqual(t, task.ID, s.sendMessage(t, other).ID)
+	require.Equal(t, a2a.TaskStateCompleted, s.getTask(t, task.ID).Status.State, "and not as it waited")
+	_, err = s.client.SendMessage(t.Context(), messageToTask(task, answers))
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation)
 }
 
 // Cancelling a task ends its turn, and its subscribers receive the cancellation.
 //
 // Req: AD-33
-func aCancelledTaskIsCanceled(t *testing.T, s *a2aStage) {
+func cancelledTaskIsCanceled(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
-	got := &seen{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), say("hold "+key, "slow")) {
+	got := &taskView{}
+	for told, err := range s.client.SendStreamingMessage(t.Context(), messageToTarget("hold "+key, "slow")) {
 		require.NoError(t, err)
-		got.take(t, told)
+		got.add(t, told)
 		if slices.ContainsFunc(got.items, func(i bridge.Item) bool { return i.Kind == "tool-start" }) && !slices.Contains(got.states, a2a.TaskStateCanceled) {
-			_, err := s.client.SendMessage(t.Context(), to(got.TaskInfo, a2a.NewTextPart("hurry")))
+			_, err := s.client.SendMessage(t.Context(), messageToTask(got.TaskInfo, a2a.NewTextPart("hurry")))
 			require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "it is at work")
 			s.gate.AwaitCall(t, key)
 			task, err := s.client.CancelTask(t.Context(), &a2a.CancelTaskRequest{ID: got.TaskID})
@@ -150,49 +150,49 @@ func aCancelledTaskIsCanceled(t *testing.T, s *a2aStage) {
 		}
 	}
 	require.Equal(t, []a2a.TaskState{a2a.TaskStateSubmitted, a2a.TaskStateWorking, a2a.TaskStateCanceled}, got.states)
-	require.Equal(t, a2a.TaskStateCanceled, s.get(t, got.TaskID).Status.State)
+	require.Equal(t, a2a.TaskStateCanceled, s.getTask(t, got.TaskID).Status.State)
 	_, err := s.client.CancelTask(t.Context(), &a2a.CancelTaskRequest{ID: got.TaskID})
 	require.ErrorIs(t, err, a2a.ErrTaskNotCancelable)
 }
 
 // A failed turn is a failed task, not an error of the protocol.
-func aFailedTurnIsAFailedTask(t *testing.T, s *a2aStage) {
-	got := s.stream(t, say("fail "+uuid.NewString(), "slow"))
+func failedTurnIsAFailedTask(t *testing.T, s *a2aMesh) {
+	got := s.streamMessage(t, messageToTarget("fail "+uuid.NewString(), "slow"))
 	require.Equal(t, a2a.TaskStateFailed, got.status.State)
 	require.Contains(t, got.status.Message.Parts[0].Text(), "the gate does not take")
-	require.Equal(t, a2a.TaskStateFailed, s.get(t, got.TaskID).Status.State)
+	require.Equal(t, a2a.TaskStateFailed, s.getTask(t, got.TaskID).Status.State)
 }
 
 // A stream that breaks in the middle of a text resumes there: nothing is missing or repeated, and the answer is
 // complete.
-func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
+func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
-	got := &seen{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), say("hold "+key, "slow")) {
+	got := &taskView{}
+	for told, err := range s.client.SendStreamingMessage(t.Context(), messageToTarget("hold "+key, "slow")) {
 		require.NoError(t, err)
-		got.take(t, told)
+		got.add(t, told)
 		if got.chunks > 0 {
 			break
 		}
 	}
 	s.gate.AwaitCall(t, key)
-	after := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {number(got.sequences)}})
+	after := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {lastSequence(got.sequences)}})
 	resumed := *got
 	resumed.last = false
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
-		if resumed.take(t, told); resumed.kinds()["tool-start"] == 1 && s.gate.Callers(key) != nil {
+		if resumed.add(t, told); resumed.kinds()["tool-start"] == 1 && s.gate.Callers(key) != nil {
 			break // resume once more
 		}
 	}
-	live := &seen{}
+	live := &taskView{}
 	for told, err := range s.client.SubscribeToTask(t.Context(), &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
 		if task, ok := told.(*a2a.Task); ok {
 			require.Equal(t, a2a.TaskStateWorking, task.Status.State)
 			s.gate.Open(key)
 		}
-		live.take(t, told)
+		live.add(t, told)
 	}
 	resumed.sequences = append(resumed.sequences, live.sequences...)
 	for i, sequence := range resumed.sequences {
@@ -200,15 +200,15 @@ func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
 	}
 	require.Equal(t, a2a.TaskStateCompleted, live.status.State)
 	require.Equal(t, "The gate is open.", live.text)
-	require.Equal(t, live.text, s.get(t, got.TaskID).Artifacts[0].Parts[0].Text())
+	require.Equal(t, live.text, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text())
 
 	for _, err := range s.client.SubscribeToTask(t.Context(), &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "nothing happens any more")
 	}
-	again := &seen{}
+	again := &taskView{}
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
-		again.take(t, told)
+		again.add(t, told)
 	}
 	require.Equal(t, resumed.sequences[len(got.sequences):], again.sequences)
 	require.Equal(t, "The gate is open.", again.text)
@@ -216,8 +216,8 @@ func aStreamThatBrokeOffGoesOn(t *testing.T, s *a2aStage) {
 
 // Features that A2A has and the mesh has not return the right code, and a sentence with the way out.
 // Req: LP-38
-func whatIsNotThereHasItsCode(t *testing.T, s *a2aStage) {
-	done := string(s.send(t, say(question, "research")).ID)
+func unsupportedRequestsReturnTheirCode(t *testing.T, s *a2aMesh) {
+	done := string(s.sendMessage(t, messageToTarget(question, "research")).ID)
 	message := func(more string) string {
 		return `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"Hello"}]` + more + `}}`
 	}
@@ -245,7 +245,7 @@ func whatIsNotThereHasItsCode(t *testing.T, s *a2aStage) {
 		"a method that is none":    {"Frobnicate", `{}`, -32601, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, says := s.call(t, tc.method, tc.params)
+			code, says := s.callJSONRPC(t, tc.method, tc.params)
 			require.Equal(t, tc.code, code, says)
 			require.Contains(t, says, tc.says)
 		})

@@ -21,21 +21,21 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// a2aStage is a mesh behind a bridge, with a client of another framework.
-type a2aStage struct {
-	*stage
+// a2aMesh is a mesh behind a bridge, with a client of another framework.
+type a2aMesh struct {
+	*gatedMesh
 	url    string
 	client *a2aclient.Client
 }
 
-// onTheWire keeps no connection.
-var onTheWire = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+// httpClient keeps no connection.
+var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func TestA2A_InProcess(t *testing.T) {
 	t.Parallel()
-	s := &a2aStage{stage: newStage(t, rig.InProcess(t, rig.Config{}))}
+	s := &a2aMesh{gatedMesh: newGatedMesh(t, rig.InProcess(t, rig.Config{}))}
 	s.Host(rig.ClerkWorker(s.gate, clerk.Name, 1))
-	s.Await("the clerk is ready", func() bool { return len(idle(t, s.Mesh, clerk.Name)) == 1 })
+	s.Await("the clerk is ready", func() bool { return len(idleInstances(t, s.Mesh, clerk.Name)) == 1 })
 	server := httptest.NewUnstartedServer(nil)
 	s.url = "http://" + server.Listener.Addr().String()
 	server.Config.Handler = bridge.New(bridge.Config{Client: s.Client, URL: s.url}).Handler()
@@ -44,30 +44,30 @@ func TestA2A_InProcess(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	s.client = s.connect(t, a2aclient.WithJSONRPCTransport(onTheWire))
+	s.client = s.connect(t, a2aclient.WithJSONRPCTransport(httpClient))
 	for _, scene := range []struct {
 		name string
-		run  func(*testing.T, *a2aStage)
+		run  func(*testing.T, *a2aMesh)
 	}{
-		{"TheCardNamesWorkflowsAndAgents", theCardNamesWorkflowsAndAgents},
-		{"AMessageIsATask", aMessageIsATask},
-		{"ATaskIsToldAsItHappens", aTaskIsToldAsItHappens},
-		{"ATaskTellsAllThatHappens", aTaskTellsAllThatHappens},
-		{"ACredentialIsGivenInItsTask", aCredentialIsGivenInItsTask},
-		{"AQuestionIsAnsweredInItsTask", aQuestionIsAnsweredInItsTask},
-		{"ACallThatWaitsIsAnsweredInItsTask", aCallThatWaitsIsAnsweredInItsTask},
-		{"ACancelledTaskIsCanceled", aCancelledTaskIsCanceled},
-		{"AFailedTurnIsAFailedTask", aFailedTurnIsAFailedTask},
-		{"AStreamThatBrokeOffGoesOn", aStreamThatBrokeOffGoesOn},
-		{"WhatIsNotThereHasItsCode", whatIsNotThereHasItsCode},
-		{"TheVersionBeforeIsSpokenToo", theVersionBeforeIsSpokenToo},
+		{"CardListsWorkflowsAndAgents", cardListsWorkflowsAndAgents},
+		{"MessageCreatesOneTask", messageCreatesOneTask},
+		{"TaskStreamsItsEvents", taskStreamsItsEvents},
+		{"TaskEventsCoverTheWholeTurn", taskEventsCoverTheWholeTurn},
+		{"CredentialIsGivenInItsTask", credentialIsGivenInItsTask},
+		{"QuestionIsAnsweredInItsTask", questionIsAnsweredInItsTask},
+		{"PendingCallIsAnsweredInItsTask", pendingCallIsAnsweredInItsTask},
+		{"CancelledTaskIsCanceled", cancelledTaskIsCanceled},
+		{"FailedTurnIsAFailedTask", failedTurnIsAFailedTask},
+		{"BrokenStreamResumes", brokenStreamResumes},
+		{"UnsupportedRequestsReturnTheirCode", unsupportedRequestsReturnTheirCode},
+		{"PreviousVersionIsSupported", previousVersionIsSupported},
 	} {
 		t.Run(scene.name, func(t *testing.T) { scene.run(t, s) })
 	}
 }
 
 // connect returns a client that has read the card.
-func (s *a2aStage) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
+func (s *a2aMesh) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
 	t.Helper()
 	c, err := a2aclient.NewFactory(append([]a2aclient.FactoryOption{a2aclient.WithDefaultsDisabled()}, options...)...).CreateFromCard(t.Context(), s.card(t))
 	require.NoError(t, err)
@@ -75,27 +75,27 @@ func (s *a2aStage) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2
 	return c
 }
 
-func (s *a2aStage) card(t *testing.T) *a2a.AgentCard {
+func (s *a2aMesh) card(t *testing.T) *a2a.AgentCard {
 	t.Helper()
-	card, err := agentcard.NewResolver(onTheWire).Resolve(t.Context(), s.url)
+	card, err := agentcard.NewResolver(httpClient).Resolve(t.Context(), s.url)
 	require.NoError(t, err)
 	return card
 }
 
-// say returns a message to a workflow or an agent.
-func say(text, target string) *a2a.SendMessageRequest {
+// messageToTarget returns a message to a workflow or an agent.
+func messageToTarget(text, target string) *a2a.SendMessageRequest {
 	m := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(text))
 	m.Metadata = map[string]any{"target": target}
 	return &a2a.SendMessageRequest{Message: m}
 }
 
-// to returns a message to a task.
-func to(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
+// messageToTask returns a message to a task.
+func messageToTask(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
 	return &a2a.SendMessageRequest{Message: a2a.NewMessageForTask(a2a.MessageRoleUser, task, part)}
 }
 
-// seen is the client's view of the events of a task.
-type seen struct {
+// taskView is the client's view of the events of a task.
+type taskView struct {
 	a2a.TaskInfo
 	states    []a2a.TaskState // as they changed
 	status    a2a.TaskStatus
@@ -106,8 +106,8 @@ type seen struct {
 	items     []bridge.Item
 }
 
-// take adds an event, and reports whether the turn has ended.
-func (s *seen) take(t *testing.T, told a2a.Event) (ended bool) {
+// add adds an event, and reports whether the turn has ended.
+func (s *taskView) add(t *testing.T, told a2a.Event) (ended bool) {
 	t.Helper()
 	s.TaskInfo = told.TaskInfo()
 	status := s.status
@@ -151,7 +151,7 @@ func (s *seen) take(t *testing.T, told a2a.Event) (ended bool) {
 }
 
 // kinds counts the received events by kind.
-func (s *seen) kinds() map[string]int {
+func (s *taskView) kinds() map[string]int {
 	all := map[string]int{}
 	for _, item := range s.items {
 		all[item.Kind]++
@@ -159,19 +159,19 @@ func (s *seen) kinds() map[string]int {
 	return all
 }
 
-// stream sends a message and reads the stream to the end of its turn.
-func (s *a2aStage) stream(t *testing.T, req *a2a.SendMessageRequest) *seen {
+// streamMessage sends a message and reads the stream to the end of its turn.
+func (s *a2aMesh) streamMessage(t *testing.T, req *a2a.SendMessageRequest) *taskView {
 	t.Helper()
-	got := &seen{}
+	got := &taskView{}
 	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
 		require.NoError(t, err)
-		got.take(t, told)
+		got.add(t, told)
 	}
 	return got
 }
 
-// send sends a message and waits for the end of its turn, without a stream.
-func (s *a2aStage) send(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
+// sendMessage sends a message and waits for the end of its turn, without a stream.
+func (s *a2aMesh) sendMessage(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
 	t.Helper()
 	done, err := s.client.SendMessage(t.Context(), req)
 	require.NoError(t, err)
@@ -180,21 +180,21 @@ func (s *a2aStage) send(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
 	return task
 }
 
-func (s *a2aStage) get(t *testing.T, id a2a.TaskID) *a2a.Task {
+func (s *a2aMesh) getTask(t *testing.T, id a2a.TaskID) *a2a.Task {
 	t.Helper()
 	task, err := s.client.GetTask(t.Context(), &a2a.GetTaskRequest{ID: id})
 	require.NoError(t, err)
 	return task
 }
 
-// call sends a JSON-RPC request and returns the code of the error.
-func (s *a2aStage) call(t *testing.T, method, params string) (code int, message string) {
+// callJSONRPC sends a JSON-RPC request and returns the code of the error.
+func (s *a2aMesh) callJSONRPC(t *testing.T, method, params string) (code int, message string) {
 	t.Helper()
 	body := `{"jsonrpc":"2.0","id":"1","method":"` + method + `","params":` + params + `}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, strings.NewReader(body))
 	require.NoError(t, err)
 	req.Header.Set(a2a.SvcParamVersion, string(a2a.Version))
-	resp, err := onTheWire.Do(req)
+	resp, err := httpClient.Do(req)
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	var said struct {
@@ -207,7 +207,7 @@ func (s *a2aStage) call(t *testing.T, method, params string) (code int, message 
 	return said.Error.Code, said.Error.Message
 }
 
-func theCardNamesWorkflowsAndAgents(t *testing.T, s *a2aStage) {
+func cardListsWorkflowsAndAgents(t *testing.T, s *a2aMesh) {
 	card := s.card(t)
 	require.True(t, card.Capabilities.Streaming)
 	tags := map[string]string{}
@@ -220,21 +220,21 @@ func theCardNamesWorkflowsAndAgents(t *testing.T, s *a2aStage) {
 }
 
 // The earlier version of the protocol has other method names and the same tasks.
-func theVersionBeforeIsSpokenToo(t *testing.T, s *a2aStage) {
-	older, err := a2aclient.NewFactory(a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: onTheWire})).CreateFromEndpoints(t.Context(),
+func previousVersionIsSupported(t *testing.T, s *a2aMesh) {
+	older, err := a2aclient.NewFactory(a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: httpClient})).CreateFromEndpoints(t.Context(),
 		[]*a2a.AgentInterface{{URL: s.url, ProtocolBinding: a2a.TransportProtocolJSONRPC, ProtocolVersion: a2av0.Version}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, older.Destroy()) }()
-	got := &seen{}
-	for told, err := range older.SendStreamingMessage(t.Context(), say(question, "research")) {
+	got := &taskView{}
+	for told, err := range older.SendStreamingMessage(t.Context(), messageToTarget(question, "research")) {
 		require.NoError(t, err)
-		got.take(t, told)
+		got.add(t, told)
 	}
 	require.Equal(t, a2a.TaskStateCompleted, got.status.State)
-	require.Equal(t, got.text, s.get(t, got.TaskID).Artifacts[0].Parts[0].Text())
+	require.Equal(t, got.text, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text())
 	_, err = older.GetTask(t.Context(), &a2a.GetTaskRequest{ID: a2a.TaskID(uuid.NewString())})
 	require.ErrorIs(t, err, a2a.ErrTaskNotFound)
 }
 
-// number returns the last sequence, as a header carries it.
-func number(sequences []uint64) string { return strconv.FormatUint(slices.Max(sequences), 10) }
+// lastSequence returns the last sequence, as a header carries it.
+func lastSequence(sequences []uint64) string { return strconv.FormatUint(slices.Max(sequences), 10) }

@@ -26,7 +26,7 @@ func TestAttachment_IsStoredOnceDespiteFaults(t *testing.T) {
 	m.Host("reader", rig.Program{Instance: "reader-1", Drain: time.Second, Make: func() (*agent.Agent, error) {
 		return agent.New(agent.Config{Name: "reader", Model: model})
 	}})
-	m.Await("the agent is ready", func() bool { return len(idle(t, m, "reader")) == 1 })
+	m.Await("the agent is ready", func() bool { return len(idleInstances(t, m, "reader")) == 1 })
 
 	req := text("Where does it point?")
 	req.Target = "reader"

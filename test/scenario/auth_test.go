@@ -13,16 +13,16 @@ import (
 
 // The actor of a turn belongs to that turn only (LP-18).
 
-// acting returns a request whose step shows the credential at the gate.
-func acting(verb, actor, credential string) (req *troupev1.OrchestrateRequest, key string) {
-	req, key = slow(verb)
+// requestAs returns a request whose step shows the credential at the gate.
+func requestAs(verb, actor, credential string) (req *troupev1.OrchestrateRequest, key string) {
+	req, key = slowRequest(verb)
 	req.Auth = &troupev1.Auth{Actor: actor, Credentials: map[string]string{"gate": credential}}
 	return req, key
 }
 
 // Each turn of a session has its own token, or none if it came without one.
 // Req: LP-18
-func credentialsAreOfTheirTurnOnly(t *testing.T, s *stage) {
+func credentialsBelongToOneTurn(t *testing.T, s *gatedMesh) {
 	session := uuid.NewString()
 	for _, turn := range []struct {
 		auth  *troupev1.Auth
@@ -34,7 +34,7 @@ func credentialsAreOfTheirTurnOnly(t *testing.T, s *stage) {
 		{&troupev1.Auth{Actor: "bob", Credentials: map[string]string{"other": "token-3"}}, " bob"},
 		{&troupev1.Auth{}, ""},
 	} {
-		req, key := slow("hold")
+		req, key := slowRequest("hold")
 		req.SessionId, req.Auth = session, turn.auth
 		s.gate.Open(key)
 		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, s.Mesh, req)).GetOutcome())
@@ -45,14 +45,14 @@ func credentialsAreOfTheirTurnOnly(t *testing.T, s *stage) {
 // Turns of many sessions run in the same workers at once, and none sees another's.
 //
 // Req: LP-18
-func sessionsNeverSeeEachOthersCredentials(t *testing.T, s *stage) {
-	const sessions = 3 * troupers
+func credentialsStayInTheirSession(t *testing.T, s *gatedMesh) {
+	const sessions = 3 * slowWorkers
 	keys := make([]string, sessions)
 	waits := make([]func() []*troupev1.Event, sessions)
 	for n := range sessions {
 		var req *troupev1.OrchestrateRequest
-		req, keys[n] = acting("hold", fmt.Sprint("actor-", n), fmt.Sprint("token-", n))
-		waits[n] = s.begin(t, req)
+		req, keys[n] = requestAs("hold", fmt.Sprint("actor-", n), fmt.Sprint("token-", n))
+		waits[n] = s.startTurn(t, req)
 	}
 	for _, key := range keys {
 		s.gate.AwaitCall(t, key)
@@ -67,15 +67,15 @@ func sessionsNeverSeeEachOthersCredentials(t *testing.T, s *stage) {
 
 // The journal does not contain credentials, so the orchestrator sends them again.
 // Req: LP-18
-func aStepThatIsDispatchedAgainHasItsCredentials(t *testing.T, s *stage) {
-	req, key := acting("hold", "alice", "token-1")
-	wait := s.begin(t, req)
+func redispatchedStepHasItsCredentials(t *testing.T, s *gatedMesh) {
+	req, key := requestAs("hold", "alice", "token-1")
+	wait := s.startTurn(t, req)
 	first := s.gate.AwaitCall(t, key)
 	s.Kill(rig.Part(first))
 	require.NotEqual(t, first, s.gate.AwaitCall(t, key))
 	s.gate.Open(key)
 	events := wait()
-	require.Len(t, resets(events), 1)
+	require.Len(t, retractions(events), 1)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
 	require.Equal(t, []string{"model alice token-1", "tool alice token-1", "tool alice token-1"}, s.gate.Callers(key))
 	s.Start(rig.Part(first))

@@ -16,7 +16,7 @@ import (
 // The counts of docs/turn.md: BeginTurn and a commit per step for the session, what tools do
 // in the journal beside them, nothing is read back, and the events of the trace go together
 // where they wait.
-func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
+func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 	for _, c := range []struct {
 		name   string
 		target string
@@ -29,7 +29,7 @@ func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
 			req := text(question)
 			req.Target = c.target
 			var events []*troupev1.Event
-			seen := monitor(t, m.Stores.Redis.Addr, func() { events = ask(t, m, req) })
+			seen := monitorRedis(t, m.Stores.Redis.Addr, func() { events = ask(t, m, req) })
 
 			var session, trace int
 			for _, command := range seen {
@@ -42,17 +42,17 @@ func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
 				}
 			}
 			require.GreaterOrEqual(t, session, 1+c.steps, "BeginTurn, and a commit per step")
-			require.LessOrEqual(t, session, 1+c.steps+journaled(events), "and at worst a write for each entry of a journal")
-			require.LessOrEqual(t, trace, len(durable(events)), "at worst a write an event")
+			require.LessOrEqual(t, session, 1+c.steps+journalEntries(events), "and at worst a write for each entry of a journal")
+			require.LessOrEqual(t, trace, len(durableEvents(events)), "at worst a write an event")
 			t.Logf("%d commands for the session, of which at most %d could be for journals, %d for the %d events of the trace", session,
-				journaled(events), trace, len(durable(events)))
+				journalEntries(events), trace, len(durableEvents(events)))
 		})
 	}
 }
 
-// journaled returns the number of journal entries of a turn: a reply of the model that calls tools, and the
+// journalEntries returns the number of journal entries of a turn: a reply of the model that calls tools, and the
 // intent and result of each call. The last reply of a step is committed with it.
-func journaled(events []*troupev1.Event) (entries int) {
+func journalEntries(events []*troupev1.Event) (entries int) {
 	for _, e := range events {
 		switch {
 		case e.GetModelCall().GetToolCalls() > 0:
@@ -64,8 +64,8 @@ func journaled(events []*troupev1.Event) (entries int) {
 	return entries
 }
 
-// monitor returns the commands that clients sent to Redis during a function, without those inside scripts.
-func monitor(t *testing.T, addr string, do func()) (commands []string) {
+// monitorRedis returns the commands that clients sent to Redis during a function, without those inside scripts.
+func monitorRedis(t *testing.T, addr string, do func()) (commands []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)

@@ -36,23 +36,23 @@ import (
 func TestCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := newStage(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url, AuditLogs: t.TempDir(), Tokens: true}))
+	s := newGatedMesh(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url, AuditLogs: t.TempDir(), Tokens: true}))
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	told := &record{traces: map[string]string{}}
+	told := &clientRecord{traces: map[string]string{}}
 	in := func(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
 		req.Auth = &troupev1.Auth{Actor: canary + "-actor", Credentials: map[string]string{"gate": canary + "-token"}}
 		return req
 	}
 	finish := func(req *troupev1.OrchestrateRequest, events []*troupev1.Event) *troupev1.TurnResult {
-		told.turn(t, s.Mesh, req, events)
+		told.addTurn(t, s.Mesh, req, events)
 		return result(events)
 	}
 
 	answered := in(text(question))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, finish(answered, ask(t, s.Mesh, answered)).GetOutcome())
 
-	lost, key := slow("hold")
-	wait := s.begin(t, in(lost))
+	lost, key := slowRequest("hold")
+	wait := s.startTurn(t, in(lost))
 	first := s.gate.AwaitCall(t, key)
 	s.Kill(rig.Part(first))
 	s.gate.AwaitCall(t, key)
@@ -67,17 +67,17 @@ func TestCanary_Binaries(t *testing.T) {
 		require.Regexp(t, "^"+signed+"$", credential)
 	}
 
-	failed, _ := slow("fail")
+	failed, _ := slowRequest("fail")
 	failed.SessionId = lost.GetSessionId()
 	require.Contains(t, finish(failed, ask(t, s.Mesh, in(failed))).GetFailure().GetMessage(), "map[gate:[REDACTED]]")
 
-	panicked, key := slow("panic")
+	panicked, key := slowRequest("panic")
 	why := finish(panicked, ask(t, s.Mesh, in(panicked))).GetFailure()
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, why.GetMode(), "%v", why)
 	require.Contains(t, s.gate.Callers(key), "tool "+canary+"-actor "+canary+"-token", "who panicked did have it")
 
-	cancelled, key := slow("hold")
-	wait = s.begin(t, in(cancelled))
+	cancelled, key := slowRequest("hold")
+	wait = s.startTurn(t, in(cancelled))
 	s.gate.AwaitCall(t, key)
 	urgent := in(text(question))
 	urgent.SessionId, urgent.OnBusy = cancelled.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
@@ -96,18 +96,18 @@ func TestCanary_Binaries(t *testing.T) {
 	} {
 		req := in(text(question))
 		change(req)
-		told.failed(refused(t, s.Mesh, req))
+		told.addError(requireRejected(t, s.Mesh, req))
 	}
 	stranger := metadata.AppendToOutgoingContext(t.Context(), bearer.Header, bearer.Scheme+canary+"-stranger")
 	_, err := troupev1.NewOrchestratorServiceClient(s.Conn).ListAgents(stranger, &troupev1.ListAgentsRequest{})
 	require.True(t, failure.Is(grpcfailure.FromStatus("scenario", err), failure.UserUnauthenticated), "%v", err)
-	told.failed(grpcfailure.FromStatus("scenario", err))
+	told.addError(grpcfailure.FromStatus("scenario", err))
 	s.awaitAll(t)
-	throng(t, s, told, canary)
+	runManyTurns(t, s, told, canary)
 
 	// RAM may contain copies that Go has not reused yet, so no process may leave a core dump.
-	held, door := slow("hold")
-	wait = s.begin(t, in(held))
+	held, door := slowRequest("hold")
+	wait = s.startTurn(t, in(held))
 	first = s.gate.AwaitCall(t, door)
 	require.False(t, s.Crash(rig.Part(first)), "a core of the worker that has the credential")
 	s.gate.AwaitCall(t, door)
@@ -122,9 +122,9 @@ func TestCanary_Binaries(t *testing.T) {
 	}
 	maps.Copy(left, s.Residue())
 	left["spans"], left["told"] = spans.all(), told.all()
-	spans.oneTree(t)
+	spans.requireOneTree(t)
 
-	holding := func(what string) string { return strings.Join(with(left, what), "\n") }
+	holding := func(what string) string { return strings.Join(placesContaining(left, what), "\n") }
 	for what, where := range map[string][]string{
 		key:                                {"redis /appendonlydir/", "redis /dump.rdb", "told"},
 		told.traces[failed.GetRequestId()]: {"/orchestrator.log", "/slowworker.log", "redis /"},
@@ -140,8 +140,8 @@ func TestCanary_Binaries(t *testing.T) {
 			require.Contains(t, holding(what), place, "the search does not find %s", what)
 		}
 	}
-	require.Empty(t, with(left, canary))
-	require.Empty(t, with(left, s.Credentials.Token()), "the token of a client")
+	require.Empty(t, placesContaining(left, canary))
+	require.Empty(t, placesContaining(left, s.Credentials.Token()), "the token of a client")
 	for place, content := range left {
 		require.NotRegexp(t, signed, content, "the credential of a turn in %s", place)
 	}
@@ -155,9 +155,9 @@ func TestCanary_Binaries(t *testing.T) {
 // signed matches every credential of a turn, and every other JWT.
 const signed = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
 
-// throng runs many turns at once, each with its own credential, while parts of the mesh are killed and
+// runManyTurns runs many turns at once, each with its own credential, while parts of the mesh are killed and
 // restarted.
-func throng(t *testing.T, s *stage, told *record, canary string) {
+func runManyTurns(t *testing.T, s *gatedMesh, told *clientRecord, canary string) {
 	t.Helper()
 	const turns, atOnce = 190, 16
 	said := make([][]*troupev1.Event, turns)
@@ -170,7 +170,7 @@ func throng(t *testing.T, s *stage, told *record, canary string) {
 		for n := range turns {
 			req := text(question)
 			if n%4 > 0 {
-				req, _ = slow("fail")
+				req, _ = slowRequest("fail")
 			}
 			own := fmt.Sprintf("%s-%d", canary, n)
 			req.Auth = &troupev1.Auth{Actor: own + "-actor", Credentials: map[string]string{"gate": own + "-token"}}
@@ -190,10 +190,10 @@ func throng(t *testing.T, s *stage, told *record, canary string) {
 	ended := 0
 	for n, events := range said {
 		for _, e := range events {
-			told.message(e)
+			told.addMessage(e)
 		}
 		if failed[n] != nil {
-			told.failed(failed[n])
+			told.addError(failed[n])
 		} else {
 			ended++
 		}
@@ -202,8 +202,8 @@ func throng(t *testing.T, s *stage, told *record, canary string) {
 	t.Logf("%d of %d turns came to an end, for the others the call failed", ended, turns)
 }
 
-// with returns the places that contain a text.
-func with(places map[string]string, what string) (all []string) {
+// placesContaining returns the places that contain a text.
+func placesContaining(places map[string]string, what string) (all []string) {
 	for place, content := range places {
 		if strings.Contains(content, what) {
 			all = append(all, place)
@@ -213,71 +213,71 @@ func with(places map[string]string, what string) (all []string) {
 	return all
 }
 
-// record holds what a client received.
-type record struct {
-	said   []string
+// clientRecord holds what a client received.
+type clientRecord struct {
+	texts  []string
 	traces map[string]string // by request id
 }
 
-func (r *record) message(m proto.Message) { r.said = append(r.said, protojson.Format(m)) }
+func (r *clientRecord) addMessage(m proto.Message) { r.texts = append(r.texts, protojson.Format(m)) }
 
-func (r *record) failed(err error) {
+func (r *clientRecord) addError(err error) {
 	e, _ := errors.AsType[*failure.Error](err)
-	r.said = append(r.said, fmt.Sprintf("%v %+v %v", err, err, e.Facts))
-	r.message(grpcfailure.ToProto(err))
+	r.texts = append(r.texts, fmt.Sprintf("%v %+v %v", err, err, e.Facts))
+	r.addMessage(grpcfailure.ToProto(err))
 }
 
-// turn adds everything that a client can request after a turn.
-func (r *record) turn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
+// addTurn adds everything that a client can request after a turn.
+func (r *clientRecord) addTurn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	trace := events[0].GetTraceId()
 	r.traces[req.GetRequestId()] = trace
 	for _, e := range events {
-		r.message(e)
+		r.addMessage(e)
 	}
 	for e, err := range m.Watch(t.Context(), trace, 0) {
 		require.NoError(t, err)
-		r.message(e)
+		r.addMessage(e)
 	}
 	got, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: trace})
 	require.NoError(t, err)
-	r.message(got)
+	r.addMessage(got)
 	listed, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
 	require.NoError(t, err)
-	r.message(listed)
+	r.addMessage(listed)
 	session, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
-	r.message(session)
+	r.addMessage(session)
 	messages, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
-	r.message(messages)
+	r.addMessage(messages)
 	state, err := m.Sessions.GetSessionState(t.Context(), &troupev1.GetSessionStateRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
-	r.message(state)
+	r.addMessage(state)
 }
 
-func (r *record) all() string { return strings.Join(r.said, "\n") }
+func (r *clientRecord) all() string { return strings.Join(r.texts, "\n") }
 
-// spans holds all spans that reached a collector, as bytes.
-type spans struct {
+// spanCollector holds all spans that reached a collector, as bytes.
+type spanCollector struct {
 	url string
 
-	mu      sync.Mutex
-	came    strings.Builder
-	missing map[string]bool // kinds of agent spans that were not seen yet
+	mu       sync.Mutex
+	received strings.Builder
+	missing  map[string]bool // kinds of agent spans that were not seen yet
 }
 
 // collectSpans takes spans until the test ends.
-func collectSpans(t *testing.T) *spans {
+func collectSpans(t *testing.T) *spanCollector {
 	t.Helper()
-	s := &spans{missing: map[string]bool{"invoke_agent": true, "iteration": true, "generate_content": true, "execute_tool": true}}
+	s := &spanCollector{missing: map[string]bool{"invoke_agent": true, "iteration": true, "generate_content": true, "execute_tool": true}}
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		var body emptypb.Empty // keeps the bytes of every field
 		if err := stream.RecvMsg(&body); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.came.Write(body.ProtoReflect().GetUnknown())
+		s.received.Write(body.ProtoReflect().GetUnknown())
 		s.mu.Unlock()
 		return stream.SendMsg(&emptypb.Empty{})
 	}))
@@ -290,9 +290,9 @@ func collectSpans(t *testing.T) *spans {
 	return s
 }
 
-// oneTree checks that what agents do is below the call that the client made, though other
+// requireOneTree checks that what agents do is below the call that the client made, though other
 // processes do it.
-func (s *spans) oneTree(t *testing.T) {
+func (s *spanCollector) requireOneTree(t *testing.T) {
 	t.Helper()
 	var came collector.ExportTraceServiceRequest
 	require.NoError(t, proto.Unmarshal([]byte(s.all()), &came), "requests behind each other are one")
@@ -338,8 +338,8 @@ func (s *spans) oneTree(t *testing.T) {
 	require.Empty(t, s.missing)
 }
 
-func (s *spans) all() string {
+func (s *spanCollector) all() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.came.String()
+	return s.received.String()
 }

@@ -21,56 +21,56 @@ import (
 // What a turn survives, and what happens to the next turn of its session meanwhile (guarantees F1 to F6, F14,
 // F22).
 
-// stage is a mesh with workers that wait in the middle of their steps until they are released.
-type stage struct {
+// gatedMesh is a mesh with workers that wait in the middle of their steps until they are released.
+type gatedMesh struct {
 	*rig.Mesh
 	gate *gate.Gate
 }
 
-const troupers = 3 // workers of the slow agent
+const slowWorkers = 3 // workers of the slow agent
 
-var durables = []struct {
+var durableScenarios = []struct {
 	name string
-	run  func(*testing.T, *stage)
+	run  func(*testing.T, *gatedMesh)
 }{
-	{"AStepThatLosesItsWorkerGoesOnElsewhere", aStepThatLosesItsWorkerGoesOnElsewhere},
-	{"AMemoryServiceThatIsKilledInAStepLosesNothing", aMemoryServiceThatIsKilledInAStep},
-	{"ARedisThatIsKilledInAStepLosesNothing", aRedisThatIsKilledInAStep},
-	{"RequestsThatWaitComeOneAfterTheOther", requestsThatWaitComeOneAfterTheOther},
-	{"AnInterruptCancelsTheTurnBeforeIt", anInterruptCancelsTheTurnBeforeIt},
-	{"ASlowClientResumes", aSlowClientResumes},
-	{"CredentialsAreOfTheirTurnOnly", credentialsAreOfTheirTurnOnly},
-	{"SessionsNeverSeeEachOthersCredentials", sessionsNeverSeeEachOthersCredentials},
-	{"AStepThatIsDispatchedAgainHasItsCredentials", aStepThatIsDispatchedAgainHasItsCredentials},
-	{"AFlowThatLosesItsWorkerAsksNoAgentTwice", aFlowThatLosesItsWorkerAsksNoAgentTwice},
-	{"AStepThatIsLostThreeTimesFailsTheTurn", aStepThatIsLostThreeTimesFailsTheTurn},
+	{"StepMovesToAnotherWorker", stepMovesToAnotherWorker},
+	{"MemoryServiceKillDuringStepLosesNothing", memoryServiceKillDuringStepLosesNothing},
+	{"RedisKillDuringStepLosesNothing", redisKillDuringStepLosesNothing},
+	{"QueuedRequestsRunOneAtATime", queuedRequestsRunOneAtATime},
+	{"InterruptCancelsTheRunningTurn", interruptCancelsTheRunningTurn},
+	{"SlowClientResumes", slowClientResumes},
+	{"CredentialsBelongToOneTurn", credentialsBelongToOneTurn},
+	{"CredentialsStayInTheirSession", credentialsStayInTheirSession},
+	{"RedispatchedStepHasItsCredentials", redispatchedStepHasItsCredentials},
+	{"MovedFlowRepeatsNoFinishedAgent", movedFlowRepeatsNoFinishedAgent},
+	{"ThreeLostAttemptsFailTheTurn", threeLostAttemptsFailTheTurn},
 }
 
 func TestDurable_InProcess(t *testing.T) {
 	t.Parallel()
-	runDurable(t, newStage(t, rig.InProcess(t, rig.Config{})))
+	runDurable(t, newGatedMesh(t, rig.InProcess(t, rig.Config{})))
 }
 
 func TestDurable_Binaries(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Binaries(t, rig.Config{}))
+	s := newGatedMesh(t, rig.Binaries(t, rig.Config{}))
 	if runDurable(t, s) {
-		t.Run("AFrozenWorkerIsGivenUp", func(t *testing.T) { aFrozenWorkerIsGivenUp(t, s) })
+		t.Run("FrozenWorkerLosesItsStep", func(t *testing.T) { frozenWorkerLosesItsStep(t, s) })
 	}
 }
 
-func newStage(t *testing.T, m *rig.Mesh) *stage {
+func newGatedMesh(t *testing.T, m *rig.Mesh) *gatedMesh {
 	t.Helper()
-	s := &stage{m, gate.New(t)}
-	for n := range troupers {
+	s := &gatedMesh{m, gate.New(t)}
+	for n := range slowWorkers {
 		s.Host(rig.SlowWorker(s.gate, n+1))
 	}
 	s.awaitAll(t)
 	return s
 }
 
-func runDurable(t *testing.T, s *stage) bool {
-	for _, d := range durables {
+func runDurable(t *testing.T, s *gatedMesh) bool {
+	for _, d := range durableScenarios {
 		if !t.Run(d.name, func(t *testing.T) { d.run(t, s); s.awaitAll(t) }) {
 			return false // the mesh may not be whole any more
 		}
@@ -79,30 +79,30 @@ func runDurable(t *testing.T, s *stage) bool {
 }
 
 // awaitAll returns once every worker takes steps.
-func (s *stage) awaitAll(t *testing.T) {
+func (s *gatedMesh) awaitAll(t *testing.T) {
 	t.Helper()
 	s.AwaitReady()
 	s.Await("every slow worker is ready", func() bool {
 		up := 0
-		for _, in := range instances(t, s.Mesh, "slow") {
+		for _, in := range listInstances(t, s.Mesh, "slow") {
 			if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
 				up++
 			}
 		}
-		return up == troupers
+		return up == slowWorkers
 	})
 }
 
-// slow returns a request whose step waits at the gate, and its key.
-func slow(verb string) (req *troupev1.OrchestrateRequest, key string) {
+// slowRequest returns a request whose step waits at the gate, and its key.
+func slowRequest(verb string) (req *troupev1.OrchestrateRequest, key string) {
 	key = uuid.NewString()
 	req = text(verb + " " + key)
 	req.Target = "slow"
 	return req, key
 }
 
-// begin runs a request to its end in the background; wait returns its events.
-func (s *stage) begin(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
+// startTurn runs a request to its end in the background; wait returns its events.
+func (s *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
 	t.Helper()
 	var events []*troupev1.Event
 	var group errgroup.Group
@@ -118,8 +118,8 @@ func (s *stage) begin(t *testing.T, req *troupev1.OrchestrateRequest) (wait func
 	}
 }
 
-// answered checks that a turn has its answer once, in its events and in its session.
-func (s *stage) answered(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
+// requireAnsweredOnce checks that a turn has its answer once, in its events and in its session.
+func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
 	require.Contains(t, result(events).GetText(), "The gate is open.")
@@ -132,11 +132,11 @@ func (s *stage) answered(t *testing.T, req *troupev1.OrchestrateRequest, events 
 		}
 	}
 	require.Equal(t, 1, answers, "%v", resp.GetMessages())
-	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(ask(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
 }
 
-// resets returns the lost attempts.
-func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
+// retractions returns the lost attempts.
+func retractions(events []*troupev1.Event) (lost []*troupev1.Event) {
 	for _, e := range events {
 		if e.GetTextRetracted() != nil {
 			lost = append(lost, e)
@@ -147,18 +147,18 @@ func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
 
 // The worker is killed (in process: drained) in the middle of a tool call. Another worker continues where the
 // journal ends, and so does the client's stream.
-func aStepThatLosesItsWorkerGoesOnElsewhere(t *testing.T, s *stage) {
-	req, key := slow("hold")
-	wait := s.begin(t, req)
+func stepMovesToAnotherWorker(t *testing.T, s *gatedMesh) {
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
 	first := s.gate.AwaitCall(t, key)
 	s.Kill(rig.Part(first))
 	second := s.gate.AwaitCall(t, key)
 	require.NotEqual(t, first, second)
 	s.gate.Open(key)
 	events := wait()
-	s.answered(t, req, events)
+	s.requireAnsweredOnce(t, req, events)
 	require.Equal(t, 1, s.gate.ModelCalls(key), "what the model said before is in the journal")
-	lost := resets(events)
+	lost := retractions(events)
 	require.Len(t, lost, 1)
 	require.Equal(t, first, lost[0].GetInstanceId())
 	require.EqualValues(t, 1, lost[0].GetAttempt())
@@ -171,30 +171,34 @@ func aStepThatLosesItsWorkerGoesOnElsewhere(t *testing.T, s *stage) {
 	s.Start(rig.Part(first))
 }
 
-func aMemoryServiceThatIsKilledInAStep(t *testing.T, s *stage) { killInAStep(t, s, rig.Memory) }
+func memoryServiceKillDuringStepLosesNothing(t *testing.T, s *gatedMesh) {
+	checkKillDuringStep(t, s, rig.Memory)
+}
 
-func aRedisThatIsKilledInAStep(t *testing.T, s *stage) { killInAStep(t, s, rig.Redis) }
+func redisKillDuringStepLosesNothing(t *testing.T, s *gatedMesh) {
+	checkKillDuringStep(t, s, rig.Redis)
+}
 
 // The step ends while the store is away. Its result is stored once the store is back.
-func killInAStep(t *testing.T, s *stage, p rig.Part) {
+func checkKillDuringStep(t *testing.T, s *gatedMesh, p rig.Part) {
 	t.Helper()
-	req, key := slow("hold")
-	wait := s.begin(t, req)
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
 	s.Kill(p)
 	s.gate.Open(key)
 	s.Await("the orchestrator is not ready", func() bool { return !s.Ready(rig.Orchestrator) })
 	s.Start(p)
 	events := wait()
-	require.Empty(t, resets(events))
+	require.Empty(t, retractions(events))
 	s.AwaitReady()
-	s.answered(t, req, events)
+	s.requireAnsweredOnce(t, req, events)
 }
 
-func aStepThatIsLostThreeTimesFailsTheTurn(t *testing.T, s *stage) {
-	req, key := slow("hold")
-	wait := s.begin(t, req)
-	for range troupers {
+func threeLostAttemptsFailTheTurn(t *testing.T, s *gatedMesh) {
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
+	for range slowWorkers {
 		s.Kill(rig.Part(s.gate.AwaitCall(t, key)))
 	}
 	events := wait()
@@ -204,16 +208,16 @@ func aStepThatIsLostThreeTimesFailsTheTurn(t *testing.T, s *stage) {
 	for _, id := range []string{"slow-1", "slow-2", "slow-3"} {
 		require.Contains(t, failed.GetFacts()["instances"], id)
 	}
-	require.Len(t, resets(events), 2)
-	for n := range troupers {
+	require.Len(t, retractions(events), 2)
+	for n := range slowWorkers {
 		part, _ := rig.SlowWorker(s.gate, n+1)
 		s.Start(part)
 	}
 }
 
-func requestsThatWaitComeOneAfterTheOther(t *testing.T, s *stage) {
-	req, key := slow("hold")
-	wait := s.begin(t, req)
+func queuedRequestsRunOneAtATime(t *testing.T, s *gatedMesh) {
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
 	next := func(onBusy troupev1.OnBusy) *troupev1.OrchestrateRequest {
 		more := text(question)
@@ -222,11 +226,11 @@ func requestsThatWaitComeOneAfterTheOther(t *testing.T, s *stage) {
 	}
 	var waits []func() []*troupev1.Event
 	for range 3 {
-		waits = append(waits, s.begin(t, next(troupev1.OnBusy_ON_BUSY_ENQUEUE)))
+		waits = append(waits, s.startTurn(t, next(troupev1.OnBusy_ON_BUSY_ENQUEUE)))
 	}
-	err := refused(t, s.Mesh, next(troupev1.OnBusy_ON_BUSY_REJECT))
+	err := requireRejected(t, s.Mesh, next(troupev1.OnBusy_ON_BUSY_REJECT))
 	require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
-	require.NotEmpty(t, fact(err, "trace_id"))
+	require.NotEmpty(t, failureFact(err, "trace_id"))
 	s.gate.Open(key)
 	require.EqualValues(t, 1, wait()[0].GetTurn())
 	turns := map[int32]bool{}
@@ -238,9 +242,9 @@ func requestsThatWaitComeOneAfterTheOther(t *testing.T, s *stage) {
 	require.Equal(t, map[int32]bool{2: true, 3: true, 4: true}, turns)
 }
 
-func anInterruptCancelsTheTurnBeforeIt(t *testing.T, s *stage) {
-	req, key := slow("hold")
-	wait := s.begin(t, req)
+func interruptCancelsTheRunningTurn(t *testing.T, s *gatedMesh) {
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
 	urgent := text(question)
 	urgent.SessionId, urgent.OnBusy = req.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
@@ -254,8 +258,8 @@ func anInterruptCancelsTheTurnBeforeIt(t *testing.T, s *stage) {
 }
 
 // A client that does not read loses its stream, not its turn; the client of package client resumes by itself.
-func aSlowClientResumes(t *testing.T, s *stage) {
-	req, key := slow("tell")
+func slowClientResumes(t *testing.T, s *gatedMesh) {
+	req, key := slowRequest("tell")
 	raw, err := s.Orchestrate(t.Context(), req)
 	require.NoError(t, err)
 	s.gate.AwaitCall(t, key)
@@ -274,10 +278,10 @@ func aSlowClientResumes(t *testing.T, s *stage) {
 		s.Await("the streams are given up", func() bool { return time.Now().After(over) })
 		last, err := drain(raw)
 		require.True(t, failure.Is(err, failure.SlowConsumer), "%v", err)
-		require.Equal(t, strconv.FormatUint(last, 10), fact(err, "resume_after"))
+		require.Equal(t, strconv.FormatUint(last, 10), failureFact(err, "resume_after"))
 	}
 	checkTrace(t, events)
-	s.answered(t, req, events)
+	s.requireAnsweredOnce(t, req, events)
 }
 
 // drain reads a stream to its end, and returns its last sequence and why it ended.
@@ -292,9 +296,9 @@ func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, 
 }
 
 // A frozen worker loses its step. When it is thawed it changes nothing.
-func aFrozenWorkerIsGivenUp(t *testing.T, s *stage) {
-	req, key := slow("hold")
-	wait := s.begin(t, req)
+func frozenWorkerLosesItsStep(t *testing.T, s *gatedMesh) {
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
 	first := s.gate.AwaitCall(t, key)
 	thaw := s.Freeze(rig.Part(first))
 	defer thaw()
@@ -302,11 +306,11 @@ func aFrozenWorkerIsGivenUp(t *testing.T, s *stage) {
 	require.NotEqual(t, first, second)
 	s.gate.Open(key)
 	events := wait()
-	lost := resets(events)
+	lost := retractions(events)
 	require.Len(t, lost, 1)
 	require.Equal(t, first, lost[0].GetInstanceId())
 	require.Contains(t, lost[0].GetTextRetracted().GetFailure().GetMessage(), "went silent while it worked")
 	thaw()
 	s.awaitAll(t)
-	s.answered(t, req, events)
+	s.requireAnsweredOnce(t, req, events)
 }

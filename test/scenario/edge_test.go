@@ -27,16 +27,18 @@ import (
 func TestEdge_InProcess(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
-	desk := &desk{mesh: m}
-	m.Host("desk", rig.Program{Instance: "desk-1", Drain: time.Second, Make: desk.make})
-	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: everything})
-	m.Await("both agents are ready", func() bool { return len(idle(t, m, "desk")) == 1 && len(idle(t, m, "everything")) == 1 })
-	t.Run("ATurnIsRunFromItsMessageToItsResult", func(t *testing.T) { aTurnIsRunFromItsMessageToItsResult(t, m, desk) })
-	t.Run("EventsTellWhatAClientCanTellOthers", func(t *testing.T) { eventsTellWhatAClientCanTellOthers(t, m) })
+	desk := &inspectedAgent{mesh: m}
+	m.Host("desk", rig.Program{Instance: "desk-1", Drain: time.Second, Make: desk.newAgent})
+	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: newEventfulAgent})
+	m.Await("both agents are ready", func() bool {
+		return len(idleInstances(t, m, "desk")) == 1 && len(idleInstances(t, m, "everything")) == 1
+	})
+	t.Run("TurnIsStoredBeforeItIsObserved", func(t *testing.T) { turnIsStoredBeforeItIsObserved(t, m, desk) })
+	t.Run("EventsNameTheirSessionTurnAndTask", func(t *testing.T) { eventsNameTheirSessionTurnAndTask(t, m) })
 }
 
-// desk is an agent whose plugin inspects its input.
-type desk struct {
+// inspectedAgent is an agent whose plugin inspects its input.
+type inspectedAgent struct {
 	mesh   *rig.Mesh
 	model  *scripted.Model
 	stored []string // the last message of the session when the plugin saw the user's
@@ -44,7 +46,7 @@ type desk struct {
 	inbound []string // the files that came with it, as artifacts and as the model sees them
 }
 
-func (d *desk) make() (*agent.Agent, error) {
+func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
 	d.model = scripted.New(scripted.Say("One."), scripted.Say("Two."))
 	return agent.New(agent.Config{Name: "desk", Model: d.model, Plugins: []hook.Plugin{{Name: "keeper", Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
@@ -86,7 +88,7 @@ func (d *desk) make() (*agent.Agent, error) {
 // However a turn ends, it has one result.
 //
 // Req: AD-25
-func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
+func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent) {
 	id := uuid.NewString()
 	say := func(text string) *troupev1.OrchestrateRequest {
 		return &troupev1.OrchestrateRequest{
@@ -141,16 +143,16 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 
 	others := say("Hello")
 	others.UserId = "bob"
-	require.True(t, failure.Is(refused(t, m, others), failure.NotFound))
+	require.True(t, failure.Is(requireRejected(t, m, others), failure.NotFound))
 	_, err = m.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: id})
 	require.NoError(t, err)
-	require.True(t, failure.Is(refused(t, m, say("Hello")), failure.SessionDeleted))
+	require.True(t, failure.Is(requireRejected(t, m, say("Hello")), failure.SessionDeleted))
 }
 
 // A client that speaks another protocol, such as A2A, finds each of its events in one of the
 // mesh's: all say of which conversation, turn and task they are, and when; those of agents
 // below another one say so, and leave nothing in the conversation of the one above.
-func eventsTellWhatAClientCanTellOthers(t *testing.T, m *rig.Mesh) {
+func eventsNameTheirSessionTurnAndTask(t *testing.T, m *rig.Mesh) {
 	kinds := map[string]bool{}
 	var outcomes []troupev1.TurnOutcome
 	look := func(events []*troupev1.Event) {

@@ -22,7 +22,7 @@ import (
 // has rewritten its log; ids are where the receipt says.
 func TestErasure_InProcess(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.InProcess(t, rig.Config{}))
+	s := newGatedMesh(t, rig.InProcess(t, rig.Config{}))
 	word := "ERASE" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	user := "user-" + uuid.NewString()
 	marked := func(req *troupev1.OrchestrateRequest, session string) *troupev1.OrchestrateRequest {
@@ -38,21 +38,21 @@ func TestErasure_InProcess(t *testing.T) {
 		answered := marked(text(question+" "+word), session)
 		answered.Parts = []*troupev1.Part{{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: word + ".txt", Data: []byte(word)}}}}
 		ask(t, s.Mesh, answered)
-		failed, _ := slow("fail")
+		failed, _ := slowRequest("fail")
 		failed.Input = &troupev1.OrchestrateRequest_Text{Text: failed.GetText() + word}
 		ask(t, s.Mesh, marked(failed, session))
-		held, key := slow("hold")
+		held, key := slowRequest("hold")
 		held.Input = &troupev1.OrchestrateRequest_Text{Text: held.GetText() + word} // an argument of the tool
-		wait := s.begin(t, marked(held, session))
+		wait := s.startTurn(t, marked(held, session))
 		s.gate.AwaitCall(t, key+word)
 		open, err := s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
 		require.NoError(t, err)
 		_, err = s.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: open.GetSession().GetLastTraceId(), Reason: word})
 		require.NoError(t, err)
 		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(wait()).GetOutcome())
-		again, key := slow("hold")
+		again, key := slowRequest("hold")
 		again.Input = &troupev1.OrchestrateRequest_Text{Text: again.GetText() + word}
-		wait = s.begin(t, marked(again, session))
+		wait = s.startTurn(t, marked(again, session))
 		s.gate.AwaitCall(t, key+word)
 		return wait
 	}
@@ -90,16 +90,16 @@ func TestErasure_InProcess(t *testing.T) {
 	_, err = s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: two})
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(grpcfailure.FromStatus("scenario", err)))
 	s.Stores.RewriteRedis(t.Context())
-	s.Await("no file holds the word", func() bool { return len(with(butFailures(s.Residue()), word)) == 0 })
+	s.Await("no file holds the word", func() bool { return len(placesContaining(withoutFailureLogs(s.Residue()), word)) == 0 })
 	left := s.Residue()
 	for what, place := range map[string]string{other.GetSessionId(): "redis /", "slow-1": "etcd /", one: "log"} { // others keep theirs
-		require.Contains(t, strings.Join(with(left, what), "\n"), place, "the search does not find %s", what)
+		require.Contains(t, strings.Join(placesContaining(left, what), "\n"), place, "the search does not find %s", what)
 	}
 }
 
-// butFailures returns the places without the log lines of failed turns, which quote the reason of a
+// withoutFailureLogs returns the places without the log lines of failed turns, which quote the reason of a
 // cancellation.
-func butFailures(places map[string]string) map[string]string {
+func withoutFailureLogs(places map[string]string) map[string]string {
 	kept := strings.Builder{}
 	for line := range strings.Lines(places["log"]) {
 		if !strings.HasPrefix(line, "turn without an answer ") && !strings.HasPrefix(line, "a turn has ended without an answer ") {

@@ -31,7 +31,7 @@ import (
 
 // A flow loses its worker while a remote agent works for it. Its successor attaches to the running call and
 // repeats no finished one.
-func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
+func movedFlowRepeatsNoFinishedAgent(t *testing.T, s *gatedMesh) {
 	const teams = 2
 	for n := range teams {
 		id := "team-" + strconv.Itoa(n+1)
@@ -41,15 +41,15 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 			Make: func() (*agent.Agent, error) { return team.New(client.New(s.Conn), s.gate.URL) },
 		})
 	}
-	s.Await("both teams are ready", func() bool { return len(idle(t, s.Mesh, team.Name)) == teams })
+	s.Await("both teams are ready", func() bool { return len(idleInstances(t, s.Mesh, team.Name)) == teams })
 
-	req, key := acting("hold", "alice", "token-1")
+	req, key := requestAs("hold", "alice", "token-1")
 	req.Target = team.Name
-	wait := s.begin(t, req)
+	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key) // the slow agent is working
 	lost := ""
 	s.Await("a team works", func() bool {
-		for _, in := range instances(t, s.Mesh, team.Name) {
+		for _, in := range listInstances(t, s.Mesh, team.Name) {
 			status, err := s.DescribeInstance(t.Context(), &troupev1.DescribeInstanceRequest{InstanceId: in.GetInstanceId()})
 			if err == nil && status.GetStatus().GetState() == troupev1.InstanceState_INSTANCE_STATE_BUSY {
 				lost = in.GetInstanceId()
@@ -59,7 +59,7 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	})
 	s.Kill(rig.Part(lost))
 	s.Await("the other one works", func() bool {
-		left := idle(t, s.Mesh, team.Name)
+		left := idleInstances(t, s.Mesh, team.Name)
 		if len(left) != 1 {
 			return false
 		}
@@ -68,10 +68,10 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	})
 	s.gate.Open(key)
 	events := wait()
-	s.answered(t, req, events)
+	s.requireAnsweredOnce(t, req, events)
 	require.Equal(t, "It says: The gate is open.", result(events).GetText())
-	require.Len(t, resets(events), 1)
-	require.Equal(t, lost, resets(events)[0].GetInstanceId())
+	require.Len(t, retractions(events), 1)
+	require.Equal(t, lost, retractions(events)[0].GetInstanceId())
 
 	require.Equal(t, []string{"model alice token-1", "tool alice token-1"}, s.gate.Callers(key), "the slow agent worked once, in the name of the turn")
 	require.Equal(t, 1, s.gate.ModelCalls("opener-"+key), "what it said is in the journal")
@@ -106,10 +106,10 @@ func aFlowThatLosesItsWorkerAsksNoAgentTwice(t *testing.T, s *stage) {
 	}
 }
 
-// idle returns the instances of an agent that take steps.
-func idle(t *testing.T, m *rig.Mesh, name string) (ids []string) {
+// idleInstances returns the instances of an agent that take steps.
+func idleInstances(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	t.Helper()
-	for _, in := range instances(t, m, name) {
+	for _, in := range listInstances(t, m, name) {
 		if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
 			ids = append(ids, in.GetInstanceId())
 		}
@@ -117,9 +117,9 @@ func idle(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	return ids
 }
 
-// everything is an agent that produces all kinds of events: handlers, tools that succeed, fail and do not
+// newEventfulAgent is an agent that produces all kinds of events: handlers, tools that succeed, fail and do not
 // exist, state, and a sequence of two agents of which one calls a third.
-func everything() (*agent.Agent, error) {
+func newEventfulAgent() (*agent.Agent, error) {
 	type city struct {
 		Name string `json:"name"`
 	}
@@ -183,8 +183,8 @@ func everything() (*agent.Agent, error) {
 func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{})
-	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: everything})
-	m.Await("the agent is ready", func() bool { return len(idle(t, m, "everything")) == 1 })
+	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: newEventfulAgent})
+	m.Await("the agent is ready", func() bool { return len(idleInstances(t, m, "everything")) == 1 })
 	req := text("What is it like?")
 	req.Target, req.UserId = "everything", "alice"
 	var inMesh []*troupev1.Event
@@ -194,11 +194,11 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 			answer = e.GetTurnResult().GetText()
 		}
 		if e.GetStep() == 1 && e.GetRoutingDecision() == nil && e.GetStepStarted() == nil && e.GetStepFinished() == nil {
-			inMesh = append(inMesh, bare(e))
+			inMesh = append(inMesh, withoutPosition(e))
 		}
 	}
 
-	a, err := everything()
+	a, err := newEventfulAgent()
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()
@@ -207,7 +207,7 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	for e, err := range a.Run(t.Context(), agent.Invocation{Step: step}) {
 		require.NoError(t, err)
 		if shown := wire.EventToProto(e); shown != nil {
-			alone = append(alone, bare(shown))
+			alone = append(alone, withoutPosition(shown))
 		}
 	}
 	require.Greater(t, len(alone), 30)
@@ -215,8 +215,8 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	require.NotEmpty(t, answer)
 }
 
-// bare returns an event without its position and time.
-func bare(e *troupev1.Event) *troupev1.Event {
+// withoutPosition returns an event without its position and time.
+func withoutPosition(e *troupev1.Event) *troupev1.Event {
 	e = proto.CloneOf(e)
 	e.RootTraceId = ""
 	e.Sequence, e.TraceId, e.SessionId, e.Turn, e.Step, e.Attempt, e.Agent, e.InstanceId, e.Time, e.Stage = 0, "", "", 0, 0, 0, "", "", nil, 0

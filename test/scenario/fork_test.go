@@ -27,38 +27,38 @@ func TestFork_Binaries(t *testing.T) {
 const waiters = 2
 
 func runForks(t *testing.T, m *rig.Mesh) {
-	s := &stage{m, gate.New(t)}
+	s := &gatedMesh{m, gate.New(t)}
 	for n := range waiters {
 		s.Host(rig.SlowWorker(s.gate, n+1))
 	}
 	for name, lose := range map[string]func(*testing.T, string){
-		"ABranchThatLosesItsWorker": func(t *testing.T, instance string) {
+		"BranchLosesItsWorker": func(t *testing.T, instance string) {
 			s.Kill(rig.Part(instance))
 			t.Cleanup(func() { s.Start(rig.Part(instance)) })
 		},
-		"ARoundThatLosesItsOrchestrator": func(_ *testing.T, _ string) {
+		"RoundLosesItsOrchestrator": func(_ *testing.T, _ string) {
 			s.Kill(rig.Orchestrator)
 			s.Start(rig.Orchestrator)
 		},
 	} {
 		s.AwaitReady()
-		s.Await("everybody who waits is ready", func() bool { return len(idle(t, s.Mesh, "slow")) == waiters })
-		if !t.Run(name, func(t *testing.T) { s.runsSiblingsOnce(t, lose) }) {
+		s.Await("everybody who waits is ready", func() bool { return len(idleInstances(t, s.Mesh, "slow")) == waiters })
+		if !t.Run(name, func(t *testing.T) { s.checkSiblingsRunOnce(t, lose) }) {
 			return
 		}
 	}
 	s.AwaitReady()
-	s.Await("everybody who waits is ready", func() bool { return len(idle(t, s.Mesh, "slow")) == waiters })
-	t.Run("ATurnThatFailedIsGoneOnWith", s.goesOnWithWhatFailed)
+	s.Await("everybody who waits is ready", func() bool { return len(idleInstances(t, s.Mesh, "slow")) == waiters })
+	t.Run("FailedTurnIsResumed", s.checkFailedTurnIsResumed)
 }
 
-// runsSiblingsOnce loses something while one branch of three waits and the others have ended. The others do not
+// checkSiblingsRunOnce loses something while one branch of three waits and the others have ended. The others do not
 // run again, and the join runs once, after all.
-func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance string)) {
+func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, instance string)) {
 	key := uuid.NewString()
 	req := text("hold " + key)
 	req.Target = "trio"
-	wait := s.begin(t, req)
+	wait := s.startTurn(t, req)
 	instance := s.gate.AwaitCall(t, key)
 	s.awaitEnds(t, 2)
 	lose(t, instance)
@@ -68,7 +68,7 @@ func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance 
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
 	finished := map[int32]string{}
 	started := map[int32]int{}
-	for _, e := range durable(events) {
+	for _, e := range durableEvents(events) {
 		if e.GetStepFinished() != nil {
 			require.Empty(t, finished[e.GetStep()], "a step ends once")
 			finished[e.GetStep()] = e.GetAgent()
@@ -87,7 +87,7 @@ func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance 
 }
 
 // awaitEnds returns when so many steps of the latest turn have ended.
-func (s *stage) awaitEnds(t *testing.T, steps int) {
+func (s *gatedMesh) awaitEnds(t *testing.T, steps int) {
 	t.Helper()
 	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 1})
 	require.NoError(t, err)

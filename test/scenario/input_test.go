@@ -15,7 +15,7 @@ import (
 const unknownTrace = "0123456789abcdef0123456789abcdef"
 
 // Every invalid input gets a clear error with the right mode, and leaves nothing behind.
-func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
+func invalidInputChangesNothing(t *testing.T, m *rig.Mesh) {
 	for name, c := range map[string]struct {
 		change func(*troupev1.OrchestrateRequest)
 		mode   failure.Mode
@@ -46,7 +46,7 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 			req := text(question)
 			session := req.SessionId
 			c.change(req)
-			err := refused(t, m, req)
+			err := requireRejected(t, m, req)
 			require.True(t, failure.Is(err, c.mode), "%v", err)
 			require.ErrorContains(t, err, c.says)
 			_, err = m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
@@ -77,7 +77,7 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 	})
 }
 
-func showsWhatIsThere(t *testing.T, m *rig.Mesh) {
+func listsAgentsInstancesAndTraces(t *testing.T, m *rig.Mesh) {
 	agents, err := m.ListAgents(t.Context(), &troupev1.ListAgentsRequest{})
 	require.NoError(t, err)
 	require.Len(t, agents.GetAgents(), len(rig.Agents))

@@ -24,16 +24,16 @@ func TestLease_Binaries(t *testing.T) {
 	m := rig.Binaries(t, rig.Config{RouteWait: 5 * time.Second})
 	second := rig.SecondWorker("research")
 	m.Start(second)
-	m.Await("two instances", func() bool { return m.Ready(second) && len(ready(t, m)) == 2 })
+	m.Await("two instances", func() bool { return m.Ready(second) && len(readyInstances(t, m)) == 2 })
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *rig.Mesh)
 	}{
-		{"ARevokedLeaseIsMadeAnewUnderLoad", aRevokedLeaseIsMadeAnew},
-		{"AnEtcdThatRestartsFailsNoTurn", anEtcdThatRestartsFailsNoTurn},
-		{"AnOutageOfEtcdThatOutlastsLeasesFailsNoTurn", anOutageOfEtcdThatOutlastsLeasesFailsNoTurn},
-		{"AKilledWorkerIsWorkedAround", aKilledWorkerIsWorkedAround},
-		{"AWorkerThatWasFrozenComesBack", aWorkerThatWasFrozenComesBack},
+		{"ARevokedLeaseIsMadeAnewUnderLoad", revokedLeaseIsReplaced},
+		{"EtcdRestartFailsNoTurn", etcdRestartFailsNoTurn},
+		{"EtcdOutageBeyondLeasesFailsNoTurn", etcdOutageBeyondLeasesFailsNoTurn},
+		{"KilledWorkerFailsNoTurn", killedWorkerFailsNoTurn},
+		{"FrozenWorkerRegistersAgain", frozenWorkerRegistersAgain},
 	} {
 		if !t.Run(s.name, func(t *testing.T) { s.run(t, m) }) {
 			return
@@ -41,10 +41,10 @@ func TestLease_Binaries(t *testing.T) {
 	}
 }
 
-// ready returns the instances of research that take steps.
-func ready(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
+// readyInstances returns the instances of research that take steps.
+func readyInstances(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
 	t.Helper()
-	for _, in := range instances(t, m, "research") {
+	for _, in := range listInstances(t, m, "research") {
 		if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
 			all = append(all, in)
 		}
@@ -52,9 +52,9 @@ func ready(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
 	return all
 }
 
-func find(t *testing.T, m *rig.Mesh, id string) *troupev1.Instance {
+func findReady(t *testing.T, m *rig.Mesh, id string) *troupev1.Instance {
 	t.Helper()
-	for _, in := range ready(t, m) {
+	for _, in := range readyInstances(t, m) {
 		if in.GetInstanceId() == id {
 			return in
 		}
@@ -95,46 +95,46 @@ func underLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
 	return turns
 }
 
-func aRevokedLeaseIsMadeAnew(t *testing.T, m *rig.Mesh) {
-	victim := ready(t, m)[0]
+func revokedLeaseIsReplaced(t *testing.T, m *rig.Mesh) {
+	victim := readyInstances(t, m)[0]
 	var took time.Duration
 	turns := underLoad(t, m, func() {
 		began := time.Now()
 		m.Stores.RevokeLease(victim.GetAgent(), victim.GetInstanceId())
 		m.Await("it is registered anew", func() bool {
-			in := find(t, m, victim.GetInstanceId())
+			in := findReady(t, m, victim.GetInstanceId())
 			return in != nil && in.GetIncarnation() > victim.GetIncarnation()
 		})
 		took = time.Since(began)
 	})
-	require.Len(t, ready(t, m), 2)
+	require.Len(t, readyInstances(t, m), 2)
 	t.Logf("registered anew after %s; %d turns meanwhile, none failed", took.Round(time.Millisecond), turns)
 }
 
-func anEtcdThatRestartsFailsNoTurn(t *testing.T, m *rig.Mesh) {
+func etcdRestartFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	turns := underLoad(t, m, func() {
 		m.Stop(rig.Etcd)
 		underLoad(t, m, func() {}) // at least one turn of each client without etcd
 		m.Start(rig.Etcd)
-		m.Await("all are registered", func() bool { return len(ready(t, m)) == 2 })
+		m.Await("all are registered", func() bool { return len(readyInstances(t, m)) == 2 })
 	})
 	t.Logf("%d turns, none failed", turns)
 }
 
 // When no lease can be renewed, workers do not know the state of theirs, and continue (F9).
-func anOutageOfEtcdThatOutlastsLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
+func etcdOutageBeyondLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	var out time.Duration
 	turns := underLoad(t, m, func() {
 		m.Stop(rig.Etcd)
 		stopped := time.Now()
-		m.Await("no worker knows its lease", func() bool { return leases(t, m, unknown) == 2 })
+		m.Await("no worker knows its lease", func() bool { return countLeases(t, m, unknown) == 2 })
 		m.Await("every lease would have run out", func() bool { return time.Since(stopped) > leaseTime+leaseLag })
-		require.Equal(t, 2, leases(t, m, unknown))
-		require.Len(t, ready(t, m), 2, "and they take steps")
+		require.Equal(t, 2, countLeases(t, m, unknown))
+		require.Len(t, readyInstances(t, m), 2, "and they take steps")
 		m.Start(rig.Etcd)
 		out = time.Since(stopped)
-		m.Await("all leases are kept", func() bool { return leases(t, m, kept) == 2 })
-		require.Len(t, ready(t, m), 2)
+		m.Await("all leases are kept", func() bool { return countLeases(t, m, kept) == 2 })
+		require.Len(t, readyInstances(t, m), 2)
 	})
 	t.Logf("etcd was away for %s; %d turns meanwhile, none failed", out.Round(time.Millisecond), turns)
 }
@@ -144,8 +144,8 @@ const (
 	unknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
 )
 
-// leases counts the workers of research that report this lease state and take steps.
-func leases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
+// countLeases counts the workers of research that report this lease state and take steps.
+func countLeases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	t.Helper()
 	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research", Live: true})
 	require.NoError(t, err)
@@ -160,32 +160,32 @@ func leases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 }
 
 // A step of a killed worker is not lost: another worker gets it. Its registration ends with its lease.
-func aKilledWorkerIsWorkedAround(t *testing.T, m *rig.Mesh) {
+func killedWorkerFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
 	id := m.InstanceOf(second)
 	m.Kill(second)
 	killed := time.Now()
 	turns := underLoad(t, m, func() {
-		m.Await("its registration is gone", func() bool { return find(t, m, id) == nil })
+		m.Await("its registration is gone", func() bool { return findReady(t, m, id) == nil })
 	})
 	gone := time.Since(killed)
 	require.LessOrEqual(t, gone, leaseTime+leaseLag)
 	t.Logf("gone after %s; %d turns meanwhile, none failed", gone.Round(time.Millisecond), turns)
 	m.Start(second)
-	m.Await("two instances", func() bool { return len(ready(t, m)) == 2 })
+	m.Await("two instances", func() bool { return len(readyInstances(t, m)) == 2 })
 }
 
 // A worker that is frozen for longer than its lease registers again, with a higher incarnation, and takes steps
 // again.
-func aWorkerThatWasFrozenComesBack(t *testing.T, m *rig.Mesh) {
+func frozenWorkerRegistersAgain(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
-	before := find(t, m, m.InstanceOf(second))
+	before := findReady(t, m, m.InstanceOf(second))
 	thaw := m.Freeze(second)
 	defer thaw()
 	m.Await("its lease has run out", func() bool { return !m.Stores.IsRegistered(before.GetAgent(), before.GetInstanceId()) })
 	thaw()
 	m.Await("it is registered anew", func() bool {
-		in := find(t, m, before.GetInstanceId())
+		in := findReady(t, m, before.GetInstanceId())
 		return in != nil && in.GetIncarnation() > before.GetIncarnation()
 	})
 	worked := false

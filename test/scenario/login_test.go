@@ -23,45 +23,45 @@ import (
 
 const authRequired = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
 
-// lacking sends a clerk a request that needs a credential.
-func (s *stage) lacking(t *testing.T) (session, key string, call *troupev1.PendingCall) {
+// startWithoutCredential sends a clerk a request that needs a credential.
+func (s *gatedMesh) startWithoutCredential(t *testing.T) (session, key string, call *troupev1.PendingCall) {
 	t.Helper()
 	key = uuid.NewString()
 	req := text("fetch " + key)
 	events := ask(t, s.Mesh, req)
-	call = lacks(t, events)
+	call = pendingLogin(t, events)
 	return req.GetSessionId(), key, call
 }
 
-// lacks returns the call that waits for a credential at the end of a turn.
-func lacks(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
+// pendingLogin returns the call that waits for a credential at the end of a turn.
+func pendingLogin(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
 	t.Helper()
 	require.Equal(t, authRequired, result(events).GetOutcome(), "%v", result(events))
 	require.Len(t, result(events).GetPending(), 1)
 	return result(events).GetPending()[0]
 }
 
-// given returns a request with the credential that a call lacks.
-func given(t *testing.T, session string, call *troupev1.PendingCall, credential string) *troupev1.OrchestrateRequest {
+// credentialRequest returns a request with the credential that a call lacks.
+func credentialRequest(t *testing.T, session string, call *troupev1.PendingCall, credential string) *troupev1.OrchestrateRequest {
 	t.Helper()
 	sealed, err := client.Seal(session, call, secret.New(credential))
 	require.NoError(t, err)
-	return replying(session, sealed)
+	return callAnswerRequest(session, sealed)
 }
 
-func replying(session string, a *troupev1.CallAnswer) *troupev1.OrchestrateRequest {
-	req := answer(session, a.GetId(), a.GetVerdict(), "")
+func callAnswerRequest(session string, a *troupev1.CallAnswer) *troupev1.OrchestrateRequest {
+	req := verdictRequest(session, a.GetId(), a.GetVerdict(), "")
 	req.GetAnswers().Answers[0] = a
 	return req
 }
 
-// keeper returns the part that has the key of a call.
-func keeper(call *troupev1.PendingCall) rig.Part {
+// keyHolder returns the part that has the key of a call.
+func keyHolder(call *troupev1.PendingCall) rig.Part {
 	return rig.Part(broker.Instance(call.GetAuth().GetAuthId()))
 }
 
-// shows checks the calls at the gate: the model was asked once, and then the tool ran with these credentials.
-func (s *stage) shows(t *testing.T, key string, credentials ...string) {
+// requireCredentials checks the calls at the gate: the model was asked once, and then the tool ran with these credentials.
+func (s *gatedMesh) requireCredentials(t *testing.T, key string, credentials ...string) {
 	t.Helper()
 	want := []string{"model"}
 	for _, c := range credentials {
@@ -73,8 +73,8 @@ func (s *stage) shows(t *testing.T, key string, credentials ...string) {
 // The call names what it lacks and the session waits for it. The turn with the credential continues at the
 // instance that asked, and its tool gets it.
 // Req: LP-37, LP-40
-func aCredentialReachesTheToolThatLacksIt(t *testing.T, s *stage) {
-	session, key, call := s.lacking(t)
+func credentialReachesTheWaitingTool(t *testing.T, s *gatedMesh) {
+	session, key, call := s.startWithoutCredential(t)
 	require.Equal(t, troupev1.CallNeed_CALL_NEED_AUTH, call.GetNeeds())
 	auth := call.GetAuth()
 	require.Equal(t, clerk.Credential, auth.GetName())
@@ -87,55 +87,55 @@ func aCredentialReachesTheToolThatLacksIt(t *testing.T, s *stage) {
 	require.Equal(t, auth.GetPublicKey(), seen.GetSession().GetPending()[0].GetAuth().GetPublicKey())
 
 	s.gate.Open(key)
-	events := ask(t, s.Mesh, given(t, session, call, "hunter2"))
-	s.told(t, events, "fetched")
-	s.shows(t, key, "hunter2")
+	events := ask(t, s.Mesh, credentialRequest(t, session, call, "hunter2"))
+	s.requireAnswer(t, events, "fetched")
+	s.requireCredentials(t, key, "hunter2")
 	heard := events[0].GetTurnStarted().GetAnswers()[0]
 	require.Equal(t, auth.GetAuthId(), heard.GetAuthId())
 	require.Empty(t, heard.GetSealed())
 	for _, e := range events {
 		if e.GetStepStarted() != nil {
-			require.Equal(t, string(keeper(call)), e.GetInstanceId())
+			require.Equal(t, string(keyHolder(call)), e.GetInstanceId())
 		}
 	}
 	// The next turn does not have it any more.
 	again := text("fetch " + uuid.NewString())
 	again.SessionId = session
-	lacks(t, ask(t, s.Mesh, again))
+	pendingLogin(t, ask(t, s.Mesh, again))
 }
 
 // Req: LP-37
-func aCredentialOutlivesTheOrchestrator(t *testing.T, s *stage) {
-	session, key, call := s.lacking(t)
+func credentialRequestSurvivesTheOrchestrator(t *testing.T, s *gatedMesh) {
+	session, key, call := s.startWithoutCredential(t)
 	s.Kill(rig.Orchestrator)
 	s.Start(rig.Orchestrator)
 	s.awaitClerks(t)
 	s.gate.Open(key)
-	s.told(t, ask(t, s.Mesh, given(t, session, call, "hunter2")), "fetched")
-	s.shows(t, key, "hunter2")
+	s.requireAnswer(t, ask(t, s.Mesh, credentialRequest(t, session, call, "hunter2")), "fetched")
+	s.requireCredentials(t, key, "hunter2")
 }
 
 // A worker that is killed loses its keys, so data sealed for them cannot be opened. The next worker asks with
 // another key, and only the answer is lost.
 //
 // Req: LP-37
-func aKeyThatIsLostIsMadeAnew(t *testing.T, s *stage) {
+func lostSealingKeyIsReplaced(t *testing.T, s *gatedMesh) {
 	for _, back := range []bool{false, true} { // the worker, before the answer comes
-		session, key, call := s.lacking(t)
-		lost := keeper(call)
+		session, key, call := s.startWithoutCredential(t)
+		lost := keyHolder(call)
 		s.Kill(lost)
 		if back {
 			s.Start(lost)
 			s.awaitClerks(t)
 		}
-		events := ask(t, s.Mesh, given(t, session, call, "hunter2"))
-		again := lacks(t, events)
+		events := ask(t, s.Mesh, credentialRequest(t, session, call, "hunter2"))
+		again := pendingLogin(t, events)
 		require.NotEqual(t, call.GetAuth().GetAuthId(), again.GetAuth().GetAuthId())
 		require.Contains(t, again.GetReason(), "It is asked for again: the key that it was sealed to is gone")
-		s.shows(t, key)
+		s.requireCredentials(t, key)
 		s.gate.Open(key)
-		s.told(t, ask(t, s.Mesh, given(t, session, again, "hunter3")), "fetched")
-		s.shows(t, key, "hunter3")
+		s.requireAnswer(t, ask(t, s.Mesh, credentialRequest(t, session, again, "hunter3")), "fetched")
+		s.requireCredentials(t, key, "hunter3")
 		if !back {
 			s.Start(lost)
 			s.awaitClerks(t)
@@ -145,33 +145,33 @@ func aKeyThatIsLostIsMadeAnew(t *testing.T, s *stage) {
 
 // Data sealed for one session are sent as the answer in another.
 // Req: LP-37
-func aCredentialIsForOneSession(t *testing.T, s *stage) {
-	session, key, call := s.lacking(t)
-	mine := given(t, session, call, "hunter2")
-	other, otherKey, otherCall := s.lacking(t)
+func sealedCredentialIsBoundToItsSession(t *testing.T, s *gatedMesh) {
+	session, key, call := s.startWithoutCredential(t)
+	mine := credentialRequest(t, session, call, "hunter2")
+	other, otherKey, otherCall := s.startWithoutCredential(t)
 	stolen := &troupev1.CallAnswer{
 		Id: otherCall.GetId(), Verdict: approved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(),
 		AuthId: call.GetAuth().GetAuthId(),
 	}
-	again := lacks(t, ask(t, s.Mesh, replying(other, stolen)))
+	again := pendingLogin(t, ask(t, s.Mesh, callAnswerRequest(other, stolen)))
 	require.Contains(t, again.GetReason(), "It is asked for again: it was not sealed to the key of this call")
-	s.shows(t, otherKey)
+	s.requireCredentials(t, otherKey)
 	s.gate.Open(key)
-	s.told(t, ask(t, s.Mesh, mine), "fetched")
-	s.shows(t, key, "hunter2")
+	s.requireAnswer(t, ask(t, s.Mesh, mine), "fetched")
+	s.requireCredentials(t, key, "hunter2")
 }
 
 // The tool may run only once and its outcome is unknown, so the user is asked for nothing.
-func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
-	session, key, call := s.lacking(t)
-	wait := s.begin(t, given(t, session, call, "hunter2"))
+func lostToolWithCredentialIsNotRepeated(t *testing.T, s *gatedMesh) {
+	session, key, call := s.startWithoutCredential(t)
+	wait := s.startTurn(t, credentialRequest(t, session, call, "hunter2"))
 	lost := rig.Part(s.gate.AwaitCall(t, key))
-	require.Equal(t, keeper(call), lost)
+	require.Equal(t, keyHolder(call), lost)
 	s.Kill(lost)
 	events := wait()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
 	require.Contains(t, result(events).GetText(), "UNKNOWN_OUTCOME")
-	s.shows(t, key, "hunter2")
+	s.requireCredentials(t, key, "hunter2")
 	s.gate.Open(key)
 	s.Start(lost)
 	s.awaitClerks(t)
@@ -185,44 +185,44 @@ func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
 func TestLoginCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := &stage{rig.Binaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", Collector: spans.url}), gate.New(t)}
+	s := &gatedMesh{rig.Binaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", Collector: spans.url}), gate.New(t)}
 	for n := range clerks {
 		s.Host(rig.ClerkWorker(s.gate, clerk.Name, n+1))
 	}
 	s.Host(rig.ClerkWorker(s.gate, clerk.Hurried, 1))
 	s.awaitClerks(t)
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	told := &record{traces: map[string]string{}}
+	told := &clientRecord{traces: map[string]string{}}
 	var sealed []string
 	bring := func(session string, call *troupev1.PendingCall) (*troupev1.OrchestrateRequest, string) {
-		req := given(t, session, call, canary)
+		req := credentialRequest(t, session, call, canary)
 		text := string(req.GetAnswers().GetAnswers()[0].GetSealed())
 		sealed = append(sealed, base64.StdEncoding.EncodeToString([]byte(text)))
 		return req, text
 	}
-	session, key, call := s.lacking(t)
+	session, key, call := s.startWithoutCredential(t)
 	s.gate.Open(key)
 	req, kept := bring(session, call)
 	events := ask(t, s.Mesh, req)
-	told.turn(t, s.Mesh, req, events)
-	s.told(t, events, "fetched")
-	s.shows(t, key, canary)
+	told.addTurn(t, s.Mesh, req, events)
+	s.requireAnswer(t, events, "fetched")
+	s.requireCredentials(t, key, canary)
 
-	session, key2, call := s.lacking(t)
+	session, key2, call := s.startWithoutCredential(t)
 	req, _ = bring(session, call)
-	wait := s.begin(t, req)
+	wait := s.startTurn(t, req)
 	lost := rig.Part(s.gate.AwaitCall(t, key2))
 	s.Kill(lost)
-	told.turn(t, s.Mesh, req, wait())
+	told.addTurn(t, s.Mesh, req, wait())
 	s.Start(lost)
 	s.awaitClerks(t)
 
-	session, _, call = s.lacking(t)
+	session, _, call = s.startWithoutCredential(t)
 	req, _ = bring("another", call)
 	req.SessionId = session
 	events = ask(t, s.Mesh, req)
-	lacks(t, events)
-	told.turn(t, s.Mesh, req, events)
+	pendingLogin(t, events)
+	told.addTurn(t, s.Mesh, req, events)
 
 	left := s.Residue()
 	for _, p := range []rig.Part{rig.Orchestrator, "clerk-1", "clerk-2", rig.Memory} {
@@ -230,14 +230,14 @@ func TestLoginCanary_Binaries(t *testing.T) {
 	}
 	maps.Copy(left, s.Residue())
 	left["spans"], left["told"] = spans.all(), told.all()
-	holding := func(what string) string { return strings.Join(with(left, what), "\n") }
+	holding := func(what string) string { return strings.Join(placesContaining(left, what), "\n") }
 	require.Contains(t, holding(key), "redis /dump.rdb")
 	require.Contains(t, holding(key), "told")
 	require.Contains(t, holding("execute_tool fetch"), "spans")
 	require.Contains(t, holding(kept), "redis /dump.rdb", "the search finds what is sealed")
 	require.Contains(t, holding(call.GetAuth().GetAuthId()), "told")
-	require.Empty(t, with(left, canary))
+	require.Empty(t, placesContaining(left, canary))
 	for _, text := range sealed {
-		require.Empty(t, with(left, text))
+		require.Empty(t, placesContaining(left, text))
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// instances returns the registered instances of an agent.
-func instances(t *testing.T, m *rig.Mesh, agent string) []*troupev1.Instance {
+// listInstances returns the registered instances of an agent.
+func listInstances(t *testing.T, m *rig.Mesh, agent string) []*troupev1.Instance {
 	t.Helper()
 	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: agent})
 	require.NoError(t, err)
@@ -44,10 +44,10 @@ func resumeAgent(t *testing.T, m *rig.Mesh, agent string) {
 	}
 }
 
-func aTurnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
+func turnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
 	pauseAgent(t, m, "research", 1)
 	m.Await("every client sees it", func() bool {
-		in := instances(t, m, "research")[0]
+		in := listInstances(t, m, "research")[0]
 		return in.GetState() == troupev1.InstanceState_INSTANCE_STATE_PAUSED &&
 			in.GetDesired() == troupev1.DesiredState_DESIRED_STATE_PAUSE && in.GetDesiredReason() == "a closer look"
 	})
@@ -56,7 +56,7 @@ func aTurnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
 		resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
 		return err == nil && len(resp.GetInstances()) == 1 && resp.GetInstances()[0].GetDesired() == troupev1.DesiredState_DESIRED_STATE_PAUSE
 	})
-	described, err := m.DescribeInstance(t.Context(), &troupev1.DescribeInstanceRequest{InstanceId: instances(t, m, "research")[0].GetInstanceId()})
+	described, err := m.DescribeInstance(t.Context(), &troupev1.DescribeInstanceRequest{InstanceId: listInstances(t, m, "research")[0].GetInstanceId()})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, described.GetStatus().GetState())
 	require.Equal(t, "a closer look", described.GetStatus().GetReason())
@@ -79,14 +79,14 @@ func aTurnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
 }
 
 // Req: LC-23
-func aDrainedInstanceEndsAndIsForgotten(t *testing.T, m *rig.Mesh) {
-	before := instances(t, m, "synthesis")[0].GetInstanceId()
+func drainedInstanceExitsAndIsDeregistered(t *testing.T, m *rig.Mesh) {
+	before := listInstances(t, m, "synthesis")[0].GetInstanceId()
 	resp, err := m.DrainInstance(t.Context(), &troupev1.DrainInstanceRequest{InstanceId: before, Drain: durationpb.New(drainTime)})
 	require.NoError(t, err)
 	require.Empty(t, resp.GetErrors())
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
 	m.AwaitEnd(rig.Worker("synthesis"), drainTime)
-	m.Await("it is gone", func() bool { return len(instances(t, m, "synthesis")) == 0 })
+	m.Await("it is gone", func() bool { return len(listInstances(t, m, "synthesis")) == 0 })
 	_, err = m.DrainInstance(t.Context(), &troupev1.DrainInstanceRequest{InstanceId: before})
 	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
 	m.Start(rig.Worker("synthesis"))
@@ -94,7 +94,7 @@ func aDrainedInstanceEndsAndIsForgotten(t *testing.T, m *rig.Mesh) {
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome())
 }
 
-func verbsNeedTheRegistry(t *testing.T, m *rig.Mesh) {
+func operatorCommandsFailWithoutEtcd(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Etcd)
 	_, err := m.PauseAgent(t.Context(), &troupev1.PauseAgentRequest{Agent: "research"})
 	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.SystemNetwork), "%v", err)
@@ -104,34 +104,34 @@ func verbsNeedTheRegistry(t *testing.T, m *rig.Mesh) {
 }
 
 const (
-	drainTime = 10 * time.Second
-	flood     = 200 // turns
+	drainTime  = 10 * time.Second
+	drainTurns = 200 // turns
 )
 
 func TestDrain_InProcess(t *testing.T) {
-	loseNothingInADrain(t, rig.InProcess(t, rig.Config{RouteWait: time.Minute, MaxTurns: flood}))
+	checkDrainLosesNoTurn(t, rig.InProcess(t, rig.Config{RouteWait: time.Minute, MaxTurns: drainTurns}))
 }
 
 func TestDrain_Binaries(t *testing.T) {
-	loseNothingInADrain(t, rig.Binaries(t, rig.Config{RouteWait: time.Minute, MaxTurns: flood}))
+	checkDrainLosesNoTurn(t, rig.Binaries(t, rig.Config{RouteWait: time.Minute, MaxTurns: drainTurns}))
 }
 
 // When one of two instances is drained, none of 200 turns in flight fails.
-func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
+func checkDrainLosesNoTurn(t *testing.T, m *rig.Mesh) {
 	m.Start(rig.SecondWorker("research"))
 	m.Await("two instances", func() bool {
-		all := instances(t, m, "research")
+		all := listInstances(t, m, "research")
 		return len(all) == 2 && all[0].GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && all[1].GetState() == all[0].GetState()
 	})
 	pauseAgent(t, m, "research", 2) // until all turns are in flight
 
 	var waiting, finished sync.WaitGroup
-	waiting.Add(flood)
+	waiting.Add(drainTurns)
 	var done atomic.Int32
 	some := make(chan struct{})
 	var mu sync.Mutex
 	worked := map[string]int{} // steps by instance
-	for range flood {
+	for range drainTurns {
 		finished.Go(func() {
 			req := text(question)
 			req.Target = "research"
@@ -158,7 +158,7 @@ func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
 				t.Error("a turn was not in flight before the drain")
 				waiting.Done()
 			}
-			if done.Add(1) == flood/10 {
+			if done.Add(1) == drainTurns/10 {
 				close(some)
 			}
 		})
@@ -173,11 +173,11 @@ func loseNothingInADrain(t *testing.T, m *rig.Mesh) {
 	})
 	require.NoError(t, err)
 	require.Empty(t, resp.GetErrors(), "no step was cancelled")
-	left := flood - done.Load()
+	left := drainTurns - done.Load()
 	m.AwaitEnd(rig.SecondWorker("research"), drainTime)
 	require.Less(t, time.Since(began), drainTime)
 	finished.Wait()
 	require.Len(t, worked, 2, "both had worked")
-	t.Logf("drained in %s with %d of %d turns left; steps by instance %v", time.Since(began), left, flood, worked)
-	m.Await("one instance is left", func() bool { return len(instances(t, m, "research")) == 1 })
+	t.Logf("drained in %s with %d of %d turns left; steps by instance %v", time.Since(began), left, drainTurns, worked)
+	m.Await("one instance is left", func() bool { return len(listInstances(t, m, "research")) == 1 })
 }

@@ -18,13 +18,13 @@ import (
 var tooShort = durationpb.New(time.Millisecond)
 
 // Req: SO-9
-func sessionsAndTracesOutliveTheServices(t *testing.T, m *rig.Mesh) {
+func sessionsAndTracesSurviveRestarts(t *testing.T, m *rig.Mesh) {
 	req := text(question)
 	before := ask(t, m, req)
 	m.Restart(rig.Memory)
 	m.Restart(rig.Orchestrator)
 	m.AwaitReady()
-	require.Empty(t, cmp.Diff(durable(before), durable(ask(t, m, req)), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(durableEvents(before), durableEvents(ask(t, m, req)), protocmp.Transform()))
 	for _, p := range []rig.Part{rig.Memory, rig.Orchestrator} {
 		m.Kill(p)
 		m.Start(p)
@@ -32,23 +32,23 @@ func sessionsAndTracesOutliveTheServices(t *testing.T, m *rig.Mesh) {
 	m.AwaitReady()
 
 	again := ask(t, m, req)
-	require.Empty(t, cmp.Diff(durable(before), durable(again), protocmp.Transform()), "the finished trace is there")
+	require.Empty(t, cmp.Diff(durableEvents(before), durableEvents(again), protocmp.Transform()), "the finished trace is there")
 	next := text("And who may write to MEMORY?")
 	next.SessionId = req.SessionId
 	require.EqualValues(t, 2, ask(t, m, next)[0].GetTurn(), "and so is the session")
 }
 
-func aRedisThatGoesAwayLosesNothing(t *testing.T, m *rig.Mesh) { losesNothingWithout(t, m, rig.Redis) }
+func redisOutageLosesNothing(t *testing.T, m *rig.Mesh) { checkOutageLosesNothing(t, m, rig.Redis) }
 
-func aMemoryServiceThatIsKilledLosesNothing(t *testing.T, m *rig.Mesh) {
-	losesNothingWithout(t, m, rig.Memory)
+func memoryServiceKillLosesNothing(t *testing.T, m *rig.Mesh) {
+	checkOutageLosesNothing(t, m, rig.Memory)
 }
 
-// losesNothingWithout kills a part during a turn, which ends once the part is back. Meanwhile new calls are
+// checkOutageLosesNothing kills a part during a turn, which ends once the part is back. Meanwhile new calls are
 // rejected cleanly, and the same calls succeed afterwards.
-func losesNothingWithout(t *testing.T, m *rig.Mesh, p rig.Part) {
+func checkOutageLosesNothing(t *testing.T, m *rig.Mesh, p rig.Part) {
 	t.Helper()
-	resume := hold(t, m, "research")
+	resume := pauseWorker(t, m, "research")
 	req := text(question)
 	var events []*troupev1.Event
 	for e, err := range m.Turn(t.Context(), req) {
@@ -67,11 +67,11 @@ func losesNothingWithout(t *testing.T, m *rig.Mesh, p rig.Part) {
 	checkTrace(t, events)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
 	m.AwaitReady()
-	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, m, req)), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(ask(t, m, req)), protocmp.Transform()))
 }
 
 // Req: LP-39
-func servesWithoutEtcd(t *testing.T, m *rig.Mesh) {
+func turnsRunWithoutEtcd(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Etcd)
 	for range 3 {
 		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome())
@@ -85,7 +85,7 @@ func servesWithoutEtcd(t *testing.T, m *rig.Mesh) {
 }
 
 // Req: OC-6
-func aMissingAgentFailsTheTurnNotTheSession(t *testing.T, m *rig.Mesh) {
+func missingAgentFailsOnlyTheTurn(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Worker("synthesis"))
 	m.Await("synthesis is deregistered", func() bool {
 		resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "synthesis"})
@@ -109,7 +109,7 @@ func aMissingAgentFailsTheTurnNotTheSession(t *testing.T, m *rig.Mesh) {
 }
 
 // A turn waits for an agent whose worker is being replaced.
-func answersAfterItsWorkerCameBack(t *testing.T, m *rig.Mesh) {
+func turnWaitsForARestartedWorker(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Worker("research"))
 	started := false
 	var events []*troupev1.Event

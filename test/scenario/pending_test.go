@@ -20,26 +20,26 @@ import (
 
 // Calls that wait for a person or for a client, in a workflow whose second step is a clerk's.
 
-var pendings = []struct {
+var pendingScenarios = []struct {
 	name string
-	run  func(*testing.T, *stage)
+	run  func(*testing.T, *gatedMesh)
 }{
-	{"WhatIsApprovedRunsOnce", whatIsApprovedRunsOnce},
-	{"WhatIsDeniedDoesNotRun", whatIsDeniedDoesNotRun},
-	{"AStopEndsTheTurn", aStopEndsTheTurn},
-	{"AnAnswerThatIsLateIsADenial", anAnswerThatIsLateIsADenial},
-	{"ATextInsteadLeavesTheCall", aTextInsteadLeavesTheCall},
-	{"AnAnswerToNothingChangesNothing", anAnswerToNothingChangesNothing},
-	{"OfTwoAnswersOneCounts", ofTwoAnswersOneCounts},
-	{"TheClientRunsAToolOfItsOwn", theClientRunsAToolOfItsOwn},
-	{"OneCallAfterTheOther", oneCallAfterTheOther},
-	{"ACredentialReachesTheToolThatLacksIt", aCredentialReachesTheToolThatLacksIt},
-	{"ACredentialOutlivesTheOrchestrator", aCredentialOutlivesTheOrchestrator},
-	{"AKeyThatIsLostIsMadeAnew", aKeyThatIsLostIsMadeAnew},
-	{"ACredentialIsForOneSession", aCredentialIsForOneSession},
-	{"AToolThatIsLostWithItsCredentialIsNotRunAgain", aToolThatIsLostWithItsCredentialIsNotRunAgain},
-	{"AnApprovalOutlivesEveryProcess", anApprovalOutlivesEveryProcess},
-	{"AnApprovedToolThatIsLostIsNotRunAgain", anApprovedToolThatIsLostIsNotRunAgain},
+	{"ApprovedToolRunsOnce", approvedToolRunsOnce},
+	{"DeniedToolDoesNotRun", deniedToolDoesNotRun},
+	{"StopVerdictEndsTheTurn", stopVerdictEndsTheTurn},
+	{"LateApprovalIsADenial", lateApprovalIsADenial},
+	{"TextInputAbandonsThePendingCall", textInputAbandonsThePendingCall},
+	{"AnswerToUnknownCallIsRejected", answerToUnknownCallIsRejected},
+	{"OnlyOneOfTwoAnswersCounts", onlyOneOfTwoAnswersCounts},
+	{"ClientRunsItsOwnTool", clientRunsItsOwnTool},
+	{"PendingCallsAreAnsweredInTurn", pendingCallsAreAnsweredInTurn},
+	{"CredentialReachesTheWaitingTool", credentialReachesTheWaitingTool},
+	{"CredentialRequestSurvivesTheOrchestrator", credentialRequestSurvivesTheOrchestrator},
+	{"LostSealingKeyIsReplaced", lostSealingKeyIsReplaced},
+	{"SealedCredentialIsBoundToItsSession", sealedCredentialIsBoundToItsSession},
+	{"LostToolWithCredentialIsNotRepeated", lostToolWithCredentialIsNotRepeated},
+	{"PendingApprovalSurvivesAllRestarts", pendingApprovalSurvivesAllRestarts},
+	{"LostApprovedToolIsNotRepeated", lostApprovedToolIsNotRepeated},
 }
 
 func TestPending_InProcess(t *testing.T) {
@@ -55,12 +55,12 @@ func TestPending_Binaries(t *testing.T) {
 const clerks = 2
 
 func runPending(t *testing.T, m *rig.Mesh) {
-	s := &stage{m, gate.New(t)}
+	s := &gatedMesh{m, gate.New(t)}
 	for n := range clerks {
 		s.Host(rig.ClerkWorker(s.gate, clerk.Name, n+1))
 	}
 	s.Host(rig.ClerkWorker(s.gate, clerk.Hurried, 1))
-	for _, p := range pendings {
+	for _, p := range pendingScenarios {
 		s.awaitClerks(t)
 		if !t.Run(p.name, func(t *testing.T) { p.run(t, s) }) {
 			return // the mesh may not be whole any more
@@ -68,16 +68,16 @@ func runPending(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-func (s *stage) awaitClerks(t *testing.T) {
+func (s *gatedMesh) awaitClerks(t *testing.T) {
 	t.Helper()
 	s.AwaitReady()
 	s.Await("every clerk is ready", func() bool {
-		return len(idle(t, s.Mesh, clerk.Name)) == clerks && len(idle(t, s.Mesh, clerk.Hurried)) == 1
+		return len(idleInstances(t, s.Mesh, clerk.Name)) == clerks && len(idleInstances(t, s.Mesh, clerk.Hurried)) == 1
 	})
 }
 
-// waiting asks a clerk for something, and returns the session with the pending call, its key, and the events.
-func (s *stage) waiting(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
+// startPending asks a clerk for something, and returns the session with the pending call, its key, and the events.
+func (s *gatedMesh) startPending(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
 	t.Helper()
 	key = uuid.NewString()
 	req := text(verb + " " + key)
@@ -88,19 +88,19 @@ func (s *stage) waiting(t *testing.T, target, verb string) (session, key string,
 	return req.GetSessionId(), key, events
 }
 
-// answer is a request of alice that answers a call.
-func answer(session, call string, verdict troupev1.CallVerdict, said string) *troupev1.OrchestrateRequest {
+// verdictRequest is a request of alice that answers a call.
+func verdictRequest(session, call string, verdict troupev1.CallVerdict, said string) *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{
 		SessionId: session, RequestId: uuid.NewString(), Auth: &troupev1.Auth{Actor: "alice"},
 		Input: &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{Answers: []*troupev1.CallAnswer{{Id: call, Verdict: verdict, Text: said}}}},
 	}
 }
 
-// only is the call that waits at the end of a turn.
-func only(events []*troupev1.Event) string { return result(events).GetPending()[0].GetId() }
+// pendingID is the call that waits at the end of a turn.
+func pendingID(events []*troupev1.Event) string { return result(events).GetPending()[0].GetId() }
 
-// did checks how often a clerk's model was asked what to do, and how often its tool ran.
-func (s *stage) did(t *testing.T, key string, sent int) {
+// requireToolRuns checks how often a clerk's model was asked what to do, and how often its tool ran.
+func (s *gatedMesh) requireToolRuns(t *testing.T, key string, sent int) {
 	t.Helper()
 	want := []string{"model"}
 	for range sent {
@@ -109,7 +109,7 @@ func (s *stage) did(t *testing.T, key string, sent int) {
 	require.Equal(t, want, s.gate.Callers(key))
 }
 
-func (s *stage) told(t *testing.T, events []*troupev1.Event, says string) {
+func (s *gatedMesh) requireAnswer(t *testing.T, events []*troupev1.Event, says string) {
 	t.Helper()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
 	require.Equal(t, "I was told: "+says, result(events).GetText())
@@ -127,9 +127,9 @@ const (
 // The turn that brings the answer goes on at the agent that asked, and does nothing again.
 //
 // Req: AD-26, AD-32, OC-33
-func whatIsApprovedRunsOnce(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "send")
-	require.Equal(t, []string{"research", "clerk"}, agents(before))
+func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "send")
+	require.Equal(t, []string{"research", "clerk"}, agentsThatRan(before))
 	call := result(before).GetPending()[0]
 	require.Equal(t, "send", call.GetTool())
 	require.JSONEq(t, `{"key":"`+key+`"}`, call.GetArguments())
@@ -141,14 +141,14 @@ func whatIsApprovedRunsOnce(t *testing.T, s *stage) {
 	require.Equal(t, troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED, seen.GetSession().GetState())
 	require.Equal(t, before[0].GetTurnStarted().GetTurnId(), seen.GetSession().GetWaitingTurnId())
 	require.Empty(t, cmp.Diff(result(before).GetPending(), seen.GetSession().GetPending(), protocmp.Transform()))
-	s.did(t, key, 0)
+	s.requireToolRuns(t, key, 0)
 
 	s.gate.Open(key)
-	req := answer(session, call.GetId(), approved, "")
+	req := verdictRequest(session, call.GetId(), approved, "")
 	events := ask(t, s.Mesh, req)
-	s.told(t, events, "sent")
-	s.did(t, key, 1)
-	require.Equal(t, []string{"clerk"}, agents(events))
+	s.requireAnswer(t, events, "sent")
+	s.requireToolRuns(t, key, 1)
+	require.Equal(t, []string{"clerk"}, agentsThatRan(events))
 	started := events[0].GetTurnStarted()
 	require.Equal(t, seen.GetSession().GetWaitingTurnId(), started.GetContinuesTurnId())
 	require.Equal(t, "alice", started.GetAnswers()[0].GetBy())
@@ -158,73 +158,75 @@ func whatIsApprovedRunsOnce(t *testing.T, s *stage) {
 	require.Empty(t, seen.GetSession().GetWaitingTurnId())
 	require.Empty(t, seen.GetSession().GetPending())
 
-	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, s.Mesh, req)), protocmp.Transform()), "the same request is the same turn")
-	s.did(t, key, 1)
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(ask(t, s.Mesh, req)), protocmp.Transform()), "the same request is the same turn")
+	s.requireToolRuns(t, key, 1)
 }
 
-func whatIsDeniedDoesNotRun(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "send")
-	s.told(t, ask(t, s.Mesh, answer(session, only(before), denied, "not today")), "Not run: the user does not allow send: not today")
-	s.did(t, key, 0)
+func deniedToolDoesNotRun(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "send")
+	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), denied, "not today")), "Not run: the user does not allow send: not today")
+	s.requireToolRuns(t, key, 0)
 }
 
-func aStopEndsTheTurn(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "both")
-	events := ask(t, s.Mesh, answer(session, only(before), stop, "enough"))
+func stopVerdictEndsTheTurn(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "both")
+	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), stop, "enough"))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
 	require.Contains(t, result(events).GetText(), "enough")
 	require.Empty(t, result(events).GetPending(), "nor does the rest of the round run")
-	s.did(t, key, 0)
+	s.requireToolRuns(t, key, 0)
 }
 
 // Req: OC-33
-func anAnswerThatIsLateIsADenial(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, clerk.Hurried, "send")
+func lateApprovalIsADenial(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, clerk.Hurried, "send")
 	until := result(before).GetPending()[0].GetUntil().AsTime()
 	s.Await("the deadline has passed", func() bool { return time.Now().After(until) })
-	events := ask(t, s.Mesh, answer(session, only(before), approved, ""))
+	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
 	require.Contains(t, result(events).GetText(), "nobody approved it")
 	require.True(t, events[0].GetTurnStarted().GetAnswers()[0].GetLate())
 	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "APPROVAL_TIMEOUT" }))
-	s.did(t, key, 0)
+	s.requireToolRuns(t, key, 0)
 }
 
 // Req: LP-32
-func aTextInsteadLeavesTheCall(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "send")
+func textInputAbandonsThePendingCall(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "send")
 	other := text("Never mind.")
 	other.SessionId = session
 	require.Equal(t, "I do nothing.", result(ask(t, s.Mesh, other)).GetText())
-	err := refused(t, s.Mesh, answer(session, only(before), approved, ""))
+	err := requireRejected(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
-	s.did(t, key, 0)
+	s.requireToolRuns(t, key, 0)
 }
 
-func anAnswerToNothingChangesNothing(t *testing.T, s *stage) {
-	err := refused(t, s.Mesh, answer(uuid.NewString(), "1-1-2", approved, ""))
+func answerToUnknownCallIsRejected(t *testing.T, s *gatedMesh) {
+	err := requireRejected(t, s.Mesh, verdictRequest(uuid.NewString(), "1-1-2", approved, ""))
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
-	session, key, before := s.waiting(t, "", "send")
-	aimed := answer(session, only(before), approved, "")
+	session, key, before := s.startPending(t, "", "send")
+	aimed := verdictRequest(session, pendingID(before), approved, "")
 	aimed.Target = clerk.Name
-	for _, req := range []*troupev1.OrchestrateRequest{answer(session, "9-9", approved, ""), answer(session, only(before), succeeded, "sent"), aimed} {
-		err := refused(t, s.Mesh, req)
+	for _, req := range []*troupev1.OrchestrateRequest{
+		verdictRequest(session, "9-9", approved, ""), verdictRequest(session, pendingID(before), succeeded, "sent"), aimed,
+	} {
+		err := requireRejected(t, s.Mesh, req)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	}
-	s.did(t, key, 0)
+	s.requireToolRuns(t, key, 0)
 	s.gate.Open(key)
-	s.told(t, ask(t, s.Mesh, answer(session, only(before), approved, "")), "sent")
-	s.did(t, key, 1)
+	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
+	s.requireToolRuns(t, key, 1)
 }
 
-func ofTwoAnswersOneCounts(t *testing.T, s *stage) {
+func onlyOneOfTwoAnswersCounts(t *testing.T, s *gatedMesh) {
 	for range 3 {
-		session, key, before := s.waiting(t, "", "send")
+		session, key, before := s.startPending(t, "", "send")
 		s.gate.Open(key)
 		var group errgroup.Group
 		errs := make([]error, 2)
 		for i := range errs {
 			group.Go(func() error {
-				_, errs[i] = collect(t.Context(), s.Mesh, answer(session, only(before), approved, ""))
+				_, errs[i] = collect(t.Context(), s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
 				return nil
 			})
 		}
@@ -234,35 +236,35 @@ func ofTwoAnswersOneCounts(t *testing.T, s *stage) {
 		}
 		require.NoError(t, errs[0])
 		require.True(t, failure.Is(errs[1], failure.SessionBusy, failure.TurnNotOpen), "%v", errs[1])
-		s.did(t, key, 1)
+		s.requireToolRuns(t, key, 1)
 	}
 }
 
 // Req: LP-16
-func theClientRunsAToolOfItsOwn(t *testing.T, s *stage) {
-	session, _, before := s.waiting(t, "", "look")
+func clientRunsItsOwnTool(t *testing.T, s *gatedMesh) {
+	session, _, before := s.startPending(t, "", "look")
 	require.Equal(t, troupev1.CallNeed_CALL_NEED_RESULT, result(before).GetPending()[0].GetNeeds())
-	s.told(t, ask(t, s.Mesh, answer(session, only(before), succeeded, "a cat")), "a cat")
-	session, _, before = s.waiting(t, "", "look")
-	events := ask(t, s.Mesh, answer(session, only(before), failed, "the screen is dark"))
+	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), succeeded, "a cat")), "a cat")
+	session, _, before = s.startPending(t, "", "look")
+	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), failed, "the screen is dark"))
 	require.Contains(t, result(events).GetText(), "the screen is dark")
 }
 
 // Req: LP-32
-func oneCallAfterTheOther(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "both")
+func pendingCallsAreAnsweredInTurn(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "both")
 	s.gate.Open(key)
-	events := ask(t, s.Mesh, answer(session, only(before), approved, ""))
+	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome(), "%v", result(events))
 	require.Equal(t, "screen", result(events).GetPending()[0].GetTool())
-	s.did(t, key, 1)
-	s.told(t, ask(t, s.Mesh, answer(session, only(events), succeeded, "a cat")), "sent; a cat")
-	s.did(t, key, 1)
+	s.requireToolRuns(t, key, 1)
+	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(events), succeeded, "a cat")), "sent; a cat")
+	s.requireToolRuns(t, key, 1)
 }
 
 // Nothing of an approval is in the memory of a process.
-func anApprovalOutlivesEveryProcess(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "send")
+func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "send")
 	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}
 	for n := range clerks {
 		part, _ := rig.ClerkWorker(s.gate, clerk.Name, n+1)
@@ -276,22 +278,22 @@ func anApprovalOutlivesEveryProcess(t *testing.T, s *stage) {
 	}
 	s.awaitClerks(t)
 	s.gate.Open(key)
-	s.told(t, ask(t, s.Mesh, answer(session, only(before), approved, "")), "sent")
-	s.did(t, key, 1)
+	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
+	s.requireToolRuns(t, key, 1)
 }
 
 // The outcome of the tool is unknown: the answer says so, and the tool does not run again. The user is not
 // asked again either, because the call was approved.
-func anApprovedToolThatIsLostIsNotRunAgain(t *testing.T, s *stage) {
-	session, key, before := s.waiting(t, "", "send")
-	wait := s.begin(t, answer(session, only(before), approved, ""))
+func lostApprovedToolIsNotRepeated(t *testing.T, s *gatedMesh) {
+	session, key, before := s.startPending(t, "", "send")
+	wait := s.startTurn(t, verdictRequest(session, pendingID(before), approved, ""))
 	lost := rig.Part(s.gate.AwaitCall(t, key))
 	s.Kill(lost)
 	events := wait()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
 	require.Contains(t, result(events).GetText(), "UNKNOWN_OUTCOME")
-	require.Len(t, resets(events), 1)
-	s.did(t, key, 1)
+	require.Len(t, retractions(events), 1)
+	s.requireToolRuns(t, key, 1)
 	s.gate.Open(key)
 	s.Start(lost)
 }

@@ -27,7 +27,7 @@ func TestPlan_InProcess(t *testing.T) {
 		)})
 	}})
 	m.AwaitReady()
-	m.Await("the planner is ready", func() bool { return len(idle(t, m, "planner")) == 1 })
+	m.Await("the planner is ready", func() bool { return len(idleInstances(t, m, "planner")) == 1 })
 
 	req := text("Tell me about ownership.")
 	req.Target = "planned"

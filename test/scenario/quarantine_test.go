@@ -26,7 +26,7 @@ const shutWithin = 2 * time.Second
 func TestQuarantine_Binaries(t *testing.T) {
 	t.Parallel()
 	m := rig.Binaries(t, rig.Config{WatchDesired: true, AuditLogs: t.TempDir()})
-	s := newStage(t, m)
+	s := newGatedMesh(t, m)
 	memory := troupev1.NewMemoryServiceClient(s.DialAs(identity.ID{Role: identity.Worker, Name: "slow"}, rig.Memory))
 	refused := func() bool {
 		// It is of no turn, and changes nothing.
@@ -36,8 +36,8 @@ func TestQuarantine_Binaries(t *testing.T) {
 	require.False(t, refused())
 	var waits []func() []*troupev1.Event
 	for range atOnce {
-		req, key := slow("hold")
-		waits = append(waits, s.begin(t, req))
+		req, key := slowRequest("hold")
+		waits = append(waits, s.startTurn(t, req))
 		s.gate.AwaitCall(t, key)
 	}
 
@@ -52,18 +52,18 @@ func TestQuarantine_Binaries(t *testing.T) {
 	ended := time.Since(began)
 	require.True(t, refused())
 	require.Less(t, time.Since(began), shutWithin)
-	require.Len(t, resp.GetInstances(), troupers)
+	require.Len(t, resp.GetInstances(), slowWorkers)
 	for _, out := range resp.GetInstances() {
 		require.Nil(t, out.GetFailure())
 		require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, out.GetStatus().GetState())
 	}
-	t.Logf("the call was answered, and %d workers had paused, after %s; the last of %d turns ended after %s", troupers, answered, atOnce, ended)
+	t.Logf("the call was answered, and %d workers had paused, after %s; the last of %d turns ended after %s", slowWorkers, answered, atOnce, ended)
 
 	shut := func() {
 		t.Helper()
-		req, _ := slow("hold")
+		req, _ := slowRequest("hold")
 		require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(result(ask(t, m, req)).GetFailure()).Mode)
-		require.NotNil(t, instances(t, m, "slow")[0].GetQuarantine())
+		require.NotNil(t, listInstances(t, m, "slow")[0].GetQuarantine())
 		s.Await("the memory service knows it", refused)
 	}
 	shut()
@@ -78,8 +78,8 @@ func TestQuarantine_Binaries(t *testing.T) {
 	_, err = s.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "slow"})
 	require.NoError(t, err)
 	s.awaitAll(t)
-	req, key := slow("hold")
-	wait := s.begin(t, req)
+	req, key := slowRequest("hold")
+	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
 	s.gate.Open(key)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())

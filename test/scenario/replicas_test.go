@@ -35,15 +35,15 @@ const (
 	back      = 2 * time.Second // a replica that was killed is away
 )
 
-// replicated is a mesh of three orchestrators under load.
-type replicated struct {
+// replicatedMesh is a mesh of three orchestrators under load.
+type replicatedMesh struct {
 	*mesh.Mesh
 	ledger *ledger.Ledger
 	crowd  *crowd.Crowd
 	conn   *mesh.Conn
 }
 
-func startReplicated(t *testing.T) *replicated {
+func startReplicated(t *testing.T) *replicatedMesh {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, planted.Build(folder, nil, planted.Memory, planted.Orchestrator, planted.Worker))
@@ -59,7 +59,7 @@ func startReplicated(t *testing.T) *replicated {
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	r := &replicated{m, l, crowd.New(conn, history.NewClock(), "replicas", seed), conn}
+	r := &replicatedMesh{m, l, crowd.New(conn, history.NewClock(), "replicas", seed), conn}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() { cancel(); r.crowd.Finish() })
 	r.crowd.Start(ctx, customers)
@@ -70,20 +70,20 @@ func startReplicated(t *testing.T) *replicated {
 
 var replicaLogs = flag.String("replicas.logs", "", "folder for the programs' logs (empty means that they are removed)")
 
-func (r *replicated) await(t *testing.T, within time.Duration, what string, holds func() bool) {
+func (r *replicatedMesh) await(t *testing.T, within time.Duration, what string, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, within, 10*time.Millisecond, what)
 }
 
 // pause lets the load run on.
-func (r *replicated) pause(d time.Duration) {
+func (r *replicatedMesh) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
 // finish has every client end what it is at, and checks all that was promised meanwhile.
-func (r *replicated) finish(t *testing.T) {
+func (r *replicatedMesh) finish(t *testing.T) {
 	t.Helper()
 	r.crowd.Finish()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -93,8 +93,8 @@ func (r *replicated) finish(t *testing.T) {
 	for n := range streams {
 		streams[n].First = false // which was sent first need not have come first: they go to different replicas
 	}
-	for _, v := range slices.Concat(r.crowd.Violations(), r.crowd.CheckHistories(), verify.Streams(streams),
-		verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Requested())) {
+	for _, v := range slices.Concat(r.crowd.Violations(), r.crowd.CheckHistories(), verify.CheckStreams(streams),
+		verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.CommittedSteps(), r.crowd.RequestedMarks())) {
 		t.Errorf("%s", v)
 	}
 	tally := r.crowd.Tally()
@@ -107,13 +107,13 @@ func (r *replicated) finish(t *testing.T) {
 // client waits for a lease or a heartbeat to expire.
 func TestReplicas_SurviveKillsFreezesPartitionsAndStops(t *testing.T) {
 	r := startReplicated(t)
-	r.kills(t, *replicaKills)
+	r.killOwners(t, *replicaKills)
 	for range *replicaRound {
 		for _, hit := range []func(int) func(){r.FreezeReplica, r.CutOffReplica} {
-			r.strike(t, hit)
+			r.hitOwner(t, hit)
 			r.pause(time.Second)
 		}
-		took := r.strike(t, func(victim int) func() {
+		took := r.hitOwner(t, func(victim int) func() {
 			r.StopReplica(victim)
 			return func() { r.StartReplica(victim) }
 		})
@@ -124,19 +124,19 @@ func TestReplicas_SurviveKillsFreezesPartitionsAndStops(t *testing.T) {
 	r.finish(t)
 }
 
-// kills kills, by the clock, owners of turns whose model is just at work.
-func (r *replicated) kills(t *testing.T, n int) {
+// killOwners kills, by the clock, owners of turns whose model is just at work.
+func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	t.Helper()
 	var owned sync.WaitGroup
 	took := make([]time.Duration, n)
 	for i := range n {
 		next := time.NewTimer(*replicaEvery)
-		held, release := r.catch(t)
-		victim := r.owner(t, held)
+		held, release := r.holdModelCall(t)
+		victim := r.ownerOf(t, held)
 		r.KillReplica(victim)
 		struck := time.Now()
 		release()
-		owned.Go(func() { took[i] = r.another(t, held, struck) })
+		owned.Go(func() { took[i] = r.awaitNewOwner(t, held, struck) })
 		r.pause(back)
 		r.StartReplica(victim)
 		<-next.C
@@ -148,34 +148,34 @@ func (r *replicated) kills(t *testing.T, n int) {
 	require.LessOrEqual(t, crowd.Quantile(took, 0.99), 10*time.Second)
 }
 
-// strike hits the owner of a turn whose model is just at work, and undoes it once the trace
+// hitOwner hits the owner of a turn whose model is just at work, and undoes it once the trace
 // has another owner. It returns how long that took.
-func (r *replicated) strike(t *testing.T, hit func(victim int) (undo func())) time.Duration {
+func (r *replicatedMesh) hitOwner(t *testing.T, hit func(victim int) (undo func())) time.Duration {
 	t.Helper()
-	held, release := r.catch(t)
-	undo := hit(r.owner(t, held))
+	held, release := r.holdModelCall(t)
+	undo := hit(r.ownerOf(t, held))
 	struck := time.Now()
 	release()
-	took := r.another(t, held, struck)
+	took := r.awaitNewOwner(t, held, struck)
 	require.NotZero(t, took, "the trace got no other owner")
 	r.pause(back - took)
 	undo()
 	return took
 }
 
-// owner is the replica that drives a trace.
-func (r *replicated) owner(t *testing.T, held *troupev1.Trace) int {
+// ownerOf is the replica that drives a trace.
+func (r *replicatedMesh) ownerOf(t *testing.T, held *troupev1.Trace) int {
 	t.Helper()
 	n := slices.IndexFunc([]int{0, 1, 2}, func(n int) bool { return r.Replica(n) == held.GetOwner() })
 	require.GreaterOrEqual(t, n, 0, held.GetOwner())
 	return n
 }
 
-// another waits until a trace has another owner, and returns how long that took (0 if it got
+// awaitNewOwner waits until a trace has another owner, and returns how long that took (0 if it got
 // none in time).
-func (r *replicated) another(t *testing.T, held *troupev1.Trace, struck time.Time) time.Duration {
+func (r *replicatedMesh) awaitNewOwner(t *testing.T, held *troupev1.Trace, struck time.Time) time.Duration {
 	for time.Since(struck) < 30*time.Second {
-		if now, err := r.trace(t, held.GetTraceId()); err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch() {
+		if now, err := r.getTrace(t, held.GetTraceId()); err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch() {
 			return time.Since(struck)
 		}
 		r.pause(10 * time.Millisecond)
@@ -183,15 +183,15 @@ func (r *replicated) another(t *testing.T, held *troupev1.Trace, struck time.Tim
 	return 0
 }
 
-// catch holds a turn in a call of its model, and returns its trace. A turn that began long ago
+// holdModelCall holds a turn in a call of its model, and returns its trace. A turn that began long ago
 // and went on here is not among the latest, and is let go.
-func (r *replicated) catch(t *testing.T) (held *troupev1.Trace, release func()) {
+func (r *replicatedMesh) holdModelCall(t *testing.T) (held *troupev1.Trace, release func()) {
 	t.Helper()
 	for range 100 {
 		hold := r.ledger.Hold(func(c ledger.Call) bool { return c.Kind == ledger.Model })
 		select {
 		case call := <-hold.Reached():
-			held = r.latest(t, call.Mark)
+			held = r.findRecentTrace(t, call.Mark)
 		case <-time.After(20 * time.Second):
 			require.FailNow(t, "no model was called")
 		}
@@ -204,8 +204,8 @@ func (r *replicated) catch(t *testing.T) (held *troupev1.Trace, release func()) 
 	return nil, nil
 }
 
-// latest finds the trace of a turn among the latest; nil when it is not there.
-func (r *replicated) latest(t *testing.T, mark string) *troupev1.Trace {
+// findRecentTrace finds the trace of a turn among the latest; nil when it is not there.
+func (r *replicatedMesh) findRecentTrace(t *testing.T, mark string) *troupev1.Trace {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -221,7 +221,7 @@ func (r *replicated) latest(t *testing.T, mark string) *troupev1.Trace {
 	return nil
 }
 
-func (r *replicated) trace(t *testing.T, id string) (*troupev1.Trace, error) {
+func (r *replicatedMesh) getTrace(t *testing.T, id string) (*troupev1.Trace, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -11,12 +11,12 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// goesOnWithWhatFailed has the third of three steps fail behind a tool that may run once. The turn
+// checkFailedTurnIsResumed has the third of three steps fail behind a tool that may run once. The turn
 // that goes on does that step alone, and not its tool again, though its orchestrator dies; and
 // from the second step the conversation goes another way.
 //
 // Req: OC-27
-func (s *stage) goesOnWithWhatFailed(t *testing.T) {
+func (s *gatedMesh) checkFailedTurnIsResumed(t *testing.T) {
 	key := uuid.NewString()
 	req := text("break " + key)
 	req.Target = "relay"
@@ -31,7 +31,7 @@ func (s *stage) goesOnWithWhatFailed(t *testing.T) {
 	from := broken[0].GetTraceId()
 	again := &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from}}
 	s.gate.Repair(key)
-	wait := s.begin(t, again)
+	wait := s.startTurn(t, again)
 	s.gate.AwaitCall(t, key)
 	s.Kill(rig.Orchestrator)
 	s.Start(rig.Orchestrator)
@@ -39,17 +39,17 @@ func (s *stage) goesOnWithWhatFailed(t *testing.T) {
 	s.gate.Open(key)
 	on := wait()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(on).GetOutcome(), "%v", result(on))
-	require.Equal(t, []string{"slow"}, agents(on))
+	require.Equal(t, []string{"slow"}, agentsThatRan(on))
 	require.Equal(t, req.GetSessionId(), on[0].GetSessionId())
 	require.Equal(t, 1, s.gate.Notes(key), "a tool that may run once ran once")
 	require.Equal(t, 1, s.gate.ModelCalls(key), "what the model had said is in the journal")
-	refusal := refused(t, s.Mesh, &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from}})
+	refusal := requireRejected(t, s.Mesh, &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from}})
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(refusal), "%v", refusal)
 
 	fork := &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from, Step: 2, Fork: true}}
 	other := ask(t, s.Mesh, fork)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(other).GetOutcome(), "%v", result(other))
-	require.Equal(t, []string{"research", "slow"}, agents(other))
+	require.Equal(t, []string{"research", "slow"}, agentsThatRan(other))
 	require.NotEqual(t, req.GetSessionId(), other[0].GetSessionId())
 	require.Equal(t, 2, s.gate.Notes(key), "a fork does anew what it does")
 }

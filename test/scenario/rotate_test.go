@@ -30,17 +30,17 @@ const (
 // even one in the middle of a step, and at the end no part trusts the first CA.
 func TestRotation_Binaries(t *testing.T) {
 	t.Parallel()
-	s := &stage{rig.Binaries(t, rig.Config{CertificateLife: firstLife}), gate.New(t)}
+	s := &gatedMesh{rig.Binaries(t, rig.Config{CertificateLife: firstLife}), gate.New(t)}
 	worker, program := rig.SlowWorker(s.gate, 1)
 	s.Host(worker, program)
 	s.awaitAgent(t, "slow")
 	s.Renew(time.Hour)
 	s.AwaitNewKeys(1)
-	load, up := s.load(t), time.Now()
-	req, key := slow("hold")
-	held := s.begin(t, req)
+	load, up := s.startLoad(t), time.Now()
+	req, key := slowRequest("hold")
+	held := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
-	load.more(t)
+	load.awaitNewConnections(t)
 
 	parts := []rig.Part{rig.Memory, worker}
 	for _, agent := range rig.Agents {
@@ -48,7 +48,7 @@ func TestRotation_Binaries(t *testing.T) {
 	}
 	var late []func() error // of an orchestrator that does not take part
 	for _, p := range parts {
-		ask := asks(t, s.DialAs(identity.ID{Role: identity.Orchestrator}, p))
+		ask := healthCheck(t, s.DialAs(identity.ID{Role: identity.Orchestrator}, p))
 		require.NoError(t, ask(), "%s", p)
 		late = append(late, ask)
 	}
@@ -56,14 +56,14 @@ func TestRotation_Binaries(t *testing.T) {
 	old := s.Credentials.TLS(identity.Orchestrator)
 	s.Credentials.TrustAlso(t.TempDir())
 	s.AwaitNewKeys(2)
-	load.more(t)
+	load.awaitNewConnections(t)
 	s.Renew(time.Hour)
 	s.AwaitNewKeys(3)
-	load.more(t)
+	load.awaitNewConnections(t)
 	s.Restart(rig.Etcd) // it takes certificates of the new CA alone from here on
-	load.more(t)
+	load.awaitNewConnections(t)
 	s.gate.Open(key)
-	s.answered(t, req, held())
+	s.requireAnsweredOnce(t, req, held())
 
 	s.Credentials.TrustLatest()
 	s.AwaitNewKeys(4)
@@ -77,13 +77,13 @@ func TestRotation_Binaries(t *testing.T) {
 		return true
 	})
 	for time.Since(began) < connLife { // so old is no connection
-		load.more(t)
+		load.awaitNewConnections(t)
 	}
 	for _, p := range parts {
-		state, err := shown(s.Address(p), s.Credentials.TLS(identity.Orchestrator))
+		state, err := connectionState(s.Address(p), s.Credentials.TLS(identity.Orchestrator))
 		require.NoError(t, err)
 		require.Equal(t, s.Credentials.Certificate(string(p)).SerialNumber, state.PeerCertificates[0].SerialNumber, "%s", p)
-		_, err = shown(s.Address(p), old)
+		_, err = connectionState(s.Address(p), old)
 		require.ErrorContains(t, err, "tls", "%s", p)
 	}
 	s.Stores.RevokeLease("slow", program.Instance) // who is registered again has come to etcd with its new certificate
@@ -93,29 +93,29 @@ func TestRotation_Binaries(t *testing.T) {
 }
 
 // awaitAgent returns once an agent takes steps.
-func (s *stage) awaitAgent(t *testing.T, name string) {
+func (s *gatedMesh) awaitAgent(t *testing.T, name string) {
 	t.Helper()
-	s.Await(name+" is ready", func() bool { return len(idle(t, s.Mesh, name)) == 1 })
+	s.Await(name+" is ready", func() bool { return len(idleInstances(t, s.Mesh, name)) == 1 })
 }
 
-// load is clients that ask all the time.
-type load struct {
+// backgroundLoad is clients that ask all the time.
+type backgroundLoad struct {
 	turns, conns atomic.Int64
 	end          func() (turns, conns int64)
 }
 
 const (
-	askers  = 3
-	perConn = 5 // turns, over one connection
+	loadClients = 3
+	perConn     = 5 // turns, over one connection
 )
 
-// load begins one. A turn that fails, or whose stream has a gap, fails the test.
-func (s *stage) load(t *testing.T) *load {
-	l := &load{}
+// startLoad begins one. A turn that fails, or whose stream has a gap, fails the test.
+func (s *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
+	l := &backgroundLoad{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	dial := s.Dialer()
-	for n := range askers {
+	for n := range loadClients {
 		asking.Go(func() {
 			pause := time.NewTicker(20 * time.Millisecond)
 			defer pause.Stop()
@@ -128,7 +128,7 @@ func (s *stage) load(t *testing.T) *load {
 				l.conns.Add(1)
 				for range perConn {
 					<-pause.C
-					if err := whole(t.Context(), c, n); err != nil {
+					if err := checkTurn(t.Context(), c, n); err != nil {
 						t.Errorf("turn %d: %v", l.turns.Load(), err)
 					}
 					l.turns.Add(1)
@@ -142,12 +142,12 @@ func (s *stage) load(t *testing.T) *load {
 	return l
 }
 
-// more returns once each client has asked over a new connection.
-func (l *load) more(t *testing.T) {
+// awaitNewConnections returns once each client has asked over a new connection.
+func (l *backgroundLoad) awaitNewConnections(t *testing.T) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for want := l.turns.Load() + 2*askers*perConn; l.turns.Load() < want; {
+	for want := l.turns.Load() + 2*loadClients*perConn; l.turns.Load() < want; {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
@@ -156,8 +156,8 @@ func (l *load) more(t *testing.T) {
 	}
 }
 
-// whole carries a turn to its end, and says what is not as it should be.
-func whole(ctx context.Context, c *client.Client, n int) error {
+// checkTurn carries a turn to its end, and says what is not as it should be.
+func checkTurn(ctx context.Context, c *client.Client, n int) error {
 	req := text(question)
 	if n > 0 {
 		req.Target = "clarification"
@@ -182,8 +182,8 @@ func whole(ctx context.Context, c *client.Client, n int) error {
 	return nil
 }
 
-// asks checks whether the server accepts a call.
-func asks(t *testing.T, conn *grpc.ClientConn) func() error {
+// healthCheck checks whether the server accepts a call.
+func healthCheck(t *testing.T, conn *grpc.ClientConn) func() error {
 	health := healthpb.NewHealthClient(conn)
 	return func() error {
 		_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
@@ -191,8 +191,8 @@ func asks(t *testing.T, conn *grpc.ClientConn) func() error {
 	}
 }
 
-// shown is the certificate that a server presents to a client that it accepts.
-func shown(addr string, as *tls.Config) (*tls.ConnectionState, error) {
+// connectionState is the certificate that a server presents to a client that it accepts.
+func connectionState(addr string, as *tls.Config) (*tls.ConnectionState, error) {
 	as = as.Clone()
 	as.NextProtos = []string{"h2"}
 	conn, err := tls.Dial("tcp", addr, as)

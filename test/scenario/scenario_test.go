@@ -39,27 +39,27 @@ var scenarios = []struct {
 	run  func(t *testing.T, m *rig.Mesh)
 }{
 	{"AnswersWithSources", answersWithSources},
-	{"GoesOnWithAConversation", goesOnWithAConversation},
-	{"TheSameRequestIsTheSameTurn", theSameRequestIsTheSameTurn},
-	{"SixteenAtOnceAreOneTurn", sixteenAtOnceAreOneTurn},
-	{"AsksBackAndUnderstandsTheReply", asksBackAndUnderstandsTheReply},
-	{"AChatIsReadAndForgotten", aChatIsReadAndForgotten},
-	{"AnAgentCanBeAskedDirectly", anAgentCanBeAskedDirectly},
-	{"WatchesFromEverySequence", watchesFromEverySequence},
-	{"ATurnDoesNotNeedItsClient", aTurnDoesNotNeedItsClient},
-	{"OneTurnAtATime", oneTurnAtATime},
-	{"BadInputChangesNothing", badInputChangesNothing},
-	{"ShowsWhatIsThere", showsWhatIsThere},
-	{"WritesNoMoreThanItMust", writesNoMoreThanItMust},
-	{"SessionsAndTracesOutliveTheServices", sessionsAndTracesOutliveTheServices},
-	{"ARedisThatGoesAwayLosesNothing", aRedisThatGoesAwayLosesNothing},
-	{"AMemoryServiceThatIsKilledLosesNothing", aMemoryServiceThatIsKilledLosesNothing},
-	{"ServesWithoutEtcd", servesWithoutEtcd},
-	{"AMissingAgentFailsTheTurnNotTheSession", aMissingAgentFailsTheTurnNotTheSession},
-	{"AnswersAfterItsWorkerCameBack", answersAfterItsWorkerCameBack},
-	{"ATurnWaitsForAPausedAgent", aTurnWaitsForAPausedAgent},
-	{"ADrainedInstanceEndsAndIsForgotten", aDrainedInstanceEndsAndIsForgotten},
-	{"VerbsNeedTheRegistry", verbsNeedTheRegistry},
+	{"SecondTurnContinuesTheSession", secondTurnContinuesTheSession},
+	{"RepeatedRequestReturnsTheSameTurn", repeatedRequestReturnsTheSameTurn},
+	{"ConcurrentRepeatsMakeOneTurn", concurrentRepeatsMakeOneTurn},
+	{"VagueQuestionGetsClarified", vagueQuestionGetsClarified},
+	{"SessionCanBeReadAndDeleted", sessionCanBeReadAndDeleted},
+	{"RequestCanTargetAnAgent", requestCanTargetAnAgent},
+	{"WatchStartsAfterAnySequence", watchStartsAfterAnySequence},
+	{"TurnOutlivesItsClient", turnOutlivesItsClient},
+	{"SecondTurnIsRejectedWhileBusy", secondTurnIsRejectedWhileBusy},
+	{"InvalidInputChangesNothing", invalidInputChangesNothing},
+	{"ListsAgentsInstancesAndTraces", listsAgentsInstancesAndTraces},
+	{"TurnMakesOnlyDocumentedWrites", turnMakesOnlyDocumentedWrites},
+	{"SessionsAndTracesSurviveRestarts", sessionsAndTracesSurviveRestarts},
+	{"RedisOutageLosesNothing", redisOutageLosesNothing},
+	{"MemoryServiceKillLosesNothing", memoryServiceKillLosesNothing},
+	{"TurnsRunWithoutEtcd", turnsRunWithoutEtcd},
+	{"MissingAgentFailsOnlyTheTurn", missingAgentFailsOnlyTheTurn},
+	{"TurnWaitsForARestartedWorker", turnWaitsForARestartedWorker},
+	{"TurnWaitsForAPausedAgent", turnWaitsForAPausedAgent},
+	{"DrainedInstanceExitsAndIsDeregistered", drainedInstanceExitsAndIsDeregistered},
+	{"OperatorCommandsFailWithoutEtcd", operatorCommandsFailWithoutEtcd},
 }
 
 func TestInProcess(t *testing.T) {
@@ -105,8 +105,8 @@ func collect(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 	return events, nil
 }
 
-// refused sends a request past the client that resumes, and returns why it was refused.
-func refused(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error {
+// requireRejected sends a request past the client that resumes, and returns why it was refused.
+func requireRejected(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error {
 	t.Helper()
 	stream, err := m.Orchestrate(t.Context(), req)
 	require.NoError(t, err)
@@ -115,8 +115,8 @@ func refused(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error 
 	return grpcfailure.FromStatus("scenario", err)
 }
 
-// durable leaves the text deltas out.
-func durable(events []*troupev1.Event) []*troupev1.Event {
+// durableEvents leaves the text deltas out.
+func durableEvents(events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
 }
 
@@ -124,7 +124,7 @@ func durable(events []*troupev1.Event) []*troupev1.Event {
 // without a hole, one trace id, stages in order, exactly one end, and that is the last.
 func checkTrace(t *testing.T, events []*troupev1.Event) {
 	t.Helper()
-	stored := durable(events)
+	stored := durableEvents(events)
 	require.NotEmpty(t, stored)
 	var stages []troupev1.Stage
 	for i, e := range stored {
@@ -136,10 +136,10 @@ func checkTrace(t *testing.T, events []*troupev1.Event) {
 			stages = append(stages, e.GetStage())
 		}
 	}
-	require.Regexp(t, `^INITIALIZE PLAN( ROUTE EXECUTE)*( ROUTE)?( AGGREGATE (COMPLETE|INPUT_REQUIRED)| FAILED| CANCELLED)$`, names(stages))
+	require.Regexp(t, `^INITIALIZE PLAN( ROUTE EXECUTE)*( ROUTE)?( AGGREGATE (COMPLETE|INPUT_REQUIRED)| FAILED| CANCELLED)$`, stageNames(stages))
 }
 
-func names(stages []troupev1.Stage) string {
+func stageNames(stages []troupev1.Stage) string {
 	var all []string
 	for _, s := range stages {
 		all = append(all, strings.TrimPrefix(s.String(), "STAGE_"))
@@ -151,8 +151,8 @@ func result(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 
-// agents that ran, in order.
-func agents(events []*troupev1.Event) (all []string) {
+// agentsThatRan that ran, in order.
+func agentsThatRan(events []*troupev1.Event) (all []string) {
 	for _, e := range events {
 		if e.GetStepFinished() != nil {
 			all = append(all, e.GetAgent())
@@ -161,7 +161,7 @@ func agents(events []*troupev1.Event) (all []string) {
 	return all
 }
 
-func fact(err error, key string) string {
+func failureFact(err error, key string) string {
 	e, _ := errors.AsType[*failure.Error](err)
 	return e.Facts[key]
 }

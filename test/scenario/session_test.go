@@ -77,7 +77,7 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 
 	second := runTalker(t, program, address, id)
 	require.Equal(t, "3: I know 5 messages.", second.say("and you?"))
-	require.Equal(t, "4: I know 6 messages.", second.say("/goon"))
+	require.Equal(t, "4: I know 6 messages.", second.say("/continue"))
 	require.Equal(t, "working", second.say("work"))
 	require.NoError(t, second.cmd.Process.Kill())
 	require.Error(t, second.cmd.Wait())
@@ -87,7 +87,7 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 	require.NoError(t, err)
 	s, err := local.Open(t.Context(), a, local.Config{Store: store, ID: id})
 	require.NoError(t, err)
-	done, waited := goOn(t, s)
+	done, waited := continueSession(t, s)
 	require.Positive(t, waited, "the lease of the process that was killed still ran")
 	require.Equal(t, 5, done.Turn)
 	require.Equal(t, "I know 10 messages.", done.Result.Text)
@@ -114,9 +114,9 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// goOn continues a session as soon as the lease of its lost turn lets it, and returns how
+// continueSession continues a session as soon as the lease of its lost turn lets it, and returns how
 // long it was told to wait.
-func goOn(t *testing.T, s *local.Session) (done event.TurnResult, waited time.Duration) {
+func continueSession(t *testing.T, s *local.Session) (done event.TurnResult, waited time.Duration) {
 	t.Helper()
 	for {
 		for e, err := range s.Turn(t.Context(), local.Input{Continue: true}) {

@@ -20,7 +20,7 @@ import (
 // Req: OC-1, OC-2, OC-4, RA-5, RA-6
 func answersWithSources(t *testing.T, m *rig.Mesh) {
 	events := ask(t, m, text(question))
-	require.Equal(t, []string{"coordinator", "research", "synthesis"}, agents(events))
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, agentsThatRan(events))
 	r := result(events)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, r.GetOutcome())
 	require.Equal(t, "synthesis", r.GetAgent())
@@ -38,7 +38,7 @@ func answersWithSources(t *testing.T, m *rig.Mesh) {
 }
 
 // Req: RA-21, RA-23
-func goesOnWithAConversation(t *testing.T, m *rig.Mesh) {
+func secondTurnContinuesTheSession(t *testing.T, m *rig.Mesh) {
 	first := text(question)
 	require.EqualValues(t, 1, ask(t, m, first)[0].GetTurn())
 	second := text("And who enforces the epoch of a turn?")
@@ -60,11 +60,11 @@ func goesOnWithAConversation(t *testing.T, m *rig.Mesh) {
 	require.EqualValues(t, 2, s.GetSession().GetTurns())
 }
 
-func theSameRequestIsTheSameTurn(t *testing.T, m *rig.Mesh) {
+func repeatedRequestReturnsTheSameTurn(t *testing.T, m *rig.Mesh) {
 	req := text(question)
 	first := ask(t, m, req)
 	again := ask(t, m, req)
-	require.Empty(t, cmp.Diff(durable(first), durable(again), protocmp.Transform()), "the same trace, event by event")
+	require.Empty(t, cmp.Diff(durableEvents(first), durableEvents(again), protocmp.Transform()), "the same trace, event by event")
 
 	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
 	require.NoError(t, err)
@@ -72,11 +72,11 @@ func theSameRequestIsTheSameTurn(t *testing.T, m *rig.Mesh) {
 
 	other := text("Something else?")
 	other.SessionId, other.RequestId = req.SessionId, req.RequestId
-	err = refused(t, m, other)
+	err = requireRejected(t, m, other)
 	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
 }
 
-func sixteenAtOnceAreOneTurn(t *testing.T, m *rig.Mesh) {
+func concurrentRepeatsMakeOneTurn(t *testing.T, m *rig.Mesh) {
 	req := text(question)
 	traces := make([]string, 16)
 	var wg sync.WaitGroup
@@ -103,10 +103,10 @@ func sixteenAtOnceAreOneTurn(t *testing.T, m *rig.Mesh) {
 }
 
 // Req: RA-8, RA-13, RA-14
-func asksBackAndUnderstandsTheReply(t *testing.T, m *rig.Mesh) {
+func vagueQuestionGetsClarified(t *testing.T, m *rig.Mesh) {
 	vague := text("Tell me about it")
 	events := ask(t, m, vague)
-	require.Equal(t, []string{"coordinator", "clarification"}, agents(events))
+	require.Equal(t, []string{"coordinator", "clarification"}, agentsThatRan(events))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome())
 	require.Contains(t, result(events).GetText(), "?")
 	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: vague.SessionId})
@@ -116,7 +116,7 @@ func asksBackAndUnderstandsTheReply(t *testing.T, m *rig.Mesh) {
 	reply := text("The epoch of a turn")
 	reply.SessionId = vague.SessionId
 	events = ask(t, m, reply)
-	require.Equal(t, []string{"research", "synthesis"}, agents(events), "the coordinator's model is not asked")
+	require.Equal(t, []string{"research", "synthesis"}, agentsThatRan(events), "the coordinator's model is not asked")
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
 }
 
@@ -124,7 +124,7 @@ func asksBackAndUnderstandsTheReply(t *testing.T, m *rig.Mesh) {
 // role, and forgotten on request. How long an idle one is kept is --session-retention.
 //
 // Req: RA-24
-func aChatIsReadAndForgotten(t *testing.T, m *rig.Mesh) {
+func sessionCanBeReadAndDeleted(t *testing.T, m *rig.Mesh) {
 	first := text(question)
 	first.SessionId = ""
 	events := ask(t, m, first)
@@ -135,7 +135,7 @@ func aChatIsReadAndForgotten(t *testing.T, m *rig.Mesh) {
 	require.EqualValues(t, 2, ask(t, m, next)[0].GetTurn())
 	empty := text("")
 	empty.SessionId = id
-	require.True(t, failure.Is(refused(t, m, empty), failure.UserInvalidInput))
+	require.True(t, failure.Is(requireRejected(t, m, empty), failure.UserInvalidInput))
 
 	resp, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: id})
 	require.NoError(t, err)
@@ -153,16 +153,16 @@ func aChatIsReadAndForgotten(t *testing.T, m *rig.Mesh) {
 	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
 }
 
-func anAgentCanBeAskedDirectly(t *testing.T, m *rig.Mesh) {
+func requestCanTargetAnAgent(t *testing.T, m *rig.Mesh) {
 	req := text(question)
 	req.Target = "research"
 	events := ask(t, m, req)
-	require.Equal(t, []string{"research"}, agents(events))
+	require.Equal(t, []string{"research"}, agentsThatRan(events))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
 }
 
-func watchesFromEverySequence(t *testing.T, m *rig.Mesh) {
-	all := durable(ask(t, m, text(question)))
+func watchStartsAfterAnySequence(t *testing.T, m *rig.Mesh) {
+	all := durableEvents(ask(t, m, text(question)))
 	trace := all[0].GetTraceId()
 	for after := range len(all) + 1 {
 		got := []*troupev1.Event{}
@@ -170,7 +170,7 @@ func watchesFromEverySequence(t *testing.T, m *rig.Mesh) {
 			require.NoError(t, err)
 			got = append(got, e)
 		}
-		got = durable(got) // the orchestrator that ran the turn still has the text deltas for a moment
+		got = durableEvents(got) // the orchestrator that ran the turn still has the text deltas for a moment
 		require.Empty(t, cmp.Diff(all[after:], got, protocmp.Transform()), "after %d", after)
 	}
 	record, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: trace})
@@ -181,8 +181,8 @@ func watchesFromEverySequence(t *testing.T, m *rig.Mesh) {
 }
 
 // The client disconnects in the middle; another one watches the whole turn, live.
-func aTurnDoesNotNeedItsClient(t *testing.T, m *rig.Mesh) {
-	resume := hold(t, m, "research")
+func turnOutlivesItsClient(t *testing.T, m *rig.Mesh) {
+	resume := pauseWorker(t, m, "research")
 	req := text(question)
 	ctx, leave := context.WithCancel(t.Context())
 	var trace string
@@ -206,8 +206,8 @@ func aTurnDoesNotNeedItsClient(t *testing.T, m *rig.Mesh) {
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
 }
 
-func oneTurnAtATime(t *testing.T, m *rig.Mesh) {
-	resume := hold(t, m, "research")
+func secondTurnIsRejectedWhileBusy(t *testing.T, m *rig.Mesh) {
+	resume := pauseWorker(t, m, "research")
 	first := text(question)
 	second := text("And another thing?")
 	second.SessionId = first.SessionId
@@ -217,9 +217,9 @@ func oneTurnAtATime(t *testing.T, m *rig.Mesh) {
 		require.NoError(t, err)
 		events = append(events, e)
 		if e.GetWarning().GetReason() == "WAITING" {
-			err := refused(t, m, second)
+			err := requireRejected(t, m, second)
 			require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
-			require.Equal(t, e.GetTraceId(), fact(err, "trace_id"))
+			require.Equal(t, e.GetTraceId(), failureFact(err, "trace_id"))
 			asked = true
 			resume()
 		}
@@ -230,8 +230,8 @@ func oneTurnAtATime(t *testing.T, m *rig.Mesh) {
 	ask(t, m, second)
 }
 
-// hold pauses an agent, so that a turn waits for it, until resume.
-func hold(t *testing.T, m *rig.Mesh, agent string) (resume func()) {
+// pauseWorker pauses an agent, so that a turn waits for it, until resume.
+func pauseWorker(t *testing.T, m *rig.Mesh, agent string) (resume func()) {
 	t.Helper()
 	lifecycle := troupev1.NewLifecycleServiceClient(m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Worker(agent)))
 	_, err := lifecycle.Pause(t.Context(), &troupev1.PauseRequest{Reason: "scenario"})

@@ -21,9 +21,9 @@ const window = 1000
 // store is one of the connections to the memory service.
 func (c *Contest) store() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
 
-// tries repeats a call until there is an answer, and counts the calls. With more than one, an earlier call may
+// callUntilAnswered repeats a call until there is an answer, and counts the calls. With more than one, an earlier call may
 // have taken effect.
-func tries[T any](ctx context.Context, c *Contest, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
+func callUntilAnswered[T any](ctx context.Context, c *Contest, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
 	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++
 		ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -36,25 +36,25 @@ func tries[T any](ctx context.Context, c *Contest, call func(context.Context, me
 // callTime bounds one try.
 const callTime = 5 * time.Second
 
-// begin begins the turn or takes it over, and adds a granted epoch to the history.
-func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+// beginTurn begins the turn or takes it over, and adds a granted epoch to the history.
+func (g *game) beginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	call := g.epochs.Now()
-	begun, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (memory.Begun, error) { return s.BeginTurn(ctx, b) })
+	begun, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (memory.Begun, error) { return s.BeginTurn(ctx, b) })
 	if err != nil {
 		return begun, err
 	}
 	switch {
 	case begun.Status == memory.StatusOpen:
-		g.saw(Open)
+		g.countReply(Open)
 	case begun.Status == memory.StatusClosed:
-		g.saw(Closed)
+		g.countReply(Closed)
 	case begun.Turn.ID == g.granted.ID && begun.Turn.Epoch == g.granted.Epoch && begun.Turn.Attempt == g.granted.Attempt:
-		g.saw(BegunAgain)
+		g.countReply(BegunAgain)
 	default:
 		if begun.Turn.ID == g.granted.ID {
-			g.saw(TakenOver)
+			g.countReply(TakenOver)
 		} else { // the attempt may be a later one: the first answer was lost, and the store restarted
-			g.saw(Begun)
+			g.countReply(Begun)
 			g.sessions.Add(call, history.Append{Session: g.name, Key: b.Message.Text}, history.Appended{Sequence: begun.Turn.Sequence})
 		}
 		g.granted = begun.Turn
@@ -79,21 +79,21 @@ type attempt struct {
 // commit commits a turn and reports whether the store accepted it. A rejection is not an error; callers that
 // expect none must check the result.
 func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refusal error) {
-	call, key := g.epochs.Now(), keyOf(c)
-	last, n, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
+	call, key := g.epochs.Now(), commitKey(c)
+	last, n, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	switch {
 	case err == nil:
-		g.saw(Committed)
+		g.countReply(Committed)
 		g.epochs.Add(call, history.Write{Session: g.name, Epoch: c.Epoch}, history.Written{})
 		g.sessions.Add(call, history.Append{Session: g.name, Key: key}, history.Appended{Sequence: last})
 		return true, nil
 	case failure.Is(err, failure.Fenced):
-		g.saw(Fenced)
+		g.countReply(Fenced)
 		g.epochs.Add(call, history.Write{Session: g.name, Epoch: c.Epoch}, history.Written{Fenced: true})
 	case failure.Is(err, failure.TurnNotOpen):
-		g.saw(NotOpen)
+		g.countReply(NotOpen)
 	case failure.Is(err, failure.BaseMismatch):
-		g.saw(BaseMismatch)
+		g.countReply(BaseMismatch)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,44 +104,44 @@ func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refu
 // record stores journal entries under an epoch.
 func (g *game) record(ctx context.Context, h memory.Lease, entries ...execution.Entry) error {
 	call := g.epochs.Now()
-	_, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+	_, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.Record(ctx, h, 1, entries)
 	})
-	return g.wrote(call, h, err)
+	return g.recordWrite(call, h, err)
 }
 
 // renew renews the lease under an epoch.
 func (g *game) renew(ctx context.Context, h memory.Lease) error {
 	call := g.epochs.Now()
-	_, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+	_, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.RenewTurn(ctx, h, lease)
 	})
-	return g.wrote(call, h, err)
+	return g.recordWrite(call, h, err)
 }
 
-// wrote records a write that changes no messages.
-func (g *game) wrote(call int64, h memory.Lease, err error) error {
+// recordWrite records a write that changes no messages.
+func (g *game) recordWrite(call int64, h memory.Lease, err error) error {
 	switch {
 	case err == nil:
 		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.Written{})
 	case failure.Is(err, failure.Fenced):
-		g.saw(Fenced)
+		g.countReply(Fenced)
 		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.Written{Fenced: true})
 	case failure.Is(err, failure.TurnNotOpen):
-		g.saw(NotOpen)
+		g.countReply(NotOpen)
 	}
 	return err
 }
 
-// load reads the whole session into the history, and resolves rejected writes: they have no effect unless one
-// of their tries did.
+// load adds the whole session to the history. It also resolves rejected writes: a rejected write that is not
+// in the session had no effect.
 func (g *game) load(ctx context.Context) error {
 	call := g.sessions.Now()
 	var all []conversation.Message
 	for {
 		after := int64(len(all))
-		page, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]conversation.Message, error) {
-			return s.LoadHistory(ctx, g.ref(), after, window)
+		page, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]conversation.Message, error) {
+			return s.LoadHistory(ctx, g.sessionRef(), after, window)
 		})
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func (g *game) load(ctx context.Context) error {
 	var loaded history.Loaded
 	for i, m := range all {
 		if m.Sequence != int64(i+1) {
-			g.violated(Whole, "%s: message %d has sequence %d", g.name, i+1, m.Sequence)
+			g.addViolation(Whole, "%s: message %d has sequence %d", g.name, i+1, m.Sequence)
 			break
 		}
 		key, first := strings.CutSuffix(m.Text, firstHalf)
@@ -181,7 +181,7 @@ func (g *game) resolve(key string, sequence int64) {
 	}
 	g.sessions.AddUntil(refused.call, history.Never, history.Append{Session: g.name, Key: key}, history.Appended{Sequence: sequence})
 	if refused.tries == 1 {
-		g.violated(Refused, "%s: %s was refused, and is message %d", g.name, key, sequence)
+		g.addViolation(Refused, "%s: %s was refused, and is message %d", g.name, key, sequence)
 	}
 }
 
@@ -191,20 +191,20 @@ const (
 	secondHalf = "/second"
 )
 
-// agent is the agent in whose name all callers commit: mesh.Agent, whose credential they use.
+// agent is the name under which all callers commit: mesh.Agent, whose credential they use.
 const agent = "chaos"
 
 // commitOf returns the commit of the only step of a turn.
 func (g *game) commitOf(begun memory.Begun, author string) memory.Commit {
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{
-		Ref: g.ref(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,
+		Ref: g.sessionRef(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,
 		Messages: []conversation.Message{conversation.Assistant(author, key+firstHalf), conversation.Assistant(author, key+secondHalf)},
 		Result:   execution.Result{Step: 1, Agent: agent, Text: key},
 		Outcome:  session.OutcomeCompleted,
 	}
 }
 
-func keyOf(c memory.Commit) string { return c.Result.Text }
+func commitKey(c memory.Commit) string { return c.Result.Text }
 
-func (g *game) ref() session.Ref { return session.Ref{Session: g.name} }
+func (g *game) sessionRef() session.Ref { return session.Ref{Session: g.name} }

@@ -1,6 +1,7 @@
-// Package contest has callers of the memory service that compete for turns, as workers and orchestrators do
-// when one of them is wrongly believed dead: takeovers during the work of the holder, late writes, the same
-// call from two places, and leases that expire. It sees epochs, which clients of the mesh do not see.
+// Package contest runs callers of the memory service that compete for turns, as workers and orchestrators do
+// when one of them is wrongly believed dead. They take turns over while the holder works, write late, send one
+// call from two places, and let leases expire. Unlike clients of the mesh, they see epochs, so their histories
+// can be checked against model M3.
 package contest
 
 import (
@@ -23,30 +24,30 @@ const (
 	Refused     = "refused is not stored"
 )
 
-// Seen counts a kind of reply of the memory service.
-type Seen string
+// Reply counts a kind of reply of the memory service.
+type Reply string
 
 // The kinds of replies that a run must have seen.
 const (
-	Begun        Seen = "begun"
-	BegunAgain   Seen = "begun again"
-	TakenOver    Seen = "taken over"
-	Open         Seen = "open"
-	Closed       Seen = "closed"
-	Busy         Seen = "session_busy"
-	KeyReused    Seen = "key_reused"
-	Committed    Seen = "committed"
-	Repeated     Seen = "committed again"
-	Fenced       Seen = "fenced"
-	NotOpen      Seen = "turn_not_open"
-	BaseMismatch Seen = "base_mismatch"
-	Differs      Seen = "nondeterminism"
+	Begun        Reply = "begun"
+	BegunAgain   Reply = "begun again"
+	TakenOver    Reply = "taken over"
+	Open         Reply = "open"
+	Closed       Reply = "closed"
+	Busy         Reply = "session_busy"
+	KeyReused    Reply = "key_reused"
+	Committed    Reply = "committed"
+	Repeated     Reply = "committed again"
+	Fenced       Reply = "fenced"
+	NotOpen      Reply = "turn_not_open"
+	BaseMismatch Reply = "base_mismatch"
+	Differs      Reply = "nondeterminism"
 )
 
 // All returns the kinds of replies that a run must have seen.
-var All = []Seen{Begun, BegunAgain, TakenOver, Open, Closed, Busy, KeyReused, Committed, Repeated, Fenced, NotOpen, BaseMismatch, Differs}
+var All = []Reply{Begun, BegunAgain, TakenOver, Open, Closed, Busy, KeyReused, Committed, Repeated, Fenced, NotOpen, BaseMismatch, Differs}
 
-// Contest is the callers of a run. Safe for concurrent use.
+// Contest holds the callers of a run. It is safe for concurrent use.
 type Contest struct {
 	stores   []memory.Store // connections to the memory service; each call picks one
 	sessions *history.Log
@@ -54,13 +55,13 @@ type Contest struct {
 	prefix   string
 	seed     uint64
 	running  sync.WaitGroup
-	last     chan struct{} // closed by finish
+	finished chan struct{} // closed by finish
 	finish   func()
 
-	mu    sync.Mutex
-	seen  map[Seen]int
-	found []violation.Violation
-	turns int
+	mu         sync.Mutex
+	replies    map[Reply]int
+	violations []violation.Violation
+	turns      int
 }
 
 // New returns a contest over connections to one memory service. The names of its sessions begin with the
@@ -69,21 +70,21 @@ func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Stor
 	last := make(chan struct{})
 	return &Contest{
 		stores: stores, sessions: history.NewLog(clock), epochs: history.NewLog(clock), prefix: prefix, seed: seed,
-		last: last, finish: sync.OnceFunc(func() { close(last) }), seen: map[Seen]int{},
+		finished: last, finish: sync.OnceFunc(func() { close(last) }), replies: map[Reply]int{},
 	}
 }
 
-// Go starts one game for each session, played until Finish.
-func (c *Contest) Go(ctx context.Context, sessions int) {
+// Start starts one game for each session, played until Finish.
+func (c *Contest) Start(ctx context.Context, sessions int) {
 	for n := range sessions {
 		name := fmt.Sprintf("%s-%d", c.prefix, n)
 		g := &game{
-			Contest: c, first: name, name: name, rng: rand.New(rand.NewPCG(c.seed, uint64(n))),
+			Contest: c, prefix: name, name: name, rng: rand.New(rand.NewPCG(c.seed, uint64(n))),
 			unresolved: map[string]attempt{},
 		}
 		c.running.Go(func() {
 			if err := g.play(ctx); err != nil && ctx.Err() == nil {
-				c.violated(Replies, "%s: %v", g.name, err)
+				c.addViolation(Replies, "%s: %v", g.name, err)
 				_ = g.load(ctx) // the stored state is more reliable than the reply
 			}
 		})
@@ -96,18 +97,18 @@ func (c *Contest) Finish() {
 	c.running.Wait()
 }
 
-// Found returns the violations that callers have found so far.
-func (c *Contest) Found() []violation.Violation {
+// Violations returns the violations that callers have found so far.
+func (c *Contest) Violations() []violation.Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]violation.Violation(nil), c.found...)
+	return append([]violation.Violation(nil), c.violations...)
 }
 
-// Seen returns the counts of replies so far.
-func (c *Contest) Seen() map[Seen]int {
+// ReplyCounts returns the counts of replies so far.
+func (c *Contest) ReplyCounts() map[Reply]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.seen)
+	return maps.Clone(c.replies)
 }
 
 // Turns returns how many turns were committed.
@@ -122,14 +123,14 @@ func (c *Contest) Histories() []violation.Violation {
 	return append(history.CheckSessionLog(c.sessions), history.CheckEpochs(c.epochs)...)
 }
 
-func (c *Contest) saw(reply Seen) {
+func (c *Contest) countReply(reply Reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen[reply]++
+	c.replies[reply]++
 }
 
-func (c *Contest) violated(check, format string, args ...any) {
+func (c *Contest) addViolation(check, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.found = append(c.found, violation.Newf(check, format, args...))
+	c.violations = append(c.violations, violation.Newf(check, format, args...))
 }

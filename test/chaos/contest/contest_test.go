@@ -26,7 +26,7 @@ func play(t *testing.T, turns int, store memory.Store) *Contest {
 		c = New(history.NewClock(), "s", 1, store)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		c.Go(ctx, 4)
+		c.Start(ctx, 4)
 		ended := make(chan struct{})
 		go func() { defer close(ended); c.running.Wait() }()
 		for c.Turns() < turns {
@@ -43,9 +43,9 @@ func play(t *testing.T, turns int, store memory.Store) *Contest {
 	return c
 }
 
-func checks(c *Contest) map[string]bool {
+func violatedChecks(c *Contest) map[string]bool {
 	found := map[string]bool{}
-	for _, v := range append(c.Found(), c.Histories()...) {
+	for _, v := range append(c.Violations(), c.Histories()...) {
 		found[v.Check] = true
 	}
 	return found
@@ -53,36 +53,36 @@ func checks(c *Contest) map[string]bool {
 
 // The oracle keeps every promise, and the contest sees all kinds of replies.
 func TestContest_AcceptsTheOracle(t *testing.T) {
-	c := play(t, 300, slow{inmem.New(inmem.Config{})})
-	require.Empty(t, append(c.Found(), c.Histories()...))
+	c := play(t, 300, slowStore{inmem.New(inmem.Config{})})
+	require.Empty(t, append(c.Violations(), c.Histories()...))
 	for _, reply := range All {
-		require.Positive(t, c.Seen()[reply], reply)
+		require.Positive(t, c.ReplyCounts()[reply], reply)
 	}
 }
 
 // The same holds when replies are lost.
 func TestContest_AcceptsLostReplies(t *testing.T) {
-	c := play(t, 300, &lossy{Store: slow{inmem.New(inmem.Config{})}})
-	require.Empty(t, append(c.Found(), c.Histories()...))
+	c := play(t, 300, &lossyStore{Store: slowStore{inmem.New(inmem.Config{})}})
+	require.Empty(t, append(c.Violations(), c.Histories()...))
 }
 
 // Many sessions share the first epoch of a generation. Two grants are equal only if they belong to the same
 // turn.
 func TestContest_SeparatesGrantsOfTwoSessions(t *testing.T) {
 	c := New(history.NewClock(), "s", 1, inmem.New(inmem.Config{}))
-	g := &game{Contest: c, first: "s", name: "s", unresolved: map[string]attempt{}}
+	g := &game{Contest: c, prefix: "s", name: "s", unresolved: map[string]attempt{}}
 	for _, name := range []string{"s-1", "s-2"} {
 		g.name = name
-		begun, err := g.begin(t.Context(), memory.Begin{
-			Ref: g.ref(), TurnID: name + "-t", TraceID: trace(), Fingerprint: "f", Message: conversation.User(name + "-t"), LeaseTTL: lease, Window: window,
+		begun, err := g.beginTurn(t.Context(), memory.Begin{
+			Ref: g.sessionRef(), TurnID: name + "-t", TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(name + "-t"), LeaseTTL: lease, Window: window,
 		})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, begun.Turn.Epoch)
 		require.NoError(t, g.mustCommit(t.Context(), begun, "a"))
 		require.NoError(t, g.load(t.Context()))
 	}
-	require.Equal(t, 2, c.Seen()[Begun])
-	require.Empty(t, append(c.Found(), c.Histories()...))
+	require.Equal(t, 2, c.ReplyCounts()[Begun])
+	require.Empty(t, append(c.Violations(), c.Histories()...))
 }
 
 func TestContest_FindsViolations(t *testing.T) {
@@ -90,71 +90,71 @@ func TestContest_FindsViolations(t *testing.T) {
 		store func(memory.Store) memory.Store
 		by    string
 	}{
-		"commits that are acknowledged and not stored": {func(s memory.Store) memory.Store { return forgetful{s} }, history.SessionLog},
-		"commits of any epoch":                         {func(s memory.Store) memory.Store { return &unfenced{Store: s} }, history.Epochs},
-		"a journal that forgets":                       {func(s memory.Store) memory.Store { return amnesiac{s} }, JournalKept},
+		"commits that are acknowledged and not stored": {func(s memory.Store) memory.Store { return forgetfulStore{s} }, history.SessionLog},
+		"commits of any epoch":                         {func(s memory.Store) memory.Store { return &unfencedStore{Store: s} }, history.Epochs},
+		"a journal that forgets":                       {func(s memory.Store) memory.Store { return amnesiacStore{s} }, JournalKept},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.True(t, checks(play(t, 200, b.store(slow{inmem.New(inmem.Config{})})))[b.by])
+			require.True(t, violatedChecks(play(t, 200, b.store(slowStore{inmem.New(inmem.Config{})})))[b.by])
 		})
 	}
 }
 
-// slow delays each write, as a real store does, so that calls overlap.
-type slow struct{ memory.Store }
+// slowStore delays each write, as a real store does, so that calls overlap.
+type slowStore struct{ memory.Store }
 
-func (s slow) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (s slowStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	time.Sleep(time.Millisecond)
 	defer time.Sleep(time.Millisecond)
 	return s.Store.CommitStep(ctx, c)
 }
 
-func (s slow) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s slowStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	time.Sleep(time.Millisecond)
 	defer time.Sleep(time.Millisecond)
 	return s.Store.BeginTurn(ctx, b)
 }
 
-// lossy drops every third reply.
-type lossy struct {
+// lossyStore drops every third reply.
+type lossyStore struct {
 	memory.Store
 	calls atomic.Int64
 }
 
-func (l *lossy) lose(err error) error {
+func (l *lossyStore) dropReply(err error) error {
 	if l.calls.Add(1)%3 == 0 {
 		return failure.New(failure.SystemNetwork, "lossy", "the reply was lost")
 	}
 	return err
 }
 
-func (l *lossy) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (l *lossyStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	last, err := l.Store.CommitStep(ctx, c)
-	return last, l.lose(err)
+	return last, l.dropReply(err)
 }
 
-func (l *lossy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *lossyStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := l.Store.BeginTurn(ctx, b)
-	return begun, l.lose(err)
+	return begun, l.dropReply(err)
 }
 
-func (l *lossy) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	return l.lose(l.Store.Record(ctx, h, step, entries))
+func (l *lossyStore) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	return l.dropReply(l.Store.Record(ctx, h, step, entries))
 }
 
-type forgetful struct{ memory.Store }
+type forgetfulStore struct{ memory.Store }
 
-func (f forgetful) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
+func (f forgetfulStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
 	return c.Base + int64(len(c.Messages)), nil
 }
 
-// unfenced accepts every commit as if it came from the latest holder.
-type unfenced struct {
+// unfencedStore accepts every commit as if it came from the latest holder.
+type unfencedStore struct {
 	memory.Store
 	latest sync.Map // epochs by turn
 }
 
-func (u *unfenced) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (u *unfencedStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := u.Store.BeginTurn(ctx, b)
 	if err == nil {
 		u.latest.Store(b.TurnID, begun.Turn.Epoch)
@@ -162,15 +162,15 @@ func (u *unfenced) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun,
 	return begun, err
 }
 
-func (u *unfenced) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (u *unfencedStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	if latest, ok := u.latest.Load(c.TurnID); ok {
 		c.Epoch, _ = latest.(int64)
 	}
 	return u.Store.CommitStep(ctx, c)
 }
 
-type amnesiac struct{ memory.Store }
+type amnesiacStore struct{ memory.Store }
 
-func (amnesiac) LoadJournal(context.Context, memory.Lease, int, int) ([]execution.Entry, error) {
+func (amnesiacStore) LoadJournal(context.Context, memory.Lease, int, int) ([]execution.Entry, error) {
 	return nil, nil
 }

@@ -30,7 +30,7 @@ const roundsOfSession = 100
 // for both.
 type game struct {
 	*Contest
-	first   string // prefix of its sessions
+	prefix  string // prefix of its sessions
 	name    string // name of the current session
 	rng     *rand.Rand
 	rounds  int
@@ -42,28 +42,28 @@ type game struct {
 // play plays rounds until the contest finishes. It fails on a response that the store must never give.
 func (g *game) play(ctx context.Context) error {
 	moves := []func(context.Context, memory.Begin, memory.Begun) error{
-		g.plain, g.takeover, g.takeover, g.race, g.race, g.probes, g.released, g.late,
+		g.playSingleHolder, g.playTakeover, g.playTakeover, g.playRace, g.playRace, g.playProbes, g.playRelease, g.playExpiry,
 	}
 	for {
 		select {
-		case <-g.last:
+		case <-g.finished:
 			return g.load(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		default:
 		}
 		if g.rounds++; g.rounds%roundsOfSession == 0 {
-			g.name = fmt.Sprintf("%s-%d", g.first, g.rounds/roundsOfSession)
+			g.name = fmt.Sprintf("%s-%d", g.prefix, g.rounds/roundsOfSession)
 		}
 		id := fmt.Sprintf("%s-t%d", g.name, g.rounds)
 		b := memory.Begin{
-			Ref: g.ref(), TurnID: id, TraceID: trace(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: lease, Window: window,
+			Ref: g.sessionRef(), TurnID: id, TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: lease, Window: window,
 		}
 		move := g.rng.IntN(len(moves))
 		if move == len(moves)-1 {
 			b.LeaseTTL = shortLease
 		}
-		begun, err := g.begin(ctx, b)
+		begun, err := g.beginTurn(ctx, b)
 		if err == nil && begun.Status != memory.StatusBegun {
 			err = fmt.Errorf("turn %s is new, and was %s", id, begun.Status)
 		}
@@ -82,12 +82,12 @@ func (g *game) play(ctx context.Context) error {
 	}
 }
 
-func trace() string {
+func newTraceID() string {
 	id := uuid.New()
 	return fmt.Sprintf("%x", id[:])
 }
 
-func hold(b memory.Begin, epoch int64) memory.Lease {
+func leaseOf(b memory.Begin, epoch int64) memory.Lease {
 	return memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}
 }
 
@@ -108,29 +108,29 @@ func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string
 	return nil
 }
 
-// plain plays a round with one holder from begin to commit, and checks what follows.
-func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+// playSingleHolder plays a round with one holder from begin to commit, and checks what follows.
+func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	if err := g.mustCommit(ctx, begun, "a"); err != nil {
 		return err
 	}
 	c := g.commitOf(begun, "a")
-	last, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
+	last, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	if err != nil || last != begun.Turn.Sequence+int64(len(c.Messages)) {
 		return answerError(err, "the same commit again: message %d", last)
 	}
-	g.saw(Repeated)
+	g.countReply(Repeated)
 	if accepted, err := g.commit(ctx, g.commitOf(begun, "other")); accepted || !failure.Is(err, failure.TurnNotOpen) {
 		return answerError(err, "another commit of a closed turn, want turn_not_open")
 	}
-	if again, err := g.begin(ctx, b); err != nil || again.Status != memory.StatusClosed || again.Turn.Epoch != begun.Turn.Epoch {
+	if again, err := g.beginTurn(ctx, b); err != nil || again.Status != memory.StatusClosed || again.Turn.Epoch != begun.Turn.Epoch {
 		return answerError(err, "a closed turn begun again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	return nil
 }
 
-// takeover plays a round in which the holder is believed dead, keeps writing and is fenced. Its successor finds
+// playTakeover plays a round in which the holder is believed dead, keeps writing and is fenced. Its successor finds
 // every acknowledged entry.
-func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	entries := []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I am going to call a tool.")},
 		{Number: 2, Phase: execution.Intent, Tool: "t", Digest: "d", Effect: execution.AtMostOnce},
@@ -138,7 +138,7 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 	}
 	known := g.rng.IntN(len(entries) + 1)
 	if known > 0 {
-		if err := g.record(ctx, hold(b, begun.Turn.Epoch), entries[:known]...); err != nil {
+		if err := g.record(ctx, leaseOf(b, begun.Turn.Epoch), entries[:known]...); err != nil {
 			return answerError(err, "journal of the holder")
 		}
 	}
@@ -146,7 +146,7 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 	if err != nil {
 		return err
 	}
-	late, old := g.commitOf(begun, "zombie"), hold(b, begun.Turn.Epoch)
+	late, old := g.commitOf(begun, "zombie"), leaseOf(b, begun.Turn.Epoch)
 	for what, write := range map[string]func() error{
 		"commit": func() error { _, err := g.commit(ctx, late); return err },
 		"record": func() error { return g.record(ctx, old, execution.Entry{Number: 9, Phase: execution.Done}) },
@@ -156,7 +156,7 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 			return answerError(err, "late %s of a fenced holder, want fenced", what)
 		}
 	}
-	if err := g.replay(ctx, hold(b, second.Turn.Epoch), entries[:known]); err != nil {
+	if err := g.checkJournal(ctx, leaseOf(b, second.Turn.Epoch), entries[:known]); err != nil {
 		return err
 	}
 	return g.mustCommit(ctx, second, "b")
@@ -165,7 +165,7 @@ func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun)
 // takeOver takes a turn over from its holder.
 func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.Begun) (memory.Begun, error) {
 	b.LostEpoch = begun.Turn.Epoch
-	second, err := g.begin(ctx, b)
+	second, err := g.beginTurn(ctx, b)
 	if err != nil {
 		return second, answerError(err, "takeover")
 	}
@@ -175,16 +175,16 @@ func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.Begun)
 	return second, nil
 }
 
-// replay checks that a successor finds the journal of the attempt before.
-func (g *game) replay(ctx context.Context, h memory.Lease, known []execution.Entry) error {
-	found, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
+// checkJournal checks that a successor finds the journal of the attempt before.
+func (g *game) checkJournal(ctx context.Context, h memory.Lease, known []execution.Entry) error {
+	found, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
 		return s.LoadJournal(ctx, h, 1, 0)
 	})
 	if err != nil {
 		return answerError(err, "journal of the successor")
 	}
 	if len(found) != len(known) {
-		g.violated(JournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
+		g.addViolation(JournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
 	}
 	if len(known) > 0 {
 		other := known[0]
@@ -192,13 +192,13 @@ func (g *game) replay(ctx context.Context, h memory.Lease, known []execution.Ent
 		if err := g.record(ctx, h, other); !failure.Is(err, failure.Nondeterminism) {
 			return answerError(err, "another entry for a number, want nondeterminism")
 		}
-		g.saw(Differs)
+		g.countReply(Differs)
 	}
 	return nil
 }
 
-// race plays a round in which the holder and a successor commit at the same time. Exactly one of them succeeds.
-func (g *game) race(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+// playRace plays a round in which the holder and a successor commit at the same time. Exactly one of them succeeds.
+func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	var first, second bool
 	var firstErr, secondErr error
 	var both sync.WaitGroup
@@ -207,7 +207,7 @@ func (g *game) race(ctx context.Context, b memory.Begin, begun memory.Begun) err
 		takeover := b
 		takeover.LostEpoch = begun.Turn.Epoch
 		var next memory.Begun
-		if next, secondErr = g.begin(ctx, takeover); secondErr == nil && next.Status == memory.StatusBegun {
+		if next, secondErr = g.beginTurn(ctx, takeover); secondErr == nil && next.Status == memory.StatusBegun {
 			second, secondErr = g.commit(ctx, g.commitOf(next, "b"))
 		}
 	})
@@ -216,7 +216,7 @@ func (g *game) race(ctx context.Context, b memory.Begin, begun memory.Begun) err
 		return ctx.Err()
 	}
 	if first == second {
-		g.violated(Replies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
+		g.addViolation(Replies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
 	}
 	return nil
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// probes checks the replies to other callers while a turn is open.
-func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
-	again, err := g.begin(ctx, b)
+// playProbes checks the replies to other callers while a turn is open.
+func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	again, err := g.beginTurn(ctx, b)
 	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !isLaterGeneration(begun.Turn, again.Turn) {
 		return answerError(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	begun = again
 	stranger := b
-	stranger.TraceID = trace()
-	if found, err := g.begin(ctx, stranger); err != nil || found.Status != memory.StatusOpen {
+	stranger.TraceID = newTraceID()
+	if found, err := g.beginTurn(ctx, stranger); err != nil || found.Status != memory.StatusOpen {
 		return answerError(err, "a stranger's call finds the turn %s", found.Status)
 	}
 	other := stranger
 	other.Fingerprint = "g"
-	if _, err := g.begin(ctx, other); !failure.Is(err, failure.KeyReused) {
+	if _, err := g.beginTurn(ctx, other); !failure.Is(err, failure.KeyReused) {
 		return answerError(err, "another request under the turn's id, want key_reused")
 	}
-	g.saw(KeyReused)
+	g.countReply(KeyReused)
 	rival := stranger
 	rival.TurnID += "-rival"
 	rival.Message = conversation.User(rival.TurnID)
-	if _, err := g.begin(ctx, rival); !failure.Is(err, failure.SessionBusy) {
+	if _, err := g.beginTurn(ctx, rival); !failure.Is(err, failure.SessionBusy) {
 		return answerError(err, "another turn of the session, want session_busy")
 	}
-	g.saw(Busy)
+	g.countReply(Busy)
 	wrong := g.commitOf(begun, "wrong")
 	wrong.Base += 5
 	if accepted, err := g.commit(ctx, wrong); accepted || !failure.Is(err, failure.BaseMismatch) {
@@ -42,20 +42,20 @@ func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) e
 	return g.mustCommit(ctx, begun, "a")
 }
 
-// released plays a round in which the holder releases its lease, and another caller takes the turn over.
-func (g *game) released(ctx context.Context, b memory.Begin, begun memory.Begun) error {
-	_, n, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
-		return struct{}{}, s.ReleaseTurn(ctx, hold(b, begun.Turn.Epoch))
+// playRelease plays a round in which the holder releases its lease, and another caller takes the turn over.
+func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	_, n, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+		return struct{}{}, s.ReleaseTurn(ctx, leaseOf(b, begun.Turn.Epoch))
 	})
 	if err != nil {
 		return answerError(err, "release, try %d", n)
 	}
-	return g.stranger(ctx, b, begun)
+	return g.takeOverAsStranger(ctx, b, begun)
 }
 
-// late plays a round in which the lease of the holder expires. Either another caller takes the turn over, or
+// playExpiry plays a round in which the lease of the holder expires. Either another caller takes the turn over, or
 // another turn of the session evicts it.
-func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	over := time.NewTimer(shortLease + 50*time.Millisecond)
 	defer over.Stop()
 	select {
@@ -65,12 +65,12 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 	}
 	b.LeaseTTL = lease
 	if g.rng.IntN(2) == 0 {
-		return g.stranger(ctx, b, begun)
+		return g.takeOverAsStranger(ctx, b, begun)
 	}
 	next := b
-	next.TurnID, next.TraceID = b.TurnID+"-next", trace()
+	next.TurnID, next.TraceID = b.TurnID+"-next", newTraceID()
 	next.Message = conversation.User(next.TurnID)
-	second, err := g.begin(ctx, next)
+	second, err := g.beginTurn(ctx, next)
 	if err != nil || second.Status != memory.StatusBegun {
 		return answerError(err, "a turn behind one whose lease ran out is %s", second.Status)
 	}
@@ -80,10 +80,10 @@ func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) err
 	return g.mustCommit(ctx, second, "a")
 }
 
-// stranger takes a turn without a lease over, under a trace of its own.
-func (g *game) stranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
-	b.TraceID = trace()
-	second, err := g.begin(ctx, b)
+// takeOverAsStranger takes a turn without a lease over, under a trace of its own.
+func (g *game) takeOverAsStranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	b.TraceID = newTraceID()
+	second, err := g.beginTurn(ctx, b)
 	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !isLaterGeneration(begun.Turn, second.Turn) {
 		return answerError(err, "a turn without a lease is %s for a stranger, attempt %d", second.Status, second.Turn.Attempt)
 	}

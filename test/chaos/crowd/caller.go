@@ -25,60 +25,60 @@ type caller struct {
 // sessions must not become long.
 const requestsPerSession = 100
 
-// session returns the session of the next request.
-func (c *caller) session() string {
+// nextSession returns the session of the next request.
+func (c *caller) nextSession() string {
 	return fmt.Sprintf("%s-%d-%d", c.crowd.prefix, c.number, c.requests/requestsPerSession)
 }
 
 // run works until the crowd finishes. It ends with a turn that no fault disturbs.
 func (c *caller) run(ctx context.Context) {
-	session := c.session()
+	session := c.nextSession()
 	for {
 		select {
 		case <-c.crowd.finished:
-			c.crowd.complete(ctx, c.request(session))
-			c.load(ctx, session)
+			c.crowd.complete(ctx, c.newRequest(session))
+			c.loadSession(ctx, session)
 			return
 		case <-ctx.Done():
 			return
 		default:
-			session = c.session()
-			c.round(ctx, session)
-			c.load(ctx, session)
+			session = c.nextSession()
+			c.runRound(ctx, session)
+			c.loadSession(ctx, session)
 		}
 	}
 }
 
-// round makes one or two requests in one of the ways.
-func (c *caller) round(ctx context.Context, session string) {
+// runRound makes one or two requests in one of the ways.
+func (c *caller) runRound(ctx context.Context, session string) {
 	if c.rng.IntN(2) == 0 {
 		var concurrent sync.WaitGroup
 		defer concurrent.Wait()
-		concurrent.Go(func() { c.load(ctx, session) })
+		concurrent.Go(func() { c.loadSession(ctx, session) })
 	}
-	req := c.request(session)
+	req := c.newRequest(session)
 	switch dice := c.rng.IntN(100); {
 	case dice < 55:
 		c.crowd.complete(ctx, req)
 	case dice < 65:
-		c.burst(ctx, req)
+		c.sendBurst(ctx, req)
 	case dice < 80:
-		c.leave(ctx, req)
+		c.disconnectMidTurn(ctx, req)
 		c.crowd.complete(ctx, req)
 	case dice < 92: // one of the two finds the session busy until the other is done
-		rival := c.request(session)
+		rival := c.newRequest(session)
 		var both sync.WaitGroup
 		both.Go(func() { c.crowd.complete(ctx, req) })
 		both.Go(func() { c.crowd.complete(ctx, rival) })
 		both.Wait()
 	default:
 		c.crowd.complete(ctx, req)
-		c.conflict(ctx, req)
+		c.reuseRequestID(ctx, req)
 	}
 }
 
-// request makes a request for a turn of one step or of two.
-func (c *caller) request(session string) *troupev1.OrchestrateRequest {
+// newRequest makes a request for a turn of one step or of two.
+func (c *caller) newRequest(session string) *troupev1.OrchestrateRequest {
 	c.requests++
 	id := fmt.Sprintf("r%d", c.requests)
 	mark := Mark(session, id)
@@ -86,14 +86,14 @@ func (c *caller) request(session string) *troupev1.OrchestrateRequest {
 	if c.rng.IntN(3) == 0 {
 		target, steps = "two", 2
 	}
-	c.record.request(mark, steps)
+	c.record.addRequest(mark, steps)
 	return &troupev1.OrchestrateRequest{
 		SessionId: session, RequestId: id, Target: target, Input: &troupev1.OrchestrateRequest_Text{Text: mark},
 	}
 }
 
-// burst sends one request from many places at once. It must be one turn.
-func (c *caller) burst(ctx context.Context, req *troupev1.OrchestrateRequest) {
+// sendBurst sends one request from many places at once. It must be one turn.
+func (c *caller) sendBurst(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	c.record.countBurst()
 	var all sync.WaitGroup
 	for range BurstSize {
@@ -102,8 +102,8 @@ func (c *caller) burst(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	all.Wait()
 }
 
-// leave sends a request and disconnects in the middle. The turn continues.
-func (c *caller) leave(ctx context.Context, req *troupev1.OrchestrateRequest) {
+// disconnectMidTurn sends a request and disconnects in the middle. The turn continues.
+func (c *caller) disconnectMidTurn(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.record.countLeave()
@@ -115,8 +115,8 @@ func (c *caller) leave(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	}
 }
 
-// conflict sends another request under the id of one that has its result.
-func (c *caller) conflict(ctx context.Context, req *troupev1.OrchestrateRequest) {
+// reuseRequestID sends another request under the id of one that has its result.
+func (c *caller) reuseRequestID(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	other := clone(req)
 	other.Input = &troupev1.OrchestrateRequest_Text{Text: req.GetText() + " but different"}
 	began := c.record.registry.Now()
@@ -124,24 +124,24 @@ func (c *caller) conflict(ctx context.Context, req *troupev1.OrchestrateRequest)
 		_, err := c.crowd.collect(ctx, other)
 		switch {
 		case failure.Is(err, failure.KeyReused):
-			c.record.registry.Add(began, history.Ask{Key: req.GetText(), Payload: other.GetText()}, history.Told{Conflict: true})
+			c.record.registry.Add(began, history.Request{Key: req.GetText(), Payload: other.GetText()}, history.Response{Conflict: true})
 			return
 		case err == nil:
-			c.record.violated(Refusal, "%s: another request under the same id was answered", req.GetText())
+			c.record.addViolation(Refusal, "%s: another request under the same id was answered", req.GetText())
 			return
 		case !isTransient(err) || backoff.Wait(ctx) != nil:
 			if ctx.Err() == nil {
-				c.record.violated(Refusal, "%s: another request under the same id, want key_reused: %v", req.GetText(), err)
+				c.record.addViolation(Refusal, "%s: another request under the same id, want key_reused: %v", req.GetText(), err)
 			}
 			return
 		}
 	}
 }
 
-// load reads the whole session. A read that fails has no effect, and is not recorded.
-func (c *caller) load(ctx context.Context, session string) {
+// loadSession reads the whole session. A read that fails has no effect, and is not recorded.
+func (c *caller) loadSession(ctx context.Context, session string) {
 	began := c.record.sessions.Now()
-	if messages, err := c.crowd.messages(ctx, session); err == nil {
-		c.record.load(began, session, messages)
+	if messages, err := c.crowd.listMessages(ctx, session); err == nil {
+		c.record.addLoad(began, session, messages)
 	}
 }

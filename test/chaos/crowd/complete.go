@@ -26,14 +26,14 @@ func (c *Crowd) complete(ctx context.Context, req *troupev1.OrchestrateRequest) 
 			c.checkResult(ctx, began, mark, req.GetSessionId(), events)
 			return
 		case ctx.Err() != nil:
-			c.record.violated(Liveness, "%s has no answer: %v", mark, err)
+			c.record.addViolation(Liveness, "%s has no answer: %v", mark, err)
 			return
 		case !isTransient(err):
-			c.record.violated(Refusal, "%s: %v", mark, err)
+			c.record.addViolation(Refusal, "%s: %v", mark, err)
 			return
 		}
 		if backoff.Wait(ctx) != nil {
-			c.record.violated(Liveness, "%s has no answer: %v", mark, err)
+			c.record.addViolation(Liveness, "%s has no answer: %v", mark, err)
 			return
 		}
 	}
@@ -61,42 +61,42 @@ func (c *Crowd) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (
 // checkResult checks and records the result of a request.
 func (c *Crowd) checkResult(ctx context.Context, began int64, mark, session string, events []*troupev1.Event) {
 	if len(events) == 0 || events[len(events)-1].GetTurnResult() == nil {
-		c.record.violated(Outcome, "%s: a stream of %d events without a result", mark, len(events))
+		c.record.addViolation(Outcome, "%s: a stream of %d events without a result", mark, len(events))
 		return
 	}
 	result := events[len(events)-1].GetTurnResult()
-	told := history.Told{Result: result.GetOutcome().String() + " " + result.GetText() + " " + result.GetFailure().GetMode().String()}
-	c.record.registry.Add(began, history.Ask{Key: mark, Payload: mark}, told)
+	told := history.Response{Result: result.GetOutcome().String() + " " + result.GetText() + " " + result.GetFailure().GetMode().String()}
+	c.record.registry.Add(began, history.Request{Key: mark, Payload: mark}, told)
 	if result.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED {
 		c.checkFailure(mark, result)
 		return
 	}
 	at := c.record.sessions.Now()
-	answers, last := committed(events)
+	answers, last := committedTexts(events)
 	if len(answers) == 0 { // the trace was not kept, and the answer comes from the turn record
-		if answers, last = c.stored(ctx, session, mark); len(answers) == 0 || answers[len(answers)-1] != result.GetText() {
-			c.record.violated(verify.HistoryWhole, "%s was answered %q, and its session has the answers %q", mark, result.GetText(), answers)
+		if answers, last = c.storedAnswers(ctx, session, mark); len(answers) == 0 || answers[len(answers)-1] != result.GetText() {
+			c.record.addViolation(verify.HistoryWhole, "%s was answered %q, and its session has the answers %q", mark, result.GetText(), answers)
 			return
 		}
 	}
-	if want := c.record.steps(mark); len(answers) != want {
-		c.record.violated(Outcome, "%s has the results of %d steps, want %d", mark, len(answers), want)
+	if want := c.record.stepsOf(mark); len(answers) != want {
+		c.record.addViolation(Outcome, "%s has the results of %d steps, want %d", mark, len(answers), want)
 		return
 	}
-	c.record.acknowledge(session, mark, answers, last, at)
+	c.record.addAcknowledged(session, mark, answers, last, at)
 }
 
 // checkFailure records a turn that failed. Only three lost attempts are an accepted reason.
 func (c *Crowd) checkFailure(mark string, result *troupev1.TurnResult) {
-	c.record.fail(mark)
+	c.record.addFailure(mark)
 	if why := grpcfailure.FromProto(result.GetFailure()); why == nil || why.Mode != failure.AttemptsExhausted {
-		c.record.violated(Outcome, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli),
+		c.record.addViolation(Outcome, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli),
 			strings.TrimPrefix(result.GetOutcome().String(), "TURN_OUTCOME_"), result.GetFailure())
 	}
 }
 
-// committed returns the texts that the steps committed, and the sequence of the last message after them.
-func committed(events []*troupev1.Event) (answers []string, last int64) {
+// committedTexts returns the texts that the steps committed, and the sequence of the last message after them.
+func committedTexts(events []*troupev1.Event) (answers []string, last int64) {
 	for _, e := range events {
 		if r := e.GetStepFinished().GetResult(); r != nil && r.GetFailure() == nil {
 			answers, last = append(answers, r.GetText()), r.GetSequence()
@@ -105,9 +105,9 @@ func committed(events []*troupev1.Event) (answers []string, last int64) {
 	return answers, last
 }
 
-// stored returns the answers to a request in its session, and the sequence of the last.
-func (c *Crowd) stored(ctx context.Context, session, mark string) (answers []string, last int64) {
-	messages, err := c.messages(ctx, session)
+// storedAnswers returns the answers to a request in its session, and the sequence of the last.
+func (c *Crowd) storedAnswers(ctx context.Context, session, mark string) (answers []string, last int64) {
+	messages, err := c.listMessages(ctx, session)
 	if err != nil {
 		return nil, 0
 	}
@@ -131,8 +131,8 @@ func answersTo(mark string, messages []*troupev1.Message) (answers []*troupev1.M
 	return answers
 }
 
-// messages reads a session, and repeats the calls while its store is unavailable.
-func (c *Crowd) messages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
+// listMessages reads a session, and repeats the calls while its store is unavailable.
+func (c *Crowd) listMessages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
 	for {
 		after := int64(len(all))
 		resp, err := retry.Do(ctx, func(ctx context.Context) (*troupev1.ListMessagesResponse, error) {

@@ -1,7 +1,7 @@
-// Package crowd simulates the clients of a chaos run. Each client has sessions of its own and repeats
-// every request until it has a result. It does so as real clients do: once, from sixteen places at once,
-// disconnecting in the middle and coming back, in competition with another request of the session, or
-// with a request id that was used for something else.
+// Package crowd simulates the clients of a chaos run. Each client has its own sessions and repeats every
+// request until it has a result. It varies how it sends requests, as real clients do: once, from sixteen
+// callers at once, with a disconnect in the middle, in competition with another request of the session, or
+// with a request id that was already used.
 package crowd
 
 import (
@@ -31,7 +31,8 @@ const liveness = 15 * time.Second
 // BurstSize is how many callers send one request at once (R9).
 const BurstSize = 16
 
-// Mark names a request. It is the text of the request, and the key under which the ledger notes it.
+// Mark returns the name of a request: its session id and request id. It is the text of the request and its key
+// in the ledger.
 func Mark(session, request string) string { return session + "/" + request }
 
 // Crowd is the clients of a run. It is safe for concurrent use.
@@ -39,7 +40,7 @@ type Crowd struct {
 	Recovery *Recovery
 
 	record *record
-	tap    *tap
+	conn   *recordingConn
 	client *client.Client
 	prefix string // of the session ids
 	seed   uint64
@@ -57,8 +58,8 @@ func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, see
 		Recovery: NewRecovery(), record: newRecord(clock), prefix: prefix, seed: seed,
 		finished: finished, finish: sync.OnceFunc(func() { close(finished) }),
 	}
-	c.tap = newTap(conn, c.Recovery.observe, c.Recovery.forget)
-	c.client = client.New(c.tap)
+	c.conn = newRecordingConn(conn, c.Recovery.observe, c.Recovery.forget)
+	c.client = client.New(c.conn)
 	return c
 }
 
@@ -70,14 +71,14 @@ func (c *Crowd) Start(ctx context.Context, clients int) {
 	}
 }
 
-// Finish must be called after the last fault. Every client ends its requests and has one more turn. It is
-// a violation when that takes too long. Finish may be called again.
+// Finish lets every client complete its requests and run one more turn. It must be called after the last
+// fault. It records a violation when that takes too long. Finish may be called again.
 func (c *Crowd) Finish() {
 	began := time.Now()
 	c.finish()
 	c.running.Wait()
 	if took := time.Since(began); took > liveness {
-		c.record.violated(Liveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), liveness)
+		c.record.addViolation(Liveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), liveness)
 	}
 }
 
@@ -90,21 +91,21 @@ type Tally struct {
 // Tally returns the counts so far.
 func (c *Crowd) Tally() Tally {
 	t := c.record.tally()
-	t.Streams = len(c.tap.all())
+	t.Streams = len(c.conn.allStreams())
 	return t
 }
 
 // Streams returns all event streams so far.
-func (c *Crowd) Streams() []verify.Stream { return c.tap.all() }
+func (c *Crowd) Streams() []verify.Stream { return c.conn.allStreams() }
 
 // Violations returns the violations that clients found so far.
 func (c *Crowd) Violations() []violation.Violation { return c.record.violations() }
 
-// Requested returns the marks of all turns that may run.
-func (c *Crowd) Requested() map[string]bool { return c.record.requested() }
+// RequestedMarks returns the marks of all turns that may run.
+func (c *Crowd) RequestedMarks() map[string]bool { return c.record.requestedMarks() }
 
-// Committed returns what the steps of all acknowledged turns committed.
-func (c *Crowd) Committed() []verify.Committed { return c.record.committed() }
+// CommittedSteps returns what the steps of all acknowledged turns committed.
+func (c *Crowd) CommittedSteps() []verify.Committed { return c.record.committedSteps() }
 
 // CheckHistories checks models M1 and M2.
 func (c *Crowd) CheckHistories() []violation.Violation { return c.record.checkHistories() }
@@ -113,7 +114,7 @@ func (c *Crowd) CheckHistories() []violation.Violation { return c.record.checkHi
 // Violations.
 func (c *Crowd) CheckSessions(ctx context.Context) error {
 	for _, session := range c.record.acknowledgedSessions() {
-		messages, err := c.messages(ctx, session)
+		messages, err := c.listMessages(ctx, session)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func TestRecord_LoadedHasCompleteTurnsOnly(t *testing.T) {
 	r := &record{requests: map[string]request{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
 	partial := message(7, agent, "some")
 	partial.Partial = true
-	loaded := r.loaded([]*troupev1.Message{
+	loaded := r.toLoaded([]*troupev1.Message{
 		message(1, user, "one"), message(2, agent, "a"),
 		message(3, user, "two"), message(4, agent, "b"), message(5, agent, "c"),
 		message(6, user, "failed"), partial,
@@ -32,41 +32,41 @@ func TestRecord_LoadedHasCompleteTurnsOnly(t *testing.T) {
 	require.Equal(t, history.Loaded{Sequence: 5, Chain: history.Chain(history.Chain(0, "one", 2), "two", 5)}, loaded)
 }
 
-// wire is a connection whose streams bring given events.
-type wire struct {
+// cannedConn is a connection whose streams bring given events.
+type cannedConn struct {
 	grpc.ClientConnInterface
 	events []*troupev1.Event
 }
 
-func (w *wire) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return &wireStream{left: w.events}, nil
+func (w *cannedConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return &cannedStream{remaining: w.events}, nil
 }
 
-type wireStream struct {
+type cannedStream struct {
 	grpc.ClientStream
-	left []*troupev1.Event
+	remaining []*troupev1.Event
 }
 
-func (s *wireStream) SendMsg(any) error { return nil }
+func (s *cannedStream) SendMsg(any) error { return nil }
 
-func (s *wireStream) RecvMsg(m any) error {
-	if len(s.left) == 0 {
+func (s *cannedStream) RecvMsg(m any) error {
+	if len(s.remaining) == 0 {
 		return io.EOF
 	}
 	switch r := m.(type) {
 	case *troupev1.OrchestrateResponse:
-		r.Event = s.left[0]
+		r.Event = s.remaining[0]
 	case *troupev1.WatchTraceResponse:
-		r.Event = s.left[0]
+		r.Event = s.remaining[0]
 	}
-	s.left = s.left[1:]
+	s.remaining = s.remaining[1:]
 	return nil
 }
 
 func TestTap_RecordsReceivedEvents(t *testing.T) {
 	events := []*troupev1.Event{{Sequence: 1, TraceId: "t"}, {Sequence: 1, TraceId: "t"}}
 	seen, left := 0, 0
-	tap := newTap(&wire{events: events}, func(string, *troupev1.Event) { seen++ }, func(string) { left++ })
+	tap := newRecordingConn(&cannedConn{events: events}, func(string, *troupev1.Event) { seen++ }, func(string) { left++ })
 	open := func(req, resp any, reads int) {
 		s, err := tap.NewStream(t.Context(), nil, "")
 		require.NoError(t, err)
@@ -83,14 +83,14 @@ func TestTap_RecordsReceivedEvents(t *testing.T) {
 		{Mark: "s/r", First: true, Ended: true, Events: events}, // a repeat, which the client would drop
 		{Mark: "s/r", After: 1, Events: events[:1]},
 		{Mark: "s/r"},
-	}, tap.all())
+	}, tap.allStreams())
 	require.Equal(t, 3, seen)
 	require.Equal(t, 1, left)
 
 	other := &troupev1.OrchestrateRequest{SessionId: "s", RequestId: "burst"}
 	open(other, &troupev1.OrchestrateResponse{}, 0)
 	open(other, &troupev1.OrchestrateResponse{}, 0)
-	for _, s := range tap.all()[3:] {
+	for _, s := range tap.allStreams()[3:] {
 		require.False(t, s.First, "their order is unknown")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// record is what the clients of a crowd sent, and the answers that they got. It is safe for concurrent
+// record stores what the clients of a crowd sent and which answers they received. It is safe for concurrent
 // use.
 type record struct {
 	sessions *history.Log // of appends and loads, for model M1
@@ -38,23 +38,23 @@ func newRecord(clock *history.Clock) *record {
 	}
 }
 
-// request records a request that is about to be sent.
-func (r *record) request(mark string, steps int) {
+// addRequest records a request that is about to be sent.
+func (r *record) addRequest(mark string, steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.requests[mark] = request{steps, r.sessions.Now()}
 }
 
-// steps returns how many steps the turn of a request has.
-func (r *record) steps(mark string) int {
+// stepsOf returns how many steps the turn of a request has.
+func (r *record) stepsOf(mark string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.requests[mark].steps
 }
 
-// acknowledge records the answers of a turn. Only the first of the callers of a request counts. The
+// addAcknowledged records the answers of a turn. Only the first of the callers of a request counts. The
 // sequence is the one of the last message, and at the time of the result.
-func (r *record) acknowledge(session, mark string, answers []string, last, at int64) {
+func (r *record) addAcknowledged(session, mark string, answers []string, last, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.ContainsFunc(r.acknowledged[session], func(a verify.Acknowledged) bool { return a.Mark == mark }) {
@@ -65,8 +65,8 @@ func (r *record) acknowledge(session, mark string, answers []string, last, at in
 	r.sessions.AddUntil(r.requests[mark].sent, at, history.Append{Session: session, Key: mark}, history.Appended{Sequence: last})
 }
 
-// fail records a turn that failed.
-func (r *record) fail(mark string) {
+// addFailure records a turn that failed.
+func (r *record) addFailure(mark string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed[mark] = true
@@ -84,7 +84,7 @@ func (r *record) countLeave() {
 	r.counts.Leaves++
 }
 
-func (r *record) violated(check, format string, args ...any) {
+func (r *record) addViolation(check, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.found = append(r.found, violation.Newf(check, format, args...))
@@ -104,7 +104,7 @@ func (r *record) tally() Tally {
 	return counts
 }
 
-func (r *record) requested() map[string]bool {
+func (r *record) requestedMarks() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := map[string]bool{}
@@ -114,7 +114,7 @@ func (r *record) requested() map[string]bool {
 	return all
 }
 
-func (r *record) committed() (all []verify.Committed) {
+func (r *record) committedSteps() (all []verify.Committed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, turns := range r.acknowledged {
@@ -142,7 +142,7 @@ func (r *record) checkHistories() []violation.Violation {
 func (r *record) checkSession(session string, messages []*troupev1.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found = append(r.found, verify.History(session, messages, r.acknowledged[session])...)
+	r.found = append(r.found, verify.CheckHistory(session, messages, r.acknowledged[session])...)
 	for mark := range r.failed {
 		if answers := answersTo(mark, messages); len(answers) == r.requests[mark].steps {
 			r.found = append(r.found, violation.Newf(Outcome, "%s is reported as failed, and its session has %d answers", mark, len(answers)))
@@ -150,17 +150,17 @@ func (r *record) checkSession(session string, messages []*troupev1.Message) {
 	}
 }
 
-// load records a read of a whole session that began at the given time.
-func (r *record) load(began int64, session string, messages []*troupev1.Message) {
+// addLoad records a read of a whole session that began at the given time.
+func (r *record) addLoad(began int64, session string, messages []*troupev1.Message) {
 	r.mu.Lock()
-	loaded := r.loaded(messages)
+	loaded := r.toLoaded(messages)
 	r.mu.Unlock()
 	r.sessions.Add(began, history.Load{Session: session}, loaded)
 }
 
-// loaded returns a session as model M1 sees it: its complete turns, and where each of them ends. Messages
+// toLoaded returns a session as model M1 sees it: its complete turns, and where each of them ends. Messages
 // of open turns are left out.
-func (r *record) loaded(messages []*troupev1.Message) (loaded history.Loaded) {
+func (r *record) toLoaded(messages []*troupev1.Message) (loaded history.Loaded) {
 	mark, answers := "", 0
 	for _, m := range messages {
 		switch {

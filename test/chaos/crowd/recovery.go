@@ -31,29 +31,29 @@ func (f Fault) hitsOneWorker() bool { return f == KillWorker || f == StopWorker 
 // use.
 type Recovery struct {
 	mu      sync.Mutex
-	frozen  bool                 // a worker is stopped by SIGSTOP
-	open    map[string]*affected // by mark, the turns with watchers
+	frozen  bool                     // a worker is stopped by SIGSTOP
+	open    map[string]*affectedTurn // by mark, the turns with watchers
 	samples map[Fault][]time.Duration
 }
 
-// affected is a turn that runs, and the fault that it must recover from.
-type affected struct {
-	instance string // that runs its step (empty between steps)
-	fault    Fault  // (empty means none)
-	victim   string
-	at       time.Time
+// affectedTurn is a turn that runs, and the fault that it must recover from.
+type affectedTurn struct {
+	instance  string // that runs its step (empty between steps)
+	fault     Fault  // (empty means none)
+	victim    string
+	faultTime time.Time
 }
 
 // NewRecovery returns a Recovery without samples.
 func NewRecovery() *Recovery {
-	return &Recovery{open: map[string]*affected{}, samples: map[Fault][]time.Duration{}}
+	return &Recovery{open: map[string]*affectedTurn{}, samples: map[Fault][]time.Duration{}}
 }
 
-// Hit records that a fault happens now. The instance is the worker that it hits, if it hits one. A fault
-// of a store hits all turns that some worker runs. A turn that has not recovered from an earlier fault
-// keeps that one, unless it loses its worker. While a worker is frozen, only that fault is measured,
-// because any turn may be given to the frozen worker after it lost its own.
-func (r *Recovery) Hit(fault Fault, instance string) {
+// RecordFault records that a fault happens now. The instance is the worker that it hits (empty if it hits a
+// store). A fault of a store hits all turns that a worker runs. A turn that has not recovered from an earlier
+// fault keeps that fault, unless it loses its worker. While a worker is frozen, only that fault is measured,
+// because any turn may move to the frozen worker.
+func (r *Recovery) RecordFault(fault Fault, instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frozen = r.frozen || fault == StopWorker
@@ -66,13 +66,13 @@ func (r *Recovery) Hit(fault Fault, instance string) {
 			hit, turn.fault = false, ""
 		}
 		if hit {
-			turn.fault, turn.victim, turn.at = fault, instance, time.Now()
+			turn.fault, turn.victim, turn.faultTime = fault, instance, time.Now()
 		}
 	}
 }
 
-// Thawed records that no worker is frozen any more.
-func (r *Recovery) Thawed() {
+// RecordThaw records that no worker is frozen any more.
+func (r *Recovery) RecordThaw() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frozen = false
@@ -87,14 +87,14 @@ func (r *Recovery) observe(mark string, e *troupev1.Event) {
 	defer r.mu.Unlock()
 	turn := r.open[mark]
 	if turn == nil {
-		turn = &affected{}
+		turn = &affectedTurn{}
 		r.open[mark] = turn
 	}
 	if e.GetInstanceId() != "" {
 		turn.instance = e.GetInstanceId()
 	}
-	if turn.fault != "" && turn.progress(e) {
-		r.samples[turn.fault] = append(r.samples[turn.fault], time.Since(turn.at))
+	if turn.fault != "" && turn.hasRecovered(e) {
+		r.samples[turn.fault] = append(r.samples[turn.fault], time.Since(turn.faultTime))
 		turn.fault = ""
 	}
 	if e.GetStepFinished() != nil {
@@ -105,16 +105,16 @@ func (r *Recovery) observe(mark string, e *troupev1.Event) {
 	}
 }
 
-// progress reports whether an event shows that a turn has recovered: from a fault of a worker when
+// hasRecovered reports whether an event shows that a turn has recovered: from a fault of a worker when
 // another worker runs its step, or the same one again; from a fault of a store when a result was stored.
-func (a *affected) progress(e *troupev1.Event) bool {
+func (a *affectedTurn) hasRecovered(e *troupev1.Event) bool {
 	switch {
 	case e.GetTurnResult() != nil, e.GetStepFinished() != nil:
 		return true
 	case !a.fault.hitsOneWorker(), e.GetStep() == 0, e.GetTextRetracted() != nil, e.GetWarning() != nil:
 		return false
 	default:
-		return e.GetInstanceId() != a.victim || a.fault == StopWorker && time.Since(a.at) > inFlight
+		return e.GetInstanceId() != a.victim || a.fault == StopWorker && time.Since(a.faultTime) > inFlight
 	}
 }
 

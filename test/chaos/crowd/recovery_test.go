@@ -11,7 +11,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func on(instance string, payload any) *troupev1.Event {
+func eventOn(instance string, payload any) *troupev1.Event {
 	e := &troupev1.Event{Sequence: 1, Step: 1, InstanceId: instance}
 	switch payload.(type) {
 	case *troupev1.ModelCall:
@@ -28,36 +28,36 @@ func on(instance string, payload any) *troupev1.Event {
 func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecovery()
-		r.observe("a", on("w1", &troupev1.ModelCall{}))
-		r.observe("b", on("w2", &troupev1.ModelCall{}))
-		r.Hit(KillWorker, "w1")
+		r.observe("a", eventOn("w1", &troupev1.ModelCall{}))
+		r.observe("b", eventOn("w2", &troupev1.ModelCall{}))
+		r.RecordFault(KillWorker, "w1")
 		time.Sleep(time.Second)
-		r.observe("a", on("w1", &troupev1.ModelCall{})) // it was in flight
-		r.observe("a", on("w1", &troupev1.TextRetracted{}))
-		r.Hit(KillMemory, "") // a turn without a worker stays with its fault
+		r.observe("a", eventOn("w1", &troupev1.ModelCall{})) // it was in flight
+		r.observe("a", eventOn("w1", &troupev1.TextRetracted{}))
+		r.RecordFault(KillMemory, "") // a turn without a worker stays with its fault
 		time.Sleep(time.Second)
-		r.observe("a", on("w3", &troupev1.ModelCall{}))
-		r.observe("b", on("w2", &troupev1.ModelCall{})) // does not need the store
+		r.observe("a", eventOn("w3", &troupev1.ModelCall{}))
+		r.observe("b", eventOn("w2", &troupev1.ModelCall{})) // does not need the store
 		time.Sleep(time.Second)
-		r.observe("b", on("w2", &troupev1.StepFinished{}))
-		r.Hit(KillRedis, "") // b is between steps; a is affected and left by its client
+		r.observe("b", eventOn("w2", &troupev1.StepFinished{}))
+		r.RecordFault(KillRedis, "") // b is between steps; a is affected and left by its client
 		r.forget("a")
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{KillWorker: {2 * time.Second}, KillMemory: {2 * time.Second}}, r.Samples()))
 	})
 }
 
-// A turn that has just lost its worker may move to the worker that is stopped next and wait for that one too.
-// The cause of its delay is then unknown.
+// A killed worker's turn may move to the worker that is frozen next. Its delay then has two causes, so the
+// time is not counted for either.
 func TestRecovery_IgnoresAKillDuringAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecovery()
-		r.observe("a", on("w1", &troupev1.ModelCall{}))
-		r.observe("b", on("w2", &troupev1.ModelCall{}))
-		r.Hit(KillWorker, "w1")
-		r.Hit(StopWorker, "w2")
+		r.observe("a", eventOn("w1", &troupev1.ModelCall{}))
+		r.observe("b", eventOn("w2", &troupev1.ModelCall{}))
+		r.RecordFault(KillWorker, "w1")
+		r.RecordFault(StopWorker, "w2")
 		time.Sleep(4 * time.Second)
-		r.observe("a", on("w2", &troupev1.ModelCall{}))
-		r.observe("b", on("w2", &troupev1.ModelCall{}))
+		r.observe("a", eventOn("w2", &troupev1.ModelCall{}))
+		r.observe("b", eventOn("w2", &troupev1.ModelCall{}))
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{StopWorker: {4 * time.Second}}, r.Samples()))
 	})
 }

@@ -12,33 +12,33 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// tap is a connection to the orchestrator that records every event as it arrives, before the client drops
+// recordingConn is a connection to the orchestrator that records every event as it arrives, before the client drops
 // repeated ones.
-type tap struct {
+type recordingConn struct {
 	grpc.ClientConnInterface
 	onEvent func(mark string, e *troupev1.Event)
 	onEnd   func(mark string)
 
 	mu      sync.Mutex
-	streams []*tapped
+	streams []*recordingStream
 	traces  map[string]string // marks by trace
 }
 
-func newTap(conn grpc.ClientConnInterface, onEvent func(string, *troupev1.Event), onEnd func(string)) *tap {
-	return &tap{ClientConnInterface: conn, onEvent: onEvent, onEnd: onEnd, traces: map[string]string{}}
+func newRecordingConn(conn grpc.ClientConnInterface, onEvent func(string, *troupev1.Event), onEnd func(string)) *recordingConn {
+	return &recordingConn{ClientConnInterface: conn, onEvent: onEvent, onEnd: onEnd, traces: map[string]string{}}
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (t *tap) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (t *recordingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := t.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &tapped{ClientStream: s, tap: t}, nil
+	return &recordingStream{ClientStream: s, conn: t}, nil
 }
 
-// all returns the streams so far.
-func (t *tap) all() []verify.Stream {
+// allStreams returns the streams so far.
+func (t *recordingConn) allStreams() []verify.Stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var all []verify.Stream
@@ -48,31 +48,31 @@ func (t *tap) all() []verify.Stream {
 	return all
 }
 
-// tapped is one stream. The mutex of its tap guards it.
-type tapped struct {
+// recordingStream is one stream. The mutex of its tap guards it.
+type recordingStream struct {
 	grpc.ClientStream
 	verify.Stream
-	tap *tap
+	conn *recordingConn
 }
 
 // SendMsg implements grpc.ClientStream. The request says which turn the stream belongs to.
-func (s *tapped) SendMsg(m any) error {
-	s.tap.mu.Lock()
+func (s *recordingStream) SendMsg(m any) error {
+	s.conn.mu.Lock()
 	switch req := m.(type) {
 	case *troupev1.OrchestrateRequest:
 		s.Mark = Mark(req.GetSessionId(), req.GetRequestId())
-		s.First = s.tap.first(s.Mark)
+		s.First = s.conn.isFirstStream(s.Mark)
 	case *troupev1.WatchTraceRequest:
-		s.Mark, s.After = s.tap.traces[req.GetTraceId()], req.GetAfterSequence()
+		s.Mark, s.After = s.conn.traces[req.GetTraceId()], req.GetAfterSequence()
 	}
-	s.tap.streams = append(s.tap.streams, s)
-	s.tap.mu.Unlock()
+	s.conn.streams = append(s.conn.streams, s)
+	s.conn.mu.Unlock()
 	return s.ClientStream.SendMsg(m)
 }
 
-// first reports whether no stream of the mark was opened before. If another stream was opened and has received
+// isFirstStream reports whether no stream of the mark was opened before. If another stream was opened and has received
 // nothing yet, the order is unknown and the result is false.
-func (t *tap) first(mark string) bool {
+func (t *recordingConn) isFirstStream(mark string) bool {
 	first := true
 	for _, other := range t.streams {
 		if other.Mark == mark {
@@ -84,23 +84,23 @@ func (t *tap) first(mark string) bool {
 }
 
 // RecvMsg implements grpc.ClientStream.
-func (s *tapped) RecvMsg(m any) error {
+func (s *recordingStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	carrier, ok := m.(interface{ GetEvent() *troupev1.Event })
 	if !ok {
 		return err
 	}
-	s.tap.mu.Lock()
+	s.conn.mu.Lock()
 	if err == nil {
 		s.Events = append(s.Events, carrier.GetEvent())
-		s.tap.traces[carrier.GetEvent().GetTraceId()] = s.Mark
+		s.conn.traces[carrier.GetEvent().GetTraceId()] = s.Mark
 	}
 	s.Ended = errors.Is(err, io.EOF)
-	s.tap.mu.Unlock()
+	s.conn.mu.Unlock()
 	if err != nil {
-		s.tap.onEnd(s.Mark)
+		s.conn.onEnd(s.Mark)
 		return err
 	}
-	s.tap.onEvent(s.Mark, carrier.GetEvent())
+	s.conn.onEvent(s.Mark, carrier.GetEvent())
 	return nil
 }

@@ -12,7 +12,7 @@ const Epochs = "M3 epochs"
 // Grant asks for the epoch of a turn: to begin it, or to take it over.
 type Grant struct{ Session string }
 
-func (g Grant) part() string { return g.Session }
+func (g Grant) partition() string { return g.Session }
 
 // Granted is the granted epoch (0 if there was no answer).
 type Granted struct{ Epoch int64 }
@@ -23,7 +23,7 @@ type Write struct {
 	Epoch   int64
 }
 
-func (w Write) part() string { return w.Session }
+func (w Write) partition() string { return w.Session }
 
 // Written says whether the write was accepted.
 type Written struct{ Fenced bool }
@@ -34,8 +34,8 @@ func CheckEpochs(l *Log) []violation.Violation { return l.check(Epochs, epochs.T
 
 // fence is the latest epoch of a session. lost means that the reply that granted a later epoch was lost.
 type fence struct {
-	epoch int64
-	lost  bool
+	epoch     int64
+	replyLost bool
 }
 
 var epochs = porcupine.NondeterministicModel{
@@ -51,7 +51,7 @@ var epochs = porcupine.NondeterministicModel{
 				return []any{fence{epoch: epoch}}
 			}
 		case Write:
-			latest := in.Epoch == s.epoch && !s.lost
+			latest := in.Epoch == s.epoch && !s.replyLost
 			if latest != out.(Written).Fenced {
 				return []any{s}
 			}

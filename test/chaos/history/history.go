@@ -1,9 +1,9 @@
-// Package history records what clients asked and when they were answered, and checks with porcupine whether
-// some order of these operations explains the answers.
+// Package history records calls of clients with their start and end times. It then checks with porcupine
+// whether some order of these operations explains all answers.
 //
-// A history is cut by session or key, and each part is checked on its own. An operation without an answer may
-// have taken effect at any time after its call. If the final log shows whether it did, it is recorded with that
-// result; otherwise it is left out.
+// A history is partitioned by session or key, and each partition is checked on its own. An operation without
+// an answer may have taken effect at any time after its call. If the final log shows whether it did, it is
+// recorded with that result; otherwise it is left out.
 package history
 
 import (
@@ -29,7 +29,7 @@ const Never = int64(math.MaxInt64)
 const patience = 30 * time.Second
 
 // input is the request of an operation. It belongs to one part of the history.
-type input interface{ part() string }
+type input interface{ partition() string }
 
 // Log is a growing history for one model. Safe for concurrent use.
 type Log struct {
@@ -40,19 +40,19 @@ type Log struct {
 
 // Clock gives the times of a history. All logs of a run share one. Safe for concurrent use.
 type Clock struct {
-	began time.Time
+	start time.Time
 	last  atomic.Int64
 }
 
 // NewClock returns a clock that begins now.
-func NewClock() *Clock { return &Clock{began: time.Now()} }
+func NewClock() *Clock { return &Clock{start: time.Now()} }
 
 // Now returns the time since the clock began, in nanoseconds. It is always later than the time before, so that
 // successive operations never look simultaneous.
 func (c *Clock) Now() int64 {
 	for {
 		last := c.last.Load()
-		now := max(last+1, time.Since(c.began).Nanoseconds())
+		now := max(last+1, time.Since(c.start).Nanoseconds())
 		if c.last.CompareAndSwap(last, now) {
 			return now
 		}
@@ -80,7 +80,7 @@ func (l *Log) check(name string, model porcupine.Model) (found []violation.Viola
 	l.mu.Lock()
 	parts := map[string][]porcupine.Operation{}
 	for _, op := range l.ops {
-		key := op.Input.(input).part()
+		key := op.Input.(input).partition()
 		parts[key] = append(parts[key], op)
 	}
 	l.mu.Unlock()

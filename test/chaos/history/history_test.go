@@ -59,18 +59,18 @@ func TestModels_SeparateGoodHistoriesFromBad(t *testing.T) {
 		}, false},
 
 		"one result, and a conflict beside it": {CheckTurnRegistry, []op{
-			{0, 50, Ask{"k", "p"}, Told{Result: "r"}},
-			{10, 40, Ask{"k", "p"}, Told{Result: "r"}},
-			{20, 30, Ask{"k", "other"}, Told{Conflict: true}},
+			{0, 50, Request{"k", "p"}, Response{Result: "r"}},
+			{10, 40, Request{"k", "p"}, Response{Result: "r"}},
+			{20, 30, Request{"k", "other"}, Response{Conflict: true}},
 		}, true},
 		"two results for one key": {CheckTurnRegistry, []op{
-			{0, 10, Ask{"k", "p"}, Told{Result: "r"}}, {20, 30, Ask{"k", "p"}, Told{Result: "r2"}},
+			{0, 10, Request{"k", "p"}, Response{Result: "r"}}, {20, 30, Request{"k", "p"}, Response{Result: "r2"}},
 		}, false},
 		"another payload gets the result": {CheckTurnRegistry, []op{
-			{0, 10, Ask{"k", "p"}, Told{Result: "r"}}, {20, 30, Ask{"k", "other"}, Told{Result: "r"}},
+			{0, 10, Request{"k", "p"}, Response{Result: "r"}}, {20, 30, Request{"k", "other"}, Response{Result: "r"}},
 		}, false},
 		"a conflict with nothing": {CheckTurnRegistry, []op{
-			{0, 10, Ask{"k", "other"}, Told{Conflict: true}}, {20, 30, Ask{"k", "p"}, Told{Result: "r"}},
+			{0, 10, Request{"k", "other"}, Response{Conflict: true}}, {20, 30, Request{"k", "p"}, Response{Result: "r"}},
 		}, false},
 
 		"a takeover fences the writer": {CheckEpochs, []op{

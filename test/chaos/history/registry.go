@@ -9,13 +9,13 @@ import (
 // TurnRegistry is the name of model M2.
 const TurnRegistry = "M2 turn registry"
 
-// Ask requests the turn of a key.
-type Ask struct{ Key, Payload string }
+// Request requests the turn of a key.
+type Request struct{ Key, Payload string }
 
-func (a Ask) part() string { return a.Key }
+func (a Request) partition() string { return a.Key }
 
-// Told is the answer.
-type Told struct {
+// Response is the answer.
+type Response struct {
 	Result   string // of the turn
 	Conflict bool   // the key stands for another payload
 }
@@ -24,13 +24,13 @@ type Told struct {
 // with another payload is rejected.
 func CheckTurnRegistry(l *Log) []violation.Violation { return l.check(TurnRegistry, turnRegistry) }
 
-// registration is the turn of a key; its zero is none.
+// registration is the turn that a key created (the zero value means none).
 type registration struct{ payload, result string }
 
 var turnRegistry = porcupine.Model{
 	Init: func() any { return registration{} },
 	Step: func(state, in, out any) (bool, any) {
-		s, asked, told := state.(registration), in.(Ask), out.(Told)
+		s, asked, told := state.(registration), in.(Request), out.(Response)
 		switch {
 		case told.Conflict:
 			return s.payload != "" && s.payload != asked.Payload, s

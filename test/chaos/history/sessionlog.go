@@ -15,7 +15,7 @@ const SessionLog = "M1 session log"
 // Append adds messages to a session, once for its key.
 type Append struct{ Session, Key string }
 
-func (a Append) part() string { return a.Session }
+func (a Append) partition() string { return a.Session }
 
 // Appended is the sequence of the last appended message.
 type Appended struct{ Sequence int64 }
@@ -23,7 +23,7 @@ type Appended struct{ Sequence int64 }
 // Load reads a session.
 type Load struct{ Session string }
 
-func (l Load) part() string { return l.Session }
+func (l Load) partition() string { return l.Session }
 
 // Loaded is the content of a session.
 type Loaded struct {
@@ -43,7 +43,7 @@ func Chain(before uint64, key string, sequence int64) uint64 {
 // appended once, and a load sees exactly what was appended before it.
 func CheckSessionLog(l *Log) []violation.Violation { return l.check(SessionLog, sessionLog) }
 
-// logState is a session. Its entries are found by walking back.
+// logState is the state of a session. Its entries form a linked list, newest first.
 type logState struct {
 	sequence int64
 	chain    uint64
@@ -53,7 +53,7 @@ type logState struct {
 type entry struct {
 	key      string
 	sequence int64
-	before   *entry
+	previous *entry
 }
 
 var sessionLog = porcupine.Model{
@@ -66,7 +66,7 @@ var sessionLog = porcupine.Model{
 			return seen.Sequence == s.sequence && seen.Chain == s.chain, s
 		case Append:
 			sequence := out.(Appended).Sequence
-			for e := s.last; e != nil; e = e.before {
+			for e := s.last; e != nil; e = e.previous {
 				if e.key == in.Key {
 					return e.sequence == sequence, s // a repeated append
 				}

@@ -15,8 +15,8 @@ type Client struct {
 	Worker string // id of the instance that calls
 }
 
-// Tell posts a call and returns its receipt.
-func (c Client) Tell(ctx context.Context, call Call) (string, error) {
+// Post posts a call and returns its receipt.
+func (c Client) Post(ctx context.Context, call Call) (string, error) {
 	call.Worker = c.Worker
 	body, err := json.Marshal(call)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package ledger records the calls of the chaos worker's tools and model: each posts to a server in the process
-// of the test. A call in the ledger has happened, whatever became of the worker, so it can be compared with the
-// events of the mesh.
+// Package ledger records the calls of the chaos worker's model and tools. Each of them posts to a server in
+// the test process before it returns. A call in the ledger has happened even if the worker died afterwards, so
+// tests compare the ledger with the events of the mesh.
 //
 // The ledger can hold a call open, so that a fault hits a worker during the call.
 package ledger
@@ -56,7 +56,7 @@ type Ledger struct {
 	mu    sync.Mutex
 	calls []Call
 	keys  map[string]string // receipts of idempotent calls
-	holds []*Hold
+	holds []*HeldCall
 }
 
 // New starts a ledger on a free loopback port. The caller closes it.
@@ -100,7 +100,7 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	receipt, hold := l.note(call)
+	receipt, hold := l.record(call)
 	if hold != nil {
 		select {
 		case <-hold.released:
@@ -111,8 +111,8 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(Answer{Receipt: receipt})
 }
 
-// note records a call, and returns the hold that waits for it.
-func (l *Ledger) note(call Call) (receipt string, hold *Hold) {
+// record records a call, and returns the hold that waits for it.
+func (l *Ledger) record(call Call) (receipt string, hold *HeldCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	call.At = time.Now()
@@ -124,7 +124,7 @@ func (l *Ledger) note(call Call) (receipt string, hold *Hold) {
 		}
 		l.keys[call.Key] = receipt
 	}
-	i := slices.IndexFunc(l.holds, func(h *Hold) bool { return h.wants(call) })
+	i := slices.IndexFunc(l.holds, func(h *HeldCall) bool { return h.wants(call) })
 	if i < 0 {
 		return receipt, nil
 	}
@@ -134,8 +134,8 @@ func (l *Ledger) note(call Call) (receipt string, hold *Hold) {
 	return receipt, hold
 }
 
-// Hold holds one call open.
-type Hold struct {
+// HeldCall holds one call open.
+type HeldCall struct {
 	wants    func(Call) bool
 	reached  chan Call
 	released chan struct{}
@@ -143,8 +143,8 @@ type Hold struct {
 }
 
 // Hold holds the next matching call until it is released.
-func (l *Ledger) Hold(wanted func(Call) bool) *Hold {
-	h := &Hold{wants: wanted, reached: make(chan Call, 1), released: make(chan struct{})}
+func (l *Ledger) Hold(wanted func(Call) bool) *HeldCall {
+	h := &HeldCall{wants: wanted, reached: make(chan Call, 1), released: make(chan struct{})}
 	h.release = sync.OnceFunc(func() { close(h.released) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +153,7 @@ func (l *Ledger) Hold(wanted func(Call) bool) *Hold {
 }
 
 // Reached delivers the call once it is held.
-func (h *Hold) Reached() <-chan Call { return h.reached }
+func (h *HeldCall) Reached() <-chan Call { return h.reached }
 
 // Release lets the call continue, even if it arrives later. It may be called again.
-func (h *Hold) Release() { h.release() }
+func (h *HeldCall) Release() { h.release() }

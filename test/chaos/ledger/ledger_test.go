@@ -26,13 +26,13 @@ func start(t *testing.T) (*ledger.Ledger, ledger.Client) {
 
 func TestLedger_RecordsCallsInOrder(t *testing.T) {
 	l, c := start(t)
-	first, err := c.Tell(t.Context(), ledger.Call{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "k"})
+	first, err := c.Post(t.Context(), ledger.Call{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "k"})
 	require.NoError(t, err)
 	require.Equal(t, "idempotent#1", first)
-	again, err := c.Tell(t.Context(), ledger.Call{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "k"})
+	again, err := c.Post(t.Context(), ledger.Call{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "k"})
 	require.NoError(t, err)
 	require.Equal(t, first, again, "the same key has the same effect")
-	other, err := c.Tell(t.Context(), ledger.Call{Kind: ledger.Read, Mark: "s/r", Step: 1, Key: "k2"})
+	other, err := c.Post(t.Context(), ledger.Call{Kind: ledger.Read, Mark: "s/r", Step: 1, Key: "k2"})
 	require.NoError(t, err)
 	require.Equal(t, "read#3", other)
 
@@ -49,7 +49,7 @@ func TestLedger_CanPauseACall(t *testing.T) {
 	ctx, die := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.Tell(ctx, ledger.Call{Kind: ledger.AtMostOnce, Mark: "s/r"})
+		_, err := c.Post(ctx, ledger.Call{Kind: ledger.AtMostOnce, Mark: "s/r"})
 		ended <- err
 	}()
 	require.Equal(t, "s/r", (<-hold.Reached()).Mark)
@@ -58,6 +58,6 @@ func TestLedger_CanPauseACall(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 
 	hold.Release()
-	_, err := c.Tell(t.Context(), ledger.Call{Kind: ledger.AtMostOnce, Mark: "s/r"})
+	_, err := c.Post(t.Context(), ledger.Call{Kind: ledger.AtMostOnce, Mark: "s/r"})
 	require.NoError(t, err, "a hold is for one call")
 }

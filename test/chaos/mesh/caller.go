@@ -25,8 +25,8 @@ type Caller struct {
 
 var _ grpc.ClientConnInterface = (*Caller)(nil)
 
-// holding is implemented by every request that the holder of a turn makes.
-type holding interface {
+// turnRequest is implemented by every request that the holder of a turn makes.
+type turnRequest interface {
 	GetSessionId() string
 	GetTurnId() string
 	GetEpoch() int64
@@ -44,10 +44,10 @@ func stepOf(args any) int {
 	}
 }
 
-// showing returns a context with the credential of the turn. A former holder keeps its credential after a
+// withCredential returns a context with the credential of the turn. A former holder keeps its credential after a
 // takeover.
-func (c *Caller) showing(ctx context.Context, args any) (context.Context, error) {
-	h, ok := args.(holding)
+func (c *Caller) withCredential(ctx context.Context, args any) (context.Context, error) {
+	h, ok := args.(turnRequest)
 	if !ok {
 		return ctx, nil
 	}
@@ -57,7 +57,7 @@ func (c *Caller) showing(ctx context.Context, args any) (context.Context, error)
 	return metadata.AppendToOutgoingContext(ctx, turnctx.CredentialKey, credential), err
 }
 
-func (c *Caller) of(method string) *grpc.ClientConn {
+func (c *Caller) connFor(method string) *grpc.ClientConn {
 	if roles, _ := authz.Roles(method); slices.Contains(roles, identity.Orchestrator) {
 		return c.orchestrator
 	}
@@ -66,10 +66,10 @@ func (c *Caller) of(method string) *grpc.ClientConn {
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *Caller) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	conn := c.of(method)
+	conn := c.connFor(method)
 	if conn == c.worker {
 		var err error
-		if ctx, err = c.showing(ctx, args); err != nil {
+		if ctx, err = c.withCredential(ctx, args); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Caller) Invoke(ctx context.Context, method string, args, reply any, opt
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *Caller) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.of(method).NewStream(ctx, desc, method, opts...)
+	return c.connFor(method).NewStream(ctx, desc, method, opts...)
 }
 
 // Close closes both connections.

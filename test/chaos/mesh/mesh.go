@@ -70,15 +70,15 @@ type Mesh struct {
 	memory     *Process
 	replicas   []*replica
 
-	mu      sync.Mutex
-	workers []*Process
-	started int // workers
+	mu             sync.Mutex
+	workers        []*Process
+	workersStarted int // workers
 }
 
 // Start runs a mesh until the test ends.
 func Start(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
-	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: free(t), devCA: t.TempDir()}
+	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: freeAddress(t), devCA: t.TempDir()}
 	m.Redis = redistest.Guarded(t, cfg.Redis...)
 	m.Etcd = etcdtest.Guarded(t, m.devCA, Agent)
 	m.ToRedis, m.ToMemory = m.proxy(m.Redis.Addr), m.proxy(m.memoryAddr)
@@ -86,7 +86,7 @@ func Start(t testing.TB, cfg Config) *Mesh {
 	m.StartMemory()
 	if cfg.Workers > 0 {
 		for n := range max(1, cfg.Replicas) {
-			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: free(t), toRedis: m.proxy(m.Redis.Addr)})
+			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: freeAddress(t), toRedis: m.proxy(m.Redis.Addr)})
 			m.StartReplica(n)
 		}
 	}
@@ -111,7 +111,7 @@ func (m *Mesh) stop() {
 		running = append(running, r.process)
 	}
 	for _, p := range running {
-		if p != nil && !p.Gone() {
+		if p != nil && !p.HasEnded() {
 			_ = p.Kill()
 		}
 	}
@@ -144,8 +144,8 @@ func (m *Mesh) StartWorker() {
 	m.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.started++
-	id := fmt.Sprintf("worker-%d", m.started)
+	m.workersStarted++
+	id := fmt.Sprintf("worker-%d", m.workersStarted)
 	m.workers = append(m.workers, m.launch(id, planted.Worker,
 		"TROUPE_INSTANCE_ID="+id, "TROUPE_GRPC_ADDR=127.0.0.1:0", "TROUPE_MEMORY="+m.ToMemory.Addr(), "CHAOS_LEDGER="+m.cfg.Ledger))
 }
@@ -176,8 +176,8 @@ func (m *Mesh) KillWorker(p *Process) {
 	m.workers = slices.DeleteFunc(m.workers, func(w *Process) bool { return w == p })
 }
 
-// Said counts the log lines of all workers, killed ones included, that contain all of the texts.
-func (m *Mesh) Said(texts ...string) (lines int) {
+// CountLogLines counts the log lines of all workers, killed ones included, that contain all of the texts.
+func (m *Mesh) CountLogLines(texts ...string) (lines int) {
 	m.t.Helper()
 	logs, err := filepath.Glob(filepath.Join(m.folder, "worker-*.log"))
 	require.NoError(m.t, err)
@@ -242,8 +242,8 @@ const (
 	ports     = 10_000
 )
 
-// free returns a loopback address without a listener.
-func free(t testing.TB) string {
+// freeAddress returns a loopback address without a listener.
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range ports {
 		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports)))

@@ -72,8 +72,8 @@ func (p *Process) Freeze() (thaw func(), err error) {
 	return sync.OnceFunc(func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }), nil
 }
 
-// Gone reports whether the process has ended.
-func (p *Process) Gone() bool {
+// HasEnded reports whether the process has ended.
+func (p *Process) HasEnded() bool {
 	select {
 	case <-p.ended:
 		return true

@@ -21,7 +21,7 @@ func shell(t *testing.T, script string) *Process {
 	return p
 }
 
-// A kill that killed nothing would make a run that proves nothing, so it is an error.
+// Kill fails when the process has already ended, because a run without the kill would prove nothing.
 func TestProcess_KillRequiresALiveProcess(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Fatal(err)
@@ -29,9 +29,9 @@ func TestProcess_KillRequiresALiveProcess(t *testing.T) {
 	p := shell(t, "exec sleep 60")
 	thaw, err := p.Freeze()
 	require.NoError(t, err)
-	require.False(t, p.Gone())
+	require.False(t, p.HasEnded())
 	require.NoError(t, p.Kill(), "also one that stands still")
-	require.True(t, p.Gone())
+	require.True(t, p.HasEnded())
 	thaw()
 	require.ErrorContains(t, p.Kill(), "it was dead already")
 	_, err = p.Freeze()

@@ -68,19 +68,19 @@ type Conn struct{ replicas []*grpc.ClientConn }
 
 var _ grpc.ClientConnInterface = (*Conn)(nil)
 
-func (c *Conn) any() *grpc.ClientConn { return c.replicas[rand.IntN(len(c.replicas))] }
+func (c *Conn) pick() *grpc.ClientConn { return c.replicas[rand.IntN(len(c.replicas))] }
 
 // To returns a connection to one orchestrator, by number from 0. It is closed with the others.
 func (c *Conn) To(n int) *grpc.ClientConn { return c.replicas[n] }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.any().Invoke(ctx, method, args, reply, opts...)
+	return c.pick().Invoke(ctx, method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.any().NewStream(ctx, desc, method, opts...)
+	return c.pick().NewStream(ctx, desc, method, opts...)
 }
 
 // Close closes all.

@@ -1,7 +1,7 @@
-// Package planted builds the binaries of the chaos suite, with a planted bug if wanted. A bug is a snippet of a
-// source file and its replacement. The compiler reads the changed file instead of the real one (go build
-// -overlay), so the sources contain no trace of any bug. A snippet that does not occur exactly once in its file
-// is an error, so the table of bugs must follow the code.
+// Package planted builds the binaries of the chaos suite, with or without a planted bug. A bug is a snippet of
+// a source file and its replacement. The compiler reads the changed file instead of the real one (go build
+// -overlay), so the sources contain no trace of any bug. A snippet must occur exactly once in its file.
+// Otherwise the build fails, so the table of bugs stays in step with the code.
 package planted
 
 import (
@@ -16,9 +16,9 @@ import (
 
 // Change replaces a snippet of a file by another text.
 type Change struct {
-	File string // relative to the root of the repository
-	Find string // must occur exactly once
-	Put  string
+	File        string // relative to the root of the repository
+	Find        string // must occur exactly once
+	Replacement string
 }
 
 // The programs of a mesh.
@@ -51,11 +51,11 @@ func (c Change) Apply(text string) (string, error) {
 	if n := strings.Count(text, c.Find); n != 1 {
 		return "", fmt.Errorf("%s holds the snippet %d times, want once; the code has changed, and the table of planted bugs must follow:\n%s", c.File, n, c.Find)
 	}
-	return strings.Replace(text, c.Find, c.Put, 1), nil
+	return strings.Replace(text, c.Find, c.Replacement, 1), nil
 }
 
-// Changed returns the changed texts of the files that the changes name.
-func Changed(changes []Change) (map[string]string, error) {
+// ApplyAll returns the changed texts of the files that the changes name.
+func ApplyAll(changes []Change) (map[string]string, error) {
 	texts := map[string]string{}
 	for _, c := range changes {
 		text, ok := texts[c.File]
@@ -76,7 +76,7 @@ func Changed(changes []Change) (map[string]string, error) {
 
 // overlay writes the changed files and the overlay file for the compiler.
 func overlay(folder string, changes []Change) (string, error) {
-	texts, err := Changed(changes)
+	texts, err := ApplyAll(changes)
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
-	c := planted.Change{File: "f.go", Find: "a", Put: "b"}
+	c := planted.Change{File: "f.go", Find: "a", Replacement: "b"}
 	text, err := c.Apply("xay")
 	require.NoError(t, err)
 	require.Equal(t, "xby", text)
@@ -23,18 +23,18 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 }
 
 // Several changes of one file are applied together.
-func TestChanged_AppliesAllChangesOfAFile(t *testing.T) {
+func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/chaos/planted/planted_test.go"
-	texts, err := planted.Changed([]planted.Change{
-		{File: file, Find: "package planted" + "_test", Put: "package other"},
-		{File: file, Find: "func TestChange_" + "Rejects", Put: "func TestOther"},
+	texts, err := planted.ApplyAll([]planted.Change{
+		{File: file, Find: "package planted" + "_test", Replacement: "package other"},
+		{File: file, Find: "func TestChange_" + "Rejects", Replacement: "func TestOther"},
 	})
 	require.NoError(t, err)
 	require.Len(t, texts, 1)
 	require.Contains(t, texts[file], "package other\n")
 	require.Contains(t, texts[file], "func TestOtherAMissingOrRepeatedSnippet")
 
-	_, err = planted.Changed([]planted.Change{{File: "absent.go", Find: "a"}})
+	_, err = planted.ApplyAll([]planted.Change{{File: "absent.go", Find: "a"}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -43,7 +43,7 @@ func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
 	before, err := os.ReadFile(filepath.Join(planted.Root(), file))
 	require.NoError(t, err)
-	err = planted.Build(t.TempDir(), []planted.Change{{File: file, Find: `const Agent = "chaos"`, Put: `const Agent = nothing`}}, planted.Worker)
+	err = planted.Build(t.TempDir(), []planted.Change{{File: file, Find: `const Agent = "chaos"`, Replacement: `const Agent = nothing`}}, planted.Worker)
 	require.ErrorContains(t, err, "undefined: nothing")
 	after, err := os.ReadFile(filepath.Join(planted.Root(), file))
 	require.NoError(t, err)

@@ -20,10 +20,10 @@ const (
 
 // Proxy forwards connections to one address. Safe for concurrent use.
 type Proxy struct {
-	listener net.Listener
-	target   string
-	armed    atomic.Int64 // cuts to come
-	cuts     atomic.Int64 // cuts so far
+	listener    net.Listener
+	target      string
+	pendingCuts atomic.Int64 // cuts to come
+	cuts        atomic.Int64 // cuts so far
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -47,7 +47,7 @@ func New(target string) (*Proxy, error) {
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Cut drops the reply to the next request, on whichever connection.
-func (p *Proxy) Cut() { p.armed.Add(1) }
+func (p *Proxy) Cut() { p.pendingCuts.Add(1) }
 
 // Cuts returns how many replies were dropped.
 func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
@@ -94,24 +94,24 @@ func (p *Proxy) accept() {
 
 // serve forwards one connection until either side ends it, or it is cut.
 func (p *Proxy) serve(caller net.Conn) {
-	defer p.forget(caller)
+	defer p.untrack(caller)
 	server, err := net.DialTimeout("tcp", p.target, dial)
 	if err != nil {
 		_ = caller.Close() // as if the server itself had rejected it
 		return
 	}
-	defer p.forget(server)
-	if !p.keep(caller, server) {
+	defer p.untrack(server)
+	if !p.track(caller, server) {
 		return
 	}
 	l := &link{proxy: p, caller: caller, server: server}
 	done := make(chan struct{})
-	go func() { defer close(done); l.replies() }()
-	l.requests()
+	go func() { defer close(done); l.forwardReplies() }()
+	l.forwardRequests()
 	<-done
 }
 
-func (p *Proxy) keep(conns ...net.Conn) bool {
+func (p *Proxy) track(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -120,21 +120,21 @@ func (p *Proxy) keep(conns ...net.Conn) bool {
 	return !p.closed && !p.severed
 }
 
-func (p *Proxy) forget(conn net.Conn) {
+func (p *Proxy) untrack(conn net.Conn) {
 	_ = conn.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, conn)
 }
 
-// take takes one of the pending cuts, if there is one.
-func (p *Proxy) take() bool {
+// takeCut takes one of the pending cuts, if there is one.
+func (p *Proxy) takeCut() bool {
 	for {
-		n := p.armed.Load()
+		n := p.pendingCuts.Load()
 		if n == 0 {
 			return false
 		}
-		if p.armed.CompareAndSwap(n, n-1) {
+		if p.pendingCuts.CompareAndSwap(n, n-1) {
 			return true
 		}
 	}
@@ -147,15 +147,15 @@ type link struct {
 	cut            atomic.Bool // replies are swallowed from here on
 }
 
-// requests forwards what the caller sends. If a cut is pending, it starts to drop replies before it forwards
+// forwardRequests forwards what the caller sends. If a cut is pending, it starts to drop replies before it forwards
 // the request, so that none slips through.
-func (l *link) requests() {
-	defer l.end()
+func (l *link) forwardRequests() {
+	defer l.close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := l.caller.Read(buffer)
 		if n > 0 {
-			if !l.cut.Load() && l.proxy.take() {
+			if !l.cut.Load() && l.proxy.takeCut() {
 				l.cut.Store(true)
 				_ = l.server.SetReadDeadline(time.Now().Add(giveUp))
 			}
@@ -169,13 +169,13 @@ func (l *link) requests() {
 	}
 }
 
-func (l *link) replies() {
-	defer l.end()
+func (l *link) forwardReplies() {
+	defer l.close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := l.server.Read(buffer)
 		if l.cut.Load() {
-			l.lose()
+			l.dropReply()
 			return
 		}
 		if n > 0 {
@@ -189,15 +189,15 @@ func (l *link) replies() {
 	}
 }
 
-// lose drops the reply, and waits a little, because a reply may arrive in pieces.
-func (l *link) lose() {
+// dropReply drops the reply, and waits a little, because a reply may arrive in pieces.
+func (l *link) dropReply() {
 	l.proxy.cuts.Add(1)
 	_ = l.server.SetReadDeadline(time.Now().Add(swallow))
 	_, _ = io.Copy(io.Discard, l.server)
 }
 
-// end closes both sides; either direction ends the link.
-func (l *link) end() {
+// close closes both sides; either direction ends the link.
+func (l *link) close() {
 	_ = l.caller.Close()
 	_ = l.server.Close()
 }

@@ -17,14 +17,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // echo is a server that repeats each line, and records what it received.
 type echo struct {
 	net.Listener
-	mu    sync.Mutex
-	heard []string
+	mu       sync.Mutex
+	received []string
 }
 
 func (e *echo) lines() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]string(nil), e.heard...)
+	return append([]string(nil), e.received...)
 }
 
 func serve(t *testing.T) *echo {
@@ -44,7 +44,7 @@ func serve(t *testing.T) *echo {
 				lines := bufio.NewScanner(conn)
 				for lines.Scan() {
 					e.mu.Lock()
-					e.heard = append(e.heard, lines.Text())
+					e.received = append(e.received, lines.Text())
 					e.mu.Unlock()
 					_, _ = conn.Write([]byte(lines.Text() + "\n"))
 				}
@@ -91,7 +91,7 @@ func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	require.Equal(t, "three\n", reply)
 }
 
-// Behind the proxy, a stopped server looks stopped.
+// When the server is stopped, the proxy closes the connections of its clients.
 func TestProxy_ClosesConnectionsWithoutAServer(t *testing.T) {
 	p, err := proxy.New("127.0.0.1:1")
 	require.NoError(t, err)

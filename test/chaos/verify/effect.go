@@ -53,12 +53,12 @@ type Committed struct {
 	Text string
 }
 
-// Effects compares the ledger with the events of the mesh. asked are the marks that may occur.
-func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, asked map[string]bool) (found []violation.Violation) {
+// CheckEffects compares the ledger with the events of the mesh. asked are the marks that may occur.
+func CheckEffects(calls []ledger.Call, attempts Attempts, committed []Committed, asked map[string]bool) (found []violation.Violation) {
 	steps := map[string][]ledger.Call{}
 	receipts := map[string]string{} // where each receipt was issued
 	for i, c := range calls {
-		at := where(c.Mark, c.Step)
+		at := stepName(c.Mark, c.Step)
 		steps[at] = append(steps[at], c)
 		receipts[fmt.Sprintf("%s#%d", c.Kind, i+1)] = at
 		if !asked[c.Mark] {
@@ -68,15 +68,15 @@ func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, aske
 	for at, calls := range steps {
 		found = append(found, checkOnce(at, calls)...)
 		found = append(found, checkOneKey(at, calls)...)
-		found = append(found, checkNotAgain(at, calls, attempts)...)
+		found = append(found, checkNoRepeat(at, calls, attempts)...)
 	}
 	for _, c := range committed {
-		found = append(found, c.inLedger(receipts)...)
+		found = append(found, c.checkInLedger(receipts)...)
 	}
 	return found
 }
 
-func where(mark string, step int) string { return fmt.Sprintf("%s step %d", mark, step) }
+func stepName(mark string, step int) string { return fmt.Sprintf("%s step %d", mark, step) }
 
 // checkOnce checks that a tool that may run once ran at most once.
 func checkOnce(at string, calls []ledger.Call) []violation.Violation {
@@ -108,17 +108,17 @@ func checkOneKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	return found
 }
 
-// place is the position of a call in its step.
-func place(c ledger.Call) int {
+// callPosition is the position of a call in its step.
+func callPosition(c ledger.Call) int {
 	if c.Kind == ledger.Model {
 		return 2*c.Number - 1
 	}
 	return 2*slices.Index(ledger.Tools, c.Kind) + 2
 }
 
-// checkNotAgain checks that no later attempt repeats a journaled call. Before a tool with an effect runs, everything
+// checkNoRepeat checks that no later attempt repeats a journaled call. Before a tool with an effect runs, everything
 // that the step did is journaled.
-func checkNotAgain(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
+func checkNoRepeat(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
 	for _, first := range calls {
 		if first.Kind != ledger.Idempotent && first.Kind != ledger.AtMostOnce {
 			continue
@@ -126,9 +126,9 @@ func checkNotAgain(at string, calls []ledger.Call, attempts Attempts) []violatio
 		early := attempts[attemptKey(first.Mark, first.Step, first.Worker)]
 		for _, again := range calls {
 			late := attempts[attemptKey(again.Mark, again.Step, again.Worker)]
-			if early > 0 && late > early && place(again) < place(first) {
+			if early > 0 && late > early && callPosition(again) < callPosition(first) {
 				return []violation.Violation{violation.Newf(NotAgain, "%s: attempt %d made call %d (%s) again, which was in the journal when attempt %d called %s",
-					at, late, place(again), again.Kind, early, first.Kind)}
+					at, late, callPosition(again), again.Kind, early, first.Kind)}
 			}
 		}
 	}
@@ -138,9 +138,9 @@ func checkNotAgain(at string, calls []ledger.Call, attempts Attempts) []violatio
 // unknown is how the result of a tool in doubt begins.
 const unknown = "UNKNOWN_OUTCOME"
 
-// inLedger checks that every tool result in a step is in the ledger.
-func (c Committed) inLedger(receipts map[string]string) []violation.Violation {
-	at := where(c.Mark, c.Step)
+// checkInLedger checks that every tool result in a step is in the ledger.
+func (c Committed) checkInLedger(receipts map[string]string) []violation.Violation {
+	at := stepName(c.Mark, c.Step)
 	results, ok := strings.CutPrefix(c.Text, at+": ")
 	parts := strings.Split(results, " | ")
 	if !ok || len(parts) != len(ledger.Tools) {

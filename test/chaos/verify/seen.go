@@ -7,23 +7,23 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// Seen counts the events that a run must have seen to prove anything.
-type Seen struct {
+// FaultCounts counts the events that a run must have seen to prove anything.
+type FaultCounts struct {
 	Takeovers int // steps that another attempt continued
 	Resets    int // text_retracted events that a client received
 	Replays   int // results of tools that one attempt called and another one committed
 	Unknown   int // tools in doubt, as their model read
 }
 
-// SeenBy counts them, each once for its turn.
-func SeenBy(streams []Stream, calls []ledger.Call) (s Seen) {
+// CountFaults counts them, each once for its turn.
+func CountFaults(streams []Stream, calls []ledger.Call) (s FaultCounts) {
 	callers := map[string]string{} // by receipt
 	for i, c := range calls {
 		callers[fmt.Sprintf("%s#%d", c.Kind, i+1)] = c.Worker
 	}
 	counted := map[string]bool{}
 	for _, stream := range streams {
-		for _, e := range stream.durable() {
+		for _, e := range stream.durableEvents() {
 			at := fmt.Sprintf("%s %d", stream.Mark, e.GetSequence())
 			if counted[at] {
 				continue

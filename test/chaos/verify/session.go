@@ -19,9 +19,9 @@ type Acknowledged struct {
 	Answers []string // of its steps, in order
 }
 
-// History checks the final messages of a session: sequences without a gap, and each acknowledged turn once,
+// CheckHistory checks the final messages of a session: sequences without a gap, and each acknowledged turn once,
 // with its answers right after its message.
-func History(session string, messages []*troupev1.Message, acknowledged []Acknowledged) (found []violation.Violation) {
+func CheckHistory(session string, messages []*troupev1.Message, acknowledged []Acknowledged) (found []violation.Violation) {
 	at := map[string][]int{}
 	for i, m := range messages {
 		if m.GetSequence() != int64(i+1) {
@@ -56,8 +56,8 @@ func checkText(m *troupev1.Message) string {
 	return all.String()
 }
 
-// Keys checks that every key in Redis belongs to one of its two tiers.
-func Keys(keys []string) (found []violation.Violation) {
+// CheckKeys checks that every key in Redis belongs to one of its two tiers.
+func CheckKeys(keys []string) (found []violation.Violation) {
 	for _, key := range keys {
 		if !strings.HasPrefix(key, "m:") && !strings.HasPrefix(key, "o:") {
 			found = append(found, violation.Newf(Ownership, "Redis holds %q, which is neither m: nor o:", key))

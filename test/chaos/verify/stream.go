@@ -31,15 +31,15 @@ type Stream struct {
 	Events []*troupev1.Event
 }
 
-// Streams checks each stream, and compares all streams of a request.
-func Streams(streams []Stream) (found []violation.Violation) {
+// CheckStreams checks each stream, and compares all streams of a request.
+func CheckStreams(streams []Stream) (found []violation.Violation) {
 	stored := map[string]*troupev1.Event{}
 	for _, s := range streams {
-		found = append(found, s.contiguous()...)
-		found = append(found, s.terminal()...)
-		found = append(found, s.attempts()...)
-		found = append(found, s.text()...)
-		for _, e := range s.durable() {
+		found = append(found, s.checkSequences()...)
+		found = append(found, s.checkResult()...)
+		found = append(found, s.checkAttempts()...)
+		found = append(found, s.checkText()...)
+		for _, e := range s.durableEvents() {
 			at := fmt.Sprintf("%s event %d", s.Mark, e.GetSequence())
 			if before, ok := stored[at]; ok && !proto.Equal(before, e) {
 				found = append(found, violation.Newf(SameTrace, "%s was %v, and is %v", at, before, e))
@@ -50,16 +50,16 @@ func Streams(streams []Stream) (found []violation.Violation) {
 	return found
 }
 
-// durable returns the events that are stored.
-func (s Stream) durable() []*troupev1.Event {
+// durableEvents returns the events that are stored.
+func (s Stream) durableEvents() []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(s.Events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
 }
 
-// contiguous checks that sequences grow by one from the start of the stream: they are ordered and unique, and
+// checkSequences checks that sequences grow by one from the start of the stream: they are ordered and unique, and
 // none is missing.
-func (s Stream) contiguous() []violation.Violation {
+func (s Stream) checkSequences() []violation.Violation {
 	next := s.After + 1
-	for _, e := range s.durable() {
+	for _, e := range s.durableEvents() {
 		if e.GetSequence() != next {
 			return []violation.Violation{violation.Newf(Contiguous, "%s: want event %d, got %d: %v", s.Mark, next, e.GetSequence(), e)}
 		}
@@ -68,9 +68,9 @@ func (s Stream) contiguous() []violation.Violation {
 	return nil
 }
 
-// terminal checks that there is at most one turn result, that nothing follows it, and that a stream without an
+// checkResult checks that there is at most one turn result, that nothing follows it, and that a stream without an
 // error has one.
-func (s Stream) terminal() []violation.Violation {
+func (s Stream) checkResult() []violation.Violation {
 	for i, e := range s.Events {
 		if e.GetTurnResult() != nil && i < len(s.Events)-1 {
 			return []violation.Violation{violation.Newf(TerminalOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i, s.Events[i+1])}
@@ -82,14 +82,14 @@ func (s Stream) terminal() []violation.Violation {
 	return nil
 }
 
-// attempts checks that the attempts of a step grow by one, and that a text_retracted precedes each but the
+// checkAttempts checks that the attempts of a step grow by one, and that a text_retracted precedes each but the
 // first.
-func (s Stream) attempts() []violation.Violation {
+func (s Stream) checkAttempts() []violation.Violation {
 	if s.After > 0 {
 		return nil
 	}
 	attempt, reset := map[int32]int32{}, map[int32]bool{}
-	for _, e := range s.durable() {
+	for _, e := range s.durableEvents() {
 		step := e.GetStep()
 		switch {
 		case e.GetTextRetracted() != nil:
@@ -105,9 +105,9 @@ func (s Stream) attempts() []violation.Violation {
 	return nil
 }
 
-// text checks that the text deltas of a step after the last text_retracted are the committed text. A stream
+// checkText checks that the text deltas of a step after the last text_retracted are the committed text. A stream
 // that began later has received its end.
-func (s Stream) text() []violation.Violation {
+func (s Stream) checkText() []violation.Violation {
 	said := map[int32]string{}
 	for _, e := range s.Events {
 		switch step := e.GetStep(); {

@@ -55,8 +55,8 @@ func stream() verify.Stream {
 	}}
 }
 
-func TestStreams_FindViolationsOfOneStream(t *testing.T) {
-	require.Empty(t, verify.Streams([]verify.Stream{stream()}))
+func TestCheckStreams_FindsViolationsOfOneStream(t *testing.T) {
+	require.Empty(t, verify.CheckStreams([]verify.Stream{stream()}))
 	for name, c := range map[string]struct {
 		spoil func(*verify.Stream)
 		want  []string
@@ -81,24 +81,24 @@ func TestStreams_FindViolationsOfOneStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := stream()
 			c.spoil(&s)
-			require.Equal(t, c.want, names(verify.Streams([]verify.Stream{s})))
+			require.Equal(t, c.want, names(verify.CheckStreams([]verify.Stream{s})))
 		})
 	}
 }
 
 // A stream that begins later, or after a sequence, has the rest without the beginning.
-func TestStreams_OfOneTurnAreEqual(t *testing.T) {
+func TestCheckStreams_StreamsOfOneTurnAreEqual(t *testing.T) {
 	later := stream()
 	later.First = false
 	later.Events = slices.Delete(slices.Clone(later.Events), 5, 6)
 	resumed := verify.Stream{Mark: "s/r", After: 3, Ended: true, Events: stream().Events[4:]}
-	require.Empty(t, verify.Streams([]verify.Stream{stream(), later, resumed}))
+	require.Empty(t, verify.CheckStreams([]verify.Stream{stream(), later, resumed}))
 
 	later.Events[0] = event(1, 0, &troupev1.TurnStarted{Text: "another"})
-	require.Equal(t, []string{verify.SameTrace}, names(verify.Streams([]verify.Stream{stream(), later})))
+	require.Equal(t, []string{verify.SameTrace}, names(verify.CheckStreams([]verify.Stream{stream(), later})))
 }
 
-func TestEffects_FindViolationsInTheLedger(t *testing.T) {
+func TestCheckEffects_FindsViolationsInTheLedger(t *testing.T) {
 	call := func(kind ledger.Kind, number int, worker string) ledger.Call {
 		c := ledger.Call{Kind: kind, Mark: "s/r", Step: 1, Number: number, Worker: worker}
 		if kind != ledger.Model {
@@ -141,13 +141,13 @@ func TestEffects_FindViolationsInTheLedger(t *testing.T) {
 			if c.said == "" {
 				c.said = said
 			}
-			found := verify.Effects(calls, attempts, []verify.Committed{{Mark: "s/r", Step: 1, Text: c.said}}, map[string]bool{"s/r": true})
+			found := verify.CheckEffects(calls, attempts, []verify.Committed{{Mark: "s/r", Step: 1, Text: c.said}}, map[string]bool{"s/r": true})
 			require.Equal(t, c.want, names(found), "%v", found)
 		})
 	}
 }
 
-func TestHistory_FindsViolations(t *testing.T) {
+func TestCheckHistory_FindsViolations(t *testing.T) {
 	message := func(sequence int64, role troupev1.Role, text string) *troupev1.Message {
 		return &troupev1.Message{Sequence: sequence, Role: role, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
 	}
@@ -159,7 +159,7 @@ func TestHistory_FindsViolations(t *testing.T) {
 		}
 	}
 	acknowledged := []verify.Acknowledged{{"s/1", []string{"a"}}, {"s/2", []string{"b", "c"}}}
-	require.Empty(t, verify.History("s", whole(), acknowledged))
+	require.Empty(t, verify.CheckHistory("s", whole(), acknowledged))
 	for name, spoil := range map[string]func([]*troupev1.Message) []*troupev1.Message{
 		"a lost answer":  func(m []*troupev1.Message) []*troupev1.Message { return m[:5] },
 		"a lost turn":    func(m []*troupev1.Message) []*troupev1.Message { return m[:3] },
@@ -168,19 +168,19 @@ func TestHistory_FindsViolations(t *testing.T) {
 		"another answer": func(m []*troupev1.Message) []*troupev1.Message { m[1] = message(2, agent, "x"); return m },
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, []string{verify.HistoryWhole}, names(verify.History("s", spoil(whole()), acknowledged)))
+			require.Equal(t, []string{verify.HistoryWhole}, names(verify.CheckHistory("s", spoil(whole()), acknowledged)))
 		})
 	}
 }
 
-func TestKeys_BelongToATier(t *testing.T) {
-	require.Empty(t, verify.Keys([]string{"m:{/s}:meta", "o:{/t}:tr"}))
-	require.Equal(t, []string{verify.Ownership}, names(verify.Keys([]string{"session:1"})))
+func TestCheckKeys_KeysBelongToATier(t *testing.T) {
+	require.Empty(t, verify.CheckKeys([]string{"m:{/s}:meta", "o:{/t}:tr"}))
+	require.Equal(t, []string{verify.Ownership}, names(verify.CheckKeys([]string{"session:1"})))
 }
 
-func TestSeenBy_CountsTheFaultsOfARun(t *testing.T) {
+func TestCountFaults_CountsTheFaultsOfARun(t *testing.T) {
 	s := stream()
 	s.Events[7] = event(5, 2, []string{"s/r step 1: read#1 | idempotent#2 | UNKNOWN_OUTCOME: it is not known."})
 	calls := []ledger.Call{{Kind: ledger.Read, Worker: "w1"}, {Kind: ledger.Idempotent, Worker: "w2"}}
-	require.Equal(t, verify.Seen{Takeovers: 1, Resets: 1, Replays: 1, Unknown: 1}, verify.SeenBy([]verify.Stream{s, s}, calls))
+	require.Equal(t, verify.FaultCounts{Takeovers: 1, Resets: 1, Replays: 1, Unknown: 1}, verify.CountFaults([]verify.Stream{s, s}, calls))
 }

@@ -30,7 +30,7 @@ func build(client ledger.Client) (*agent.Agent, error) {
 	var tools []tool.Tool
 	for _, kind := range ledger.Tools {
 		made, err := tool.Func(string(kind), "Tells the ledger.", func(ctx context.Context, in arguments) (string, error) {
-			return client.Tell(ctx, ledger.Call{Kind: kind, Mark: in.Mark, Step: in.Step, Key: tool.IdempotencyKey(ctx)})
+			return client.Post(ctx, ledger.Call{Kind: kind, Mark: in.Mark, Step: in.Step, Key: tool.IdempotencyKey(ctx)})
 		})
 		if err != nil {
 			return nil, err

@@ -25,28 +25,28 @@ func (model) Name() string { return "chaos/script" }
 // pieces with a ledger call between them, so that a fault can hit it.
 func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		mark, step, results := read(req.Messages)
+		mark, step, results := parseConversation(req.Messages)
 		call := ledger.Call{Kind: ledger.Model, Mark: mark, Step: step, Number: len(results) + 1}
 		answer := answer(mark, step, results)
 		if last := len(results) == len(ledger.Tools); last && !yield(llm.Delta{Text: answer[:len(answer)/2]}, nil) {
 			return
 		}
-		if _, err := m.ledger.Tell(ctx, call); err != nil {
+		if _, err := m.ledger.Post(ctx, call); err != nil {
 			yield(llm.Delta{}, failure.New(failure.ResourceAPI, "chaos.Generate", "the ledger does not answer").Because(err))
 			return
 		}
 		used := execution.Usage{InputTokens: 1, OutputTokens: 1}
 		if len(results) < len(ledger.Tools) {
-			yield(llm.Delta{ToolCalls: []conversation.ToolCall{ask(mark, step, ledger.Tools[len(results)])}, Usage: used}, nil)
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{toolCall(mark, step, ledger.Tools[len(results)])}, Usage: used}, nil)
 			return
 		}
 		yield(llm.Delta{Text: answer[len(answer)/2:], Usage: used}, nil)
 	}
 }
 
-// read finds the request, the number of the step, and the tool results so far. Messages with an author after
+// parseConversation finds the request, the number of the step, and the tool results so far. Messages with an author after
 // the message of the user are briefings from earlier steps.
-func read(messages []conversation.Message) (mark string, step int, results []string) {
+func parseConversation(messages []conversation.Message) (mark string, step int, results []string) {
 	for _, said := range messages {
 		switch {
 		case said.Role == conversation.RoleUser && said.Author == "":
@@ -60,7 +60,7 @@ func read(messages []conversation.Message) (mark string, step int, results []str
 	return mark, step, results
 }
 
-func ask(mark string, step int, tool ledger.Kind) conversation.ToolCall {
+func toolCall(mark string, step int, tool ledger.Kind) conversation.ToolCall {
 	in, _ := json.Marshal(arguments{mark, step}) // two plain fields
 	return conversation.ToolCall{ID: "call_" + string(tool), Name: string(tool), Arguments: string(in)}
 }

@@ -131,7 +131,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 				yield(llm.Delta{}, panicWithCredentials(ctx))
 				return
 			}
-			if key, breaks := breakKey(req.Messages); breaks {
+			if key, breaks := keyToBreak(req.Messages); breaks {
 				if err := m.call(ctx, "repaired", key); err != nil {
 					yield(llm.Delta{}, err)
 					return
@@ -142,7 +142,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		}
 		verb, key, _ := strings.Cut(last.Text, " ")
 		key, _, _ = strings.Cut(key, "\n") // the texts of earlier agents follow
-		if first, breaks := breakKey(req.Messages); breaks {
+		if first, breaks := keyToBreak(req.Messages); breaks {
 			verb, key = "break", first
 		}
 		if err := m.call(ctx, "model", key); err != nil {
@@ -174,8 +174,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// breakKey returns the key of a "break" in the messages.
-func breakKey(messages []conversation.Message) (key string, breaks bool) {
+// keyToBreak returns the key of a "break" in the messages.
+func keyToBreak(messages []conversation.Message) (key string, breaks bool) {
 	for _, m := range messages {
 		for line := range strings.Lines(m.Text) { // the texts of earlier agents come first
 			if text, ok := strings.CutPrefix(line, "break "); ok {

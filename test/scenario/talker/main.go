@@ -1,5 +1,5 @@
 // Command talker is a program with an agent and its own session: it sends what it reads, line by line, and
-// prints the answers. "/pause" pauses the session, and "/goon" continues without input of the user.
+// prints the answers. "/pause" pauses the session, and "/continue" continues without input of the user.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(store, id string) error {
 			}
 			fmt.Fprintln(os.Stdout, "paused")
 			continue
-		case "/goon":
+		case "/continue":
 			in = local.Input{Continue: true}
 		}
 		done, err := s.Execute(ctx, in, nil)

@@ -267,7 +267,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, masters := redistest.Masters(t)
+			url, masters := redistest.ClusterServers(t)
 			lost := masters[1]
 			empty := ""
 			if !kept { // the node is still in the Cluster

@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// scribe is the owning agent. In a turn it does the one action that it is asked for and reports the outcome:
+// ownerAgent is the owning agent. In a turn it does the one action that it is asked for and reports the outcome:
 // "ok" or the failure mode.
-const scribe = "scribe"
+const ownerAgent = "owner"
 
-// deeds are the actions that a turn can request.
-var deeds = map[string]func(context.Context, *hook.Turn) error{
+// actions are the actions that a turn can request.
+var actions = map[string]func(context.Context, *hook.Turn) error{
 	"agent.read": func(_ context.Context, t *hook.Turn) error {
 		if v, ok := t.State().Get("_kept"); !ok || v != "mine" {
 			return failure.New(failure.NotFound, "test", "it is not there")
@@ -46,7 +46,7 @@ var deeds = map[string]func(context.Context, *hook.Turn) error{
 		return t.Config().Save(ctx)
 	},
 	"shared.read": func(ctx context.Context, t *hook.Turn) error {
-		values, err := t.Config().Of(ctx, scribe)
+		values, err := t.Config().Of(ctx, ownerAgent)
 		if err == nil && !json.Valid(values["tone"]) {
 			return failure.New(failure.NotFound, "test", "it is not there")
 		}
@@ -61,19 +61,19 @@ func readTrace(_ context.Context, t *hook.Turn) error {
 	return nil
 }
 
-// newAgent is an agent that does the requested action. Only the scribe has a configuration; owns adds to the
+// newAgent is an agent that does the requested action. Only the owner has a configuration; owns adds to the
 // default ownership rules.
 func newAgent(name string, owns map[string]ownership.Owner) (*agent.Agent, error) {
 	c := agent.Config{
 		Name: name, Model: scripted.New(), Owns: owns,
 		Handlers: []hook.Handler{hook.BeforeAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
-			if err := deeds[strings.TrimSpace(t.Info().Prompt)](ctx, t); err != nil {
+			if err := actions[strings.TrimSpace(t.Info().Prompt)](ctx, t); err != nil {
 				return string(failure.ModeOf(err)), nil
 			}
 			return "ok", nil
 		})},
 	}
-	if name == scribe {
+	if name == ownerAgent {
 		c.Config = ownership.Merge
 	}
 	return agent.New(c)
