@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// allowed are accesses of whole processes that must work.
+// allowed maps each allowed cell of a whole process to accesses that must succeed.
 var allowed = map[ownership.Cell][]access{
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Read}:       {readOwnSession},
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Update}:     {changeOwnState},
@@ -27,17 +27,17 @@ var allowed = map[ownership.Cell][]access{
 	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Read}:         {readConfig(ownership.Orchestrator)},
 }
 
-// readOwnSession reads the session of another agent's own turn.
+// readOwnSession reads, as the other agent, the session of its own turn.
 func readOwnSession(t *testing.T, m *mesh) error {
 	return firstError(readSession(m.withCredential(t, ownership.Other), m.memory(ownership.Other), m.turns[ownership.Other])...)
 }
 
-// changeOwnState asks for a change in another agent's own turn.
+// changeOwnState requests, as the other agent, a state change in its own turn.
 func changeOwnState(t *testing.T, m *mesh) error {
 	return firstError(updateState(m.withCredential(t, ownership.Other), m.memory(ownership.Other), m.turns[ownership.Other], "mood"))
 }
 
-// readConfig the configuration of the owner.
+// readConfig returns an access that reads the configuration of the owner.
 func readConfig(as ownership.Actor) access {
 	return func(t *testing.T, m *mesh) error {
 		t.Helper()
@@ -47,7 +47,7 @@ func readConfig(as ownership.Actor) access {
 	}
 }
 
-// readSessionAsOrchestrator reads a session as the orchestrator does, which routes by it.
+// readSessionAsOrchestrator reads the session as the orchestrator does to route a turn.
 func readSessionAsOrchestrator(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory := m.memory(ownership.Orchestrator)
@@ -57,7 +57,8 @@ func readSessionAsOrchestrator(t *testing.T, m *mesh) error {
 		errOf(memory.GetState(t.Context(), &troupev1.MemoryServiceGetStateRequest{SessionId: session})))
 }
 
-// checkStoredState checks that requested changes are in Redis, and that the agent's own state is not.
+// checkStoredState checks that Redis holds the requested state changes and does not hold the agent's own
+// state.
 func checkStoredState(t *testing.T, m *mesh) error {
 	t.Helper()
 	stored, err := m.redis.HGetAll(t.Context(), "m:{default/"+session+"}:state").Result()
@@ -66,7 +67,7 @@ func checkStoredState(t *testing.T, m *mesh) error {
 	return err
 }
 
-// deleteSession deletes a session that was created for it.
+// deleteSession creates a session, deletes it, and checks that Redis holds nothing of it.
 func deleteSession(t *testing.T, m *mesh) error {
 	t.Helper()
 	const other = "to-be-forgotten"

@@ -19,7 +19,7 @@ const (
 	storeRecordKey  = "/troupe/v1/store/redis"                        // MEMORY
 )
 
-// etcdTrials are accesses over connections to etcd, with the certificate of each actor.
+// etcdTrials are forbidden accesses to etcd, each with the certificate of its actor.
 var etcdTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {putTrial(ownership.Owner, storeRecordKey)},
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {putTrial(ownership.Owner, desiredKey)},
@@ -43,7 +43,7 @@ var etcdTrials = map[ownership.Cell][]trial{
 func getTrial(as ownership.Actor, key string) trial { return etcdTrial(as, key, etcdtest.MayRead) }
 func putTrial(as ownership.Actor, key string) trial { return etcdTrial(as, key, etcdtest.MayWrite) }
 
-// etcdTrial asks etcd whether an actor may access a key. Without users, etcd permits everything.
+// etcdTrial returns a trial that accesses a key in etcd. An etcd without users permits every access.
 func etcdTrial(as ownership.Actor, key string, may func(testing.TB, *clientv3.Client, string) bool) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {

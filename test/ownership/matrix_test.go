@@ -22,11 +22,11 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// access makes the access of a cell, and returns why it was rejected.
+// access performs the operation of a cell, and returns the error that rejected it (nil if it was allowed).
 type access func(t *testing.T, m *mesh) error
 
-// trial is a forbidden access at one place, and the same access without that place, which must succeed. So the
-// access cannot be rejected for another reason.
+// trial is a forbidden access. tryForbidden makes it where one layer must reject it. tryUnguarded makes the
+// same access without that layer and must succeed, so nothing else can have caused the rejection.
 type trial struct{ tryForbidden, tryUnguarded access }
 
 // refusals are the failure modes of a rejected access. A session of another user looks like one that does not
@@ -35,8 +35,8 @@ var refusals = []failure.Mode{
 	failure.StateViolation, failure.PolicySecurity, failure.Fenced, failure.UserUnauthenticated, failure.UserPermission, failure.NotFound,
 }
 
-// With all places together, each cell that is allowed works, and each that an agent can try in its
-// turn and may not is refused, told of on its trace, and changes nothing.
+// In a complete mesh, every allowed cell of the matrix works. Every forbidden cell that an agent can try in
+// its turn is rejected, leaves an OwnershipViolation on the trace, and changes nothing.
 //
 // Req: SO-8
 func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
@@ -64,10 +64,9 @@ func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 	}
 }
 
-// Each cell that is forbidden is refused, and nothing changes, at each place where it can be tried,
-// by that place alone: a turn in a process whose store takes everything, calls with certificates to
-// services over stores that take everything, and connections to Redis and to etcd, which go around all
-// else. With the place out of the way the same goes through.
+// Each layer rejects every forbidden cell that reaches it, even without the other layers, and nothing changes.
+// The layers are the SDK over a store that accepts everything, the services over stores that accept
+// everything, the users of Redis, and the users of etcd. Without the layer, the same access succeeds.
 //
 // Req: SO-8
 func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
@@ -110,7 +109,8 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	}
 }
 
-// runAction asks the owner for an action, as a user, and returns its error. Each rejection is on the trace.
+// runAction has a user request an action of the owner agent, and returns its error. It checks that a rejection
+// is on the trace.
 func runAction(t *testing.T, m *mesh, deed string) error {
 	t.Helper()
 	return runActionIn(t, m, session, deed)
@@ -143,7 +143,7 @@ func runActionIn(t *testing.T, m *mesh, where, deed string) error {
 	return failure.New(failure.Mode(said), "test", said).WithOwner(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
 }
 
-// requireRejected requires every call to be rejected, and returns the last error.
+// requireRejected requires that every call was rejected, and returns the last error.
 func requireRejected(t *testing.T, errs ...error) (last error) {
 	t.Helper()
 	for i, err := range errs {
@@ -154,7 +154,7 @@ func requireRejected(t *testing.T, errs ...error) (last error) {
 	return last
 }
 
-// firstError returns the first error.
+// firstError returns the first error (nil if there is none).
 func firstError(errs ...error) error {
 	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if i < 0 {
@@ -163,5 +163,5 @@ func firstError(errs ...error) error {
 	return grpcfailure.FromStatus("test", errs[i])
 }
 
-// errOf is the error of a call.
+// errOf drops the response of a call and returns its error.
 func errOf[R any](_ R, err error) error { return err }

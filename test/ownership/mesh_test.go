@@ -29,7 +29,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// mesh is a mesh whose owner the test can inspect.
+// mesh is a mesh that hosts the owner agent in process, so that the test can read its RAM.
 type mesh struct {
 	*rig.Mesh
 	owner *agent.Agent
@@ -45,8 +45,8 @@ type mesh struct {
 
 const session = "ownership"
 
-// newMesh returns a mesh with a session to read, and an open turn for the owner and for another agent, each in
-// its own session.
+// newMesh returns a mesh with stored state to read. The owner agent and another agent each have an open turn
+// in their own session.
 func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	t.Helper()
 	m := &mesh{Mesh: rig.InProcess(t, cfg), turns: map[ownership.Actor]turncred.Turn{}}
@@ -70,7 +70,7 @@ func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	return m
 }
 
-// beginTurn opens a turn for an agent, as the orchestrator does. No worker gets its step.
+// beginTurn opens a turn for an agent, as the orchestrator does, without dispatching a step.
 func (m *mesh) beginTurn(t *testing.T, who ownership.Actor, user string) {
 	t.Helper()
 	turn := turncred.Turn{
@@ -142,7 +142,7 @@ func (m *mesh) state(t *testing.T) map[string]string {
 	return all
 }
 
-// withoutTurnRecords omits what any turn writes.
+// withoutTurnRecords returns the state without the keys that every turn writes.
 func withoutTurnRecords(state map[string]string) map[string]string {
 	kept := maps.Clone(state)
 	maps.DeleteFunc(kept, func(key, _ string) bool {

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ownerAgent is the owning agent. In a turn it does the one action that it is asked for and reports the outcome:
-// "ok" or the failure mode.
+// ownerAgent is the agent that owns the tested state. In a turn it performs the one action that the user
+// requests. Its answer is "ok" or the failure mode.
 const ownerAgent = "owner"
 
 // actions are the actions that a turn can request.
@@ -61,8 +61,8 @@ func readTrace(_ context.Context, t *hook.Turn) error {
 	return nil
 }
 
-// newAgent is an agent that does the requested action. Only the owner has a configuration; owns adds to the
-// default ownership rules.
+// newAgent returns an agent that performs the requested action. Only the owner agent has a configuration; owns
+// adds to the default ownership rules.
 func newAgent(name string, owns map[string]ownership.Owner) (*agent.Agent, error) {
 	c := agent.Config{
 		Name: name, Model: scripted.New(), Owns: owns,

@@ -20,12 +20,12 @@ const (
 	ownWords = "etcd does not look at what a worker writes into its own registration; where others look, it can write nothing"
 )
 
-// Untried returns why a forbidden cell cannot be tested at a place (empty if it can). At all other places it is
-// tried, and must be rejected.
+// Untried maps a place and a forbidden cell to the reason why the cell cannot be tested there. Every other
+// forbidden cell is tried at the place and must be rejected.
 //
-// What the stores hold of the tiers: Redis has MEMORY and SHARED under m:, and ORCHESTRATOR under o:. etcd has
-// the registrations of AGENT, which also name the protocol of SHARED; of ORCHESTRATOR the desired state of
-// instances; and of MEMORY the records of its data.
+// Redis holds MEMORY and SHARED under m:, and ORCHESTRATOR under o:. etcd holds the registrations of AGENT
+// (which also name the protocol of SHARED), the desired state of ORCHESTRATOR, and the data generation of
+// MEMORY.
 var Untried = map[Place]map[Cell]string{
 	SDK: {
 		{Other, AgentTier, Read}: noName, {Other, AgentTier, Write}: noName,

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// redisTrials are accesses over connections to Redis, with the user of each actor: services have one each, workers
+// redisTrials are forbidden accesses to Redis with the user of each actor. Each service has one user; workers
 // have none.
 var redisTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {redisTrial(ownership.Owner, "m:{default/"+session+"}:state",
@@ -37,10 +37,11 @@ var redisTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Write}: {configWriteTrial(ownership.Orchestrator)},
 }
 
-// commands for a key.
+// commands returns the Redis commands to try on a key.
 type commands func(key string) [][]any
 
-// hashWrites changes a field, adds to a key and removes it, directly and in a script.
+// hashWrites returns commands that write a field of a hash, directly and in a script, and that remove the
+// field or the key.
 func hashWrites(field string) commands {
 	return func(key string) [][]any {
 		return [][]any{
@@ -75,7 +76,8 @@ func configWriteTrial(as ownership.Actor) trial {
 	return redisTrial(as, "m:config:{"+ownerAgent+"}", hashWrites("v:tone"))
 }
 
-// redisTrial commands on the first key that fits a pattern, which is there. Without its users, a Redis runs them.
+// redisTrial returns a trial that runs commands on the first key that matches the pattern. A Redis without
+// user rights runs them.
 func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
@@ -100,7 +102,7 @@ func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 	}
 }
 
-// redisURLs returns the URLs that an actor has for a Redis, and those that it could guess.
+// redisURLs returns the URLs of a Redis that an actor has, or could guess.
 func redisURLs(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
 		return []string{redistest.URL(ids[as].User(), addr)}

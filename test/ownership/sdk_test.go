@@ -19,7 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// sdkTrials are accesses in turns of a session without a mesh, whose store rejects nothing.
+// sdkTrials are forbidden accesses that the SDK must reject. They run in a session without a mesh, whose store
+// rejects nothing.
 var sdkTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {storeKeyTrial(ownerAgent, "agent.persist", "_kept")},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {setKeyTrial(ownerAgent, "memory.write", "history")},
@@ -39,8 +40,8 @@ var sdkTrials = map[ownership.Cell][]trial{
 	}},
 }
 
-// setKeyTrial writes a key of another tier into the RAM of the agent. An agent that declared the key as its own may
-// write it.
+// setKeyTrial returns a trial that writes a key of another tier into the RAM of the agent. The write succeeds
+// if the agent declares the key as its own.
 func setKeyTrial(who, deed, key string) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, _ *mesh) error { return runLocally(t, who, nil, deed) },
@@ -50,7 +51,7 @@ func setKeyTrial(who, deed, key string) trial {
 	}
 }
 
-// storeKeyTrial tries to store a key of another tier. The store itself would accept it.
+// storeKeyTrial returns a trial that stores a key of another tier. The store itself would accept it.
 func storeKeyTrial(who, deed, key string) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, _ *mesh) error { return runLocally(t, who, nil, deed) },
@@ -64,8 +65,8 @@ func storeKeyTrial(who, deed, key string) trial {
 	}
 }
 
-// runLocally runs an action in a process without a mesh, and returns its error. A rejected write is in no state and
-// in no store.
+// runLocally runs an action in a process without a mesh, and returns its error. It checks that a rejected
+// write changed neither the agent nor the store.
 func runLocally(t *testing.T, who string, owns map[string]keys.Owner, deed string) error {
 	t.Helper()
 	made, err := newAgent(who, owns)

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// serviceTrials are accesses of whole processes, each with its own certificate and without the SDK, at the
-// ports of the memory service, of the worker and of the orchestrator. Redis and etcd would permit everything.
+// serviceTrials are forbidden calls to the memory service, the worker and the orchestrator. Each uses the
+// certificate of its actor and bypasses the SDK. Redis and etcd would permit everything.
 var serviceTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {updateTrial(ownership.Owner, "_kept", "temp:kept")},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:  {{tryForbiddenOwnerWrites, writeInTurn}},
@@ -63,7 +63,7 @@ func (m *mesh) withCredentialFor(t *testing.T, turn turncred.Turn) context.Conte
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 }
 
-// updateState asks for a change of state in a turn.
+// updateState requests a change of one state key in a turn.
 func updateState(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn, key string) error {
 	return errOf(memory.UpdateState(ctx, &troupev1.UpdateStateRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, RequestId: fmt.Sprint("r-", key, time.Now().UnixNano()),
@@ -71,8 +71,8 @@ func updateState(ctx context.Context, memory troupev1.MemoryServiceClient, turn 
 	}))
 }
 
-// updateTrial requests changes of keys of other tiers in the actor's own turn, where keys of MEMORY may be changed.
-// An actor without a turn uses the turn of the owner.
+// updateTrial returns a trial that changes keys of other tiers in the actor's own turn, where keys of MEMORY
+// may be changed. An actor without a turn uses the turn of the owner.
 func updateTrial(as ownership.Actor, keys ...string) trial {
 	within := func(m *mesh) (ownership.Actor, turncred.Turn) {
 		if turn, ok := m.turns[as]; ok {
@@ -100,7 +100,7 @@ func updateTrial(as ownership.Actor, keys ...string) trial {
 	}
 }
 
-// writeSession returns the error of calls that write the session of a turn.
+// writeSession makes every call that writes the session of a turn, and returns the errors.
 func writeSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		updateState(ctx, memory, turn, "mood"), updateState(ctx, memory, turn, "user:name"), updateState(ctx, memory, turn, "app:theme"),
@@ -108,8 +108,7 @@ func writeSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn
 	}
 }
 
-// writeJournal is how a call is answered that writes the journal of a turn's step, and committed how one
-// that makes its result.
+// writeJournal writes a journal entry of the turn's step and returns the error.
 func writeJournal(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
 	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1,
@@ -129,7 +128,7 @@ func commitStep(ctx context.Context, memory troupev1.MemoryServiceClient, turn t
 	}))
 }
 
-// renewTurn is the outcome of a call that keeps a turn open, which orchestrators make as well.
+// renewTurn renews the lease of a turn and returns the error. Orchestrators make this call as well.
 func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
 	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
@@ -137,7 +136,7 @@ func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 	}))
 }
 
-// endTurn returns the error of calls that end a turn or delete a session.
+// endTurn makes the calls that commit a step or delete an artifact, and returns the errors.
 func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		commitStep(ctx, memory, turn),
@@ -145,14 +144,14 @@ func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 	}
 }
 
-// writeInTurn is what the agent may ask for in its turn.
+// writeInTurn makes every write that the owner may make in its turn.
 func writeInTurn(t *testing.T, m *mesh) error {
 	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
 	return firstError(append(writeSession(ctx, memory, turn), renewTurn(ctx, memory, turn))...)
 }
 
-// tryForbiddenOwnerWrites writes as the agent of the turn: without a credential, under another epoch, into another user's
-// session, and data that no worker may write.
+// tryForbiddenOwnerWrites makes writes that even the owner may not make: without a credential, under another
+// epoch, into another user's session, and of data that no worker may write.
 func tryForbiddenOwnerWrites(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
@@ -166,8 +165,9 @@ func tryForbiddenOwnerWrites(t *testing.T, m *mesh) error {
 		errOf(memory.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: turn.Session})))...)
 }
 
-// writeTrial into the session of the owner without a credential, with the actor's own and with the owner's. It
-// also writes into the owner's step as an agent of the same turn with a step of its own.
+// writeTrial returns a trial that writes the owner's session without a credential, with the actor's
+// credential, and with the owner's. It also writes the owner's step as an agent of a later step in the same
+// turn.
 func writeTrial(as ownership.Actor) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
@@ -191,7 +191,7 @@ func writeTrial(as ownership.Actor) trial {
 	}
 }
 
-// readSession returns the error of calls that read the session of a turn.
+// readSession makes every call that reads the session of a turn, and returns the errors.
 func readSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		errOf(memory.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: turn.Session})),
@@ -202,8 +202,8 @@ func readSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn 
 	}
 }
 
-// readTrial reads the session of the owner and the history of its user as another agent: without a credential,
-// with its own, and with the owner's.
+// readTrial reads the owner's session and the history of its user as another agent: without a credential, with
+// its own, and with the owner's.
 var readTrial = trial{
 	tryForbidden: func(t *testing.T, m *mesh) error {
 		t.Helper()
@@ -218,8 +218,8 @@ var readTrial = trial{
 	},
 }
 
-// controlTrial cancels a trace of another actor, and changes the desired state of agents, with every credential that
-// it has.
+// controlTrial returns a trial that cancels a trace of another actor and changes the desired state of agents,
+// with every credential that the actor has.
 func controlTrial(as ownership.Actor) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
@@ -256,7 +256,7 @@ func readParentTrace(t *testing.T, m *mesh) error {
 	return firstError(errOf(m.orchestrator(t).GetTrace(m.withCredentialFor(t, turn), &troupev1.GetTraceRequest{TraceId: m.trace})))
 }
 
-// putConfigTrial changes the configuration of the owner.
+// putConfigTrial returns a trial that changes the configuration of the owner.
 func putConfigTrial(as ownership.Actor) trial {
 	put := func(t *testing.T, m *mesh, as ownership.Actor) error {
 		return errOf(m.memory(as).PutConfig(t.Context(), &troupev1.PutConfigRequest{
@@ -269,7 +269,7 @@ func putConfigTrial(as ownership.Actor) trial {
 	}
 }
 
-// callStatus returns the answer of the worker to a status call.
+// callStatus makes the status calls of the worker, and returns the errors.
 func callStatus(t *testing.T, m *mesh, as ownership.Actor) []error {
 	lifecycle := troupev1.NewLifecycleServiceClient(m.dial(as, rig.Worker(ownerAgent)))
 	return []error{
@@ -286,7 +286,7 @@ func statusTrial(as ownership.Actor) trial {
 	}
 }
 
-// executeTrial gives the worker a step, or another command that changes its state.
+// executeTrial returns a trial that sends the worker a step or a lifecycle command.
 func executeTrial(as ownership.Actor) trial {
 	orders := func(t *testing.T, m *mesh, as ownership.Actor) []error {
 		conn := m.dial(as, rig.Worker(ownerAgent))
@@ -308,7 +308,7 @@ func executeTrial(as ownership.Actor) trial {
 	}
 }
 
-// firstRejection returns the first rejection and ignores other outcomes.
+// firstRejection returns the first error that is a rejection, and ignores other errors.
 func firstRejection(errs ...error) error {
 	for _, err := range errs {
 		if wrong := grpcfailure.FromStatus("test", err); err != nil && failure.Is(wrong, refusals...) {

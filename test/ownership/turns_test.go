@@ -10,7 +10,7 @@ func actionInTurn(deed string) access {
 	return func(t *testing.T, m *mesh) error { t.Helper(); return runAction(t, m, deed) }
 }
 
-// turnAccesses are the tries of the agent itself, in turns of the mesh.
+// turnAccesses maps each cell of the owner agent to accesses that it makes inside its turns.
 var turnAccesses = map[ownership.Cell][]access{
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Read}:         {actionInTurn("agent.read")},
 	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Write}:        {actionInTurn("agent.write")},

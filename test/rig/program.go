@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/slow"
 )
 
-// Program is a worker that a test adds to those of the research assistant.
+// Program is a worker that a test adds to the workers of the research assistant.
 type Program struct {
 	Instance string                       // its id
 	Agent    string                       // its agent (empty means the one that the Part names, if any)

@@ -31,9 +31,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// What clients of A2A learn about a turn, in the words of LP-29.
+// These tests show what A2A clients learn about a turn, in the terms of LP-29.
 
-// newNarrator writes, thinks, reports progress, and calls the finder.
+// newNarrator returns an agent that writes files, thinks, reports progress, and calls the finder.
 func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ struct{}) (string, error) {
 		tool.Progress(ctx, 1, 2, "half")
@@ -74,7 +74,7 @@ func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 	})
 }
 
-// newFinder searches once it may.
+// newFinder returns an agent that searches once may is closed.
 func newFinder(may <-chan struct{}) (*agent.Agent, error) {
 	look, err := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "an attic", nil })
 	if err != nil {
@@ -86,7 +86,7 @@ func newFinder(may <-chan struct{}) (*agent.Agent, error) {
 	)})
 }
 
-// findItem is the first item of a kind with these data.
+// findItem returns the first item of a kind with these data.
 func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) bridge.Item {
 	t.Helper()
 	i := slices.IndexFunc(s.items, func(item bridge.Item) bool {
@@ -101,7 +101,7 @@ func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) brid
 	return s.items[i]
 }
 
-// requireAuthor checks the author of events, and that internal events stay in the mesh.
+// requireAuthor checks the context, task and parent of all items, and that internal events stay in the mesh.
 func (s *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	t.Helper()
 	require.NotEmpty(t, s.items)
@@ -114,9 +114,9 @@ func (s *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	}
 }
 
-// An agent has another one of the mesh work for it. That is a task of its own, which names the
-// one above and can be followed; the task above waits for it, and has none of it in its history.
-// Both are in the run that began with the one above.
+// An agent calls another agent of the mesh. The call is a task of its own that names its parent and can be
+// subscribed to. The parent task waits for it, and its history contains nothing of the child. Both belong to
+// the run of the parent.
 //
 // Req: LP-29, OC-10
 func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
@@ -189,7 +189,7 @@ func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 	requireOneRun(t, s.Mesh, string(got.TaskID), string(got.TaskID), string(child.TaskID))
 }
 
-// requireOneRun checks that traces belong to the run that began with one, and no other does.
+// requireOneRun checks that exactly these traces belong to the run of the root trace.
 func requireOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 	t.Helper()
 	for _, id := range traces {
@@ -258,7 +258,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	answered.findItem(t, "input-received", nil)
 	answered.findItem(t, "auth-completed", map[string]any{"id": call["id"], "authId": auth["authId"], "verdict": "approve"})
 
-	// A turn that names the one with which the task went on is the child of the task.
+	// A turn that references the continuation of a task is a child of that task.
 	trace := s.getTask(t, got.TaskID).Meta()[bridge.Extension].(map[string]any)["traceId"].(string)
 	require.NotEqual(t, string(got.TaskID), trace)
 	below := messageToTarget(question, "research")

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// A message is one turn and one task, however often it is sent. The next message in its context is another task
-// of the same conversation.
+// A message is one turn and one task, even if it is sent again. The next message in its context is another
+// task of the same session.
 func messageCreatesOneTask(t *testing.T, s *a2aMesh) {
 	req := messageToTarget(question, "")
 	req.Message.ContextID = uuid.NewString()
@@ -76,7 +76,8 @@ func taskStreamsItsEvents(t *testing.T, s *a2aMesh) {
 	require.Equal(t, kinds["tool-start"], kinds["tool-complete"])
 }
 
-// A question of an agent is the message of a task that waits; a text to the task answers it.
+// A question of an agent is the status message of a task that needs input. A text message to the task answers
+// it.
 func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	got := s.streamMessage(t, messageToTarget("Tell me about it", ""))
 	require.Equal(t, a2a.TaskStateInputRequired, got.status.State)
@@ -95,8 +96,8 @@ func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "a task that has ended takes no message")
 }
 
-// A call that waits for an approval is data of the task, and so is its answer. The task can be found after its
-// context has continued.
+// A pending approval appears as data of the task, and the answer is data as well. The task can still be
+// fetched after its context has continued.
 func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
 	task := s.sendMessage(t, messageToTarget("send "+key, clerk.Name))
@@ -163,8 +164,8 @@ func failedTurnIsAFailedTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, a2a.TaskStateFailed, s.getTask(t, got.TaskID).Status.State)
 }
 
-// A stream that breaks in the middle of a text resumes there: nothing is missing or repeated, and the answer is
-// complete.
+// A client resumes a stream that broke in the middle of a text. Nothing is missing or repeated, and the answer
+// is complete.
 func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
 	got := &taskView{}
@@ -214,7 +215,8 @@ func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 	require.Equal(t, "The gate is open.", again.text)
 }
 
-// Features that A2A has and the mesh has not return the right code, and a sentence with the way out.
+// A2A features that the mesh does not support return the right error code, and a message that names the
+// alternative.
 // Req: LP-38
 func unsupportedRequestsReturnTheirCode(t *testing.T, s *a2aMesh) {
 	done := string(s.sendMessage(t, messageToTarget(question, "research")).ID)

@@ -21,14 +21,14 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 
-// a2aMesh is a mesh behind a bridge, with a client of another framework.
+// a2aMesh is a mesh behind an A2A bridge, with a client of another framework.
 type a2aMesh struct {
 	*gatedMesh
 	url    string
 	client *a2aclient.Client
 }
 
-// httpClient keeps no connection.
+// httpClient keeps no idle connection.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func TestA2A_InProcess(t *testing.T) {
@@ -66,7 +66,7 @@ func TestA2A_InProcess(t *testing.T) {
 	}
 }
 
-// connect returns a client that has read the card.
+// connect returns a client that is configured from the agent card.
 func (s *a2aMesh) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
 	t.Helper()
 	c, err := a2aclient.NewFactory(append([]a2aclient.FactoryOption{a2aclient.WithDefaultsDisabled()}, options...)...).CreateFromCard(t.Context(), s.card(t))
@@ -94,7 +94,7 @@ func messageToTask(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRe
 	return &a2a.SendMessageRequest{Message: a2a.NewMessageForTask(a2a.MessageRoleUser, task, part)}
 }
 
-// taskView is the client's view of the events of a task.
+// taskView is what a client has seen of a task.
 type taskView struct {
 	a2a.TaskInfo
 	states    []a2a.TaskState // as they changed

@@ -13,9 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// A file is asked about, and the orchestrator goes away while the model looks at it. The client
-// gets its answer all the same, from a model that saw the file again, and the file is stored
-// once. The next turn knows of it, and is not shown it once more.
+// The orchestrator is lost while a model reads an attached file. The turn still completes, with a model call
+// that gets the file again, and the file is stored once. The next turn knows the file by name only.
 func TestAttachment_IsStoredOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second, Drain: time.Second})

@@ -20,7 +20,7 @@ func requestAs(verb, actor, credential string) (req *troupev1.OrchestrateRequest
 	return req, key
 }
 
-// Each turn of a session has its own token, or none if it came without one.
+// Each turn of a session has its own credentials, or none if its request had none.
 // Req: LP-18
 func credentialsBelongToOneTurn(t *testing.T, s *gatedMesh) {
 	session := uuid.NewString()
@@ -42,7 +42,7 @@ func credentialsBelongToOneTurn(t *testing.T, s *gatedMesh) {
 	}
 }
 
-// Turns of many sessions run in the same workers at once, and none sees another's.
+// Turns of many sessions run in the same workers at once, and none sees the credentials of another session.
 //
 // Req: LP-18
 func credentialsStayInTheirSession(t *testing.T, s *gatedMesh) {
@@ -65,7 +65,7 @@ func credentialsStayInTheirSession(t *testing.T, s *gatedMesh) {
 	}
 }
 
-// The journal does not contain credentials, so the orchestrator sends them again.
+// The journal does not contain credentials, so the orchestrator sends them again with the next attempt.
 // Req: LP-18
 func redispatchedStepHasItsCredentials(t *testing.T, s *gatedMesh) {
 	req, key := requestAs("hold", "alice", "token-1")

@@ -13,9 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// The counts of docs/turn.md: BeginTurn and a commit per step for the session, what tools do
-// in the journal beside them, nothing is read back, and the events of the trace go together
-// where they wait.
+// A turn makes only the Redis writes that docs/turn.md lists. The session gets one BeginTurn and one commit
+// per step, and nothing is read back. Only tool calls write the journal. Events of the trace that wait at the
+// same time are written together.
 func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 	for _, c := range []struct {
 		name   string
@@ -64,7 +64,7 @@ func journalEntries(events []*troupev1.Event) (entries int) {
 	return entries
 }
 
-// monitorRedis returns the commands that clients sent to Redis during a function, without those inside scripts.
+// monitorRedis returns the commands that clients send to Redis while do runs, without those inside scripts.
 func monitorRedis(t *testing.T, addr string, do func()) (commands []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

@@ -202,7 +202,7 @@ func runManyTurns(t *testing.T, s *gatedMesh, told *clientRecord, canary string)
 	t.Logf("%d of %d turns came to an end, for the others the call failed", ended, turns)
 }
 
-// placesContaining returns the places that contain a text.
+// placesContaining returns the places whose content contains a text.
 func placesContaining(places map[string]string, what string) (all []string) {
 	for place, content := range places {
 		if strings.Contains(content, what) {
@@ -213,7 +213,7 @@ func placesContaining(places map[string]string, what string) (all []string) {
 	return all
 }
 
-// clientRecord holds what a client received.
+// clientRecord holds every text that a client received.
 type clientRecord struct {
 	texts  []string
 	traces map[string]string // by request id
@@ -227,7 +227,7 @@ func (r *clientRecord) addError(err error) {
 	r.addMessage(grpcfailure.ToProto(err))
 }
 
-// addTurn adds everything that a client can request after a turn.
+// addTurn adds everything that a client can read after a turn.
 func (r *clientRecord) addTurn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	trace := events[0].GetTraceId()
@@ -258,7 +258,7 @@ func (r *clientRecord) addTurn(t *testing.T, m *rig.Mesh, req *troupev1.Orchestr
 
 func (r *clientRecord) all() string { return strings.Join(r.texts, "\n") }
 
-// spanCollector holds all spans that reached a collector, as bytes.
+// spanCollector holds the encoded spans that a collector received.
 type spanCollector struct {
 	url string
 
@@ -290,8 +290,8 @@ func collectSpans(t *testing.T) *spanCollector {
 	return s
 }
 
-// requireOneTree checks that what agents do is below the call that the client made, though other
-// processes do it.
+// requireOneTree checks that the spans of agents descend from the client's call, although other processes emit
+// them.
 func (s *spanCollector) requireOneTree(t *testing.T) {
 	t.Helper()
 	var came collector.ExportTraceServiceRequest

@@ -18,10 +18,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// What a turn survives, and what happens to the next turn of its session meanwhile (guarantees F1 to F6, F14,
-// F22).
+// These tests show which failures a turn survives, and how the next turn of its session behaves (guarantees F1
+// to F6, F14, F22).
 
-// gatedMesh is a mesh with workers that wait in the middle of their steps until they are released.
+// gatedMesh is a mesh with workers whose steps wait at a gate until the test opens it.
 type gatedMesh struct {
 	*rig.Mesh
 	gate *gate.Gate
@@ -78,7 +78,7 @@ func runDurable(t *testing.T, s *gatedMesh) bool {
 	return true
 }
 
-// awaitAll returns once every worker takes steps.
+// awaitAll waits until every slow worker accepts steps.
 func (s *gatedMesh) awaitAll(t *testing.T) {
 	t.Helper()
 	s.AwaitReady()
@@ -93,7 +93,7 @@ func (s *gatedMesh) awaitAll(t *testing.T) {
 	})
 }
 
-// slowRequest returns a request whose step waits at the gate, and its key.
+// slowRequest returns a request whose step waits at the gate, and the key that opens it.
 func slowRequest(verb string) (req *troupev1.OrchestrateRequest, key string) {
 	key = uuid.NewString()
 	req = text(verb + " " + key)
@@ -118,7 +118,7 @@ func (s *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (w
 	}
 }
 
-// requireAnsweredOnce checks that a turn has its answer once, in its events and in its session.
+// requireAnsweredOnce checks that the turn has exactly one answer, in its events and in its session.
 func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
@@ -135,7 +135,7 @@ func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateR
 	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(ask(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
 }
 
-// retractions returns the lost attempts.
+// retractions returns the events that retract text of a lost attempt.
 func retractions(events []*troupev1.Event) (lost []*troupev1.Event) {
 	for _, e := range events {
 		if e.GetTextRetracted() != nil {
@@ -179,7 +179,7 @@ func redisKillDuringStepLosesNothing(t *testing.T, s *gatedMesh) {
 	checkKillDuringStep(t, s, rig.Redis)
 }
 
-// The step ends while the store is away. Its result is stored once the store is back.
+// The step ends while the store is down. Its result is stored once the store is up again.
 func checkKillDuringStep(t *testing.T, s *gatedMesh, p rig.Part) {
 	t.Helper()
 	req, key := slowRequest("hold")
@@ -257,7 +257,8 @@ func interruptCancelsTheRunningTurn(t *testing.T, s *gatedMesh) {
 	s.gate.Open(key)
 }
 
-// A client that does not read loses its stream, not its turn; the client of package client resumes by itself.
+// The orchestrator closes the stream of a client that does not read, and the turn continues. Package client
+// resumes such a stream by itself.
 func slowClientResumes(t *testing.T, s *gatedMesh) {
 	req, key := slowRequest("tell")
 	raw, err := s.Orchestrate(t.Context(), req)
@@ -284,7 +285,7 @@ func slowClientResumes(t *testing.T, s *gatedMesh) {
 	s.requireAnsweredOnce(t, req, events)
 }
 
-// drain reads a stream to its end, and returns its last sequence and why it ended.
+// drain reads a stream to its end, and returns the last sequence and the error.
 func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, _ error) {
 	for {
 		r, err := stream.Recv()
@@ -295,7 +296,7 @@ func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, 
 	}
 }
 
-// A frozen worker loses its step. When it is thawed it changes nothing.
+// Another worker takes over the step of a frozen worker. The frozen worker changes nothing after it is thawed.
 func frozenWorkerLosesItsStep(t *testing.T, s *gatedMesh) {
 	req, key := slowRequest("hold")
 	wait := s.startTurn(t, req)

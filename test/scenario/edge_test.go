@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// Behaviour that other frameworks define at the edge of a runner or of an agent protocol, and that the mesh
+// These tests cover behaviour that other frameworks leave to their runner or agent protocol, and that the mesh
 // defines itself (ADR 0015).
 func TestEdge_InProcess(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestEdge_InProcess(t *testing.T) {
 	t.Run("EventsNameTheirSessionTurnAndTask", func(t *testing.T) { eventsNameTheirSessionTurnAndTask(t, m) })
 }
 
-// inspectedAgent is an agent whose plugin inspects its input.
+// inspectedAgent is an agent whose plugin records the input that it sees.
 type inspectedAgent struct {
 	mesh   *rig.Mesh
 	model  *scripted.Model
@@ -95,7 +95,7 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 			Input: &troupev1.OrchestrateRequest_Text{Text: text}, SessionId: id, RequestId: uuid.NewString(), Target: "desk", UserId: "alice",
 		}
 	}
-	// asked runs a turn to its end, and reads the store at each event.
+	// asked runs a turn to its end, and checks at each event that the store already has it.
 	asked := func(text string, files ...*troupev1.Part) *troupev1.TurnResult {
 		var events []*troupev1.Event
 		req := say(text)
@@ -149,9 +149,9 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 	require.True(t, failure.Is(requireRejected(t, m, say("Hello")), failure.SessionDeleted))
 }
 
-// A client that speaks another protocol, such as A2A, finds each of its events in one of the
-// mesh's: all say of which conversation, turn and task they are, and when; those of agents
-// below another one say so, and leave nothing in the conversation of the one above.
+// The events of a turn contain everything that a bridge to another protocol, such as A2A, needs. Each names
+// its session, turn, trace and time. Events of sub-agents name their branch, and sub-agents add no messages to
+// the session.
 func eventsNameTheirSessionTurnAndTask(t *testing.T, m *rig.Mesh) {
 	kinds := map[string]bool{}
 	var outcomes []troupev1.TurnOutcome

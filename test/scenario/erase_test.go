@@ -15,11 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// A user says a word in whatever a request has, in turns that answer, use tools, fail, are
-// cancelled and still run; and is erased, first one session and then all. Then the word is in no
-// key of Redis, in no tier, in no line of a log at info
-// but what a failure says, and in no file of Redis or etcd once Redis
-// has rewritten its log; ids are where the receipt says.
+// A user sends a secret word in every field that a request has, in turns that answer, use tools, fail, are
+// cancelled or still run. The user then erases one session, and later all data. Afterwards the word is in no
+// key of Redis and in no tier. After a rewrite of the Redis log it is in no file of Redis or etcd. Info logs
+// contain it only where a failure quotes it. The receipt lists where ids remain.
 func TestErasure_InProcess(t *testing.T) {
 	t.Parallel()
 	s := newGatedMesh(t, rig.InProcess(t, rig.Config{}))
@@ -97,8 +96,7 @@ func TestErasure_InProcess(t *testing.T) {
 	}
 }
 
-// withoutFailureLogs returns the places without the log lines of failed turns, which quote the reason of a
-// cancellation.
+// withoutFailureLogs removes the log lines of failed turns, which quote the reason of a cancellation.
 func withoutFailureLogs(places map[string]string) map[string]string {
 	kept := strings.Builder{}
 	for line := range strings.Lines(places["log"]) {

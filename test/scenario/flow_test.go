@@ -29,7 +29,7 @@ import (
 
 // Agents that run agents, in the mesh.
 
-// A flow loses its worker while a remote agent works for it. Its successor attaches to the running call and
+// A flow loses its worker while a remote agent works for it. The next worker attaches to the running call and
 // repeats no finished one.
 func movedFlowRepeatsNoFinishedAgent(t *testing.T, s *gatedMesh) {
 	const teams = 2
@@ -106,7 +106,7 @@ func movedFlowRepeatsNoFinishedAgent(t *testing.T, s *gatedMesh) {
 	}
 }
 
-// idleInstances returns the instances of an agent that take steps.
+// idleInstances returns the instances of an agent that accept steps.
 func idleInstances(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	t.Helper()
 	for _, in := range listInstances(t, m, name) {
@@ -117,8 +117,8 @@ func idleInstances(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	return ids
 }
 
-// newEventfulAgent is an agent that produces all kinds of events: handlers, tools that succeed, fail and do not
-// exist, state, and a sequence of two agents of which one calls a third.
+// newEventfulAgent returns an agent that causes all kinds of events. It has handlers and state, and tools that
+// succeed, fail or do not exist. It is a sequence of two agents, one of which calls a third.
 func newEventfulAgent() (*agent.Agent, error) {
 	type city struct {
 		Name string `json:"name"`
@@ -179,7 +179,7 @@ func newEventfulAgent() (*agent.Agent, error) {
 	}}, finder, writer)
 }
 
-// A test of an agent shows its author the same events as clients of the mesh see.
+// A local run of an agent emits the same events as a turn in the mesh.
 func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	t.Parallel()
 	m := rig.InProcess(t, rig.Config{})
@@ -215,7 +215,7 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	require.NotEmpty(t, answer)
 }
 
-// withoutPosition returns an event without its position and time.
+// withoutPosition returns an event without its sequence and time.
 func withoutPosition(e *troupev1.Event) *troupev1.Event {
 	e = proto.CloneOf(e)
 	e.RootTraceId = ""

@@ -52,8 +52,8 @@ func runForks(t *testing.T, m *rig.Mesh) {
 	t.Run("FailedTurnIsResumed", s.checkFailedTurnIsResumed)
 }
 
-// checkSiblingsRunOnce loses something while one branch of three waits and the others have ended. The others do not
-// run again, and the join runs once, after all.
+// checkSiblingsRunOnce causes a loss while one branch of three waits and the others have ended. The finished
+// branches do not run again, and the join runs once, after all branches.
 func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, instance string)) {
 	key := uuid.NewString()
 	req := text("hold " + key)

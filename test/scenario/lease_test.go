@@ -41,7 +41,7 @@ func TestLease_Binaries(t *testing.T) {
 	}
 }
 
-// readyInstances returns the instances of research that take steps.
+// readyInstances returns the instances of research that accept steps.
 func readyInstances(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
 	t.Helper()
 	for _, in := range listInstances(t, m, "research") {
@@ -144,7 +144,7 @@ const (
 	unknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
 )
 
-// countLeases counts the workers of research that report this lease state and take steps.
+// countLeases counts the workers of research that accept steps and report this lease state.
 func countLeases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	t.Helper()
 	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research", Live: true})
@@ -159,7 +159,7 @@ func countLeases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	return n
 }
 
-// A step of a killed worker is not lost: another worker gets it. Its registration ends with its lease.
+// Another worker runs the steps of a killed worker. Its registration ends with its lease.
 func killedWorkerFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
 	id := m.InstanceOf(second)

@@ -23,7 +23,7 @@ import (
 
 const authRequired = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
 
-// startWithoutCredential sends a clerk a request that needs a credential.
+// startWithoutCredential sends a request whose tool lacks a credential, and returns the pending call.
 func (s *gatedMesh) startWithoutCredential(t *testing.T) (session, key string, call *troupev1.PendingCall) {
 	t.Helper()
 	key = uuid.NewString()
@@ -33,7 +33,7 @@ func (s *gatedMesh) startWithoutCredential(t *testing.T) (session, key string, c
 	return req.GetSessionId(), key, call
 }
 
-// pendingLogin returns the call that waits for a credential at the end of a turn.
+// pendingLogin returns the call of a turn that ended because it needs a credential.
 func pendingLogin(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
 	t.Helper()
 	require.Equal(t, authRequired, result(events).GetOutcome(), "%v", result(events))
@@ -41,7 +41,7 @@ func pendingLogin(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall 
 	return result(events).GetPending()[0]
 }
 
-// credentialRequest returns a request with the credential that a call lacks.
+// credentialRequest returns a request with the sealed credential for a call.
 func credentialRequest(t *testing.T, session string, call *troupev1.PendingCall, credential string) *troupev1.OrchestrateRequest {
 	t.Helper()
 	sealed, err := client.Seal(session, call, secret.New(credential))
@@ -55,12 +55,12 @@ func callAnswerRequest(session string, a *troupev1.CallAnswer) *troupev1.Orchest
 	return req
 }
 
-// keyHolder returns the part that has the key of a call.
+// keyHolder returns the worker that holds the private key for a call.
 func keyHolder(call *troupev1.PendingCall) rig.Part {
 	return rig.Part(broker.Instance(call.GetAuth().GetAuthId()))
 }
 
-// requireCredentials checks the calls at the gate: the model was asked once, and then the tool ran with these credentials.
+// requireCredentials checks the calls at the gate: one of the model, then one of the tool for each credential.
 func (s *gatedMesh) requireCredentials(t *testing.T, key string, credentials ...string) {
 	t.Helper()
 	want := []string{"model"}
@@ -115,8 +115,8 @@ func credentialRequestSurvivesTheOrchestrator(t *testing.T, s *gatedMesh) {
 	s.requireCredentials(t, key, "hunter2")
 }
 
-// A worker that is killed loses its keys, so data sealed for them cannot be opened. The next worker asks with
-// another key, and only the answer is lost.
+// A killed worker loses its keys, so data sealed for them cannot be opened. The next worker asks for the
+// credential again with a new key, and only the earlier answer is lost.
 //
 // Req: LP-37
 func lostSealingKeyIsReplaced(t *testing.T, s *gatedMesh) {
@@ -143,7 +143,7 @@ func lostSealingKeyIsReplaced(t *testing.T, s *gatedMesh) {
 	}
 }
 
-// Data sealed for one session are sent as the answer in another.
+// Data sealed for one session are rejected as the answer in another session.
 // Req: LP-37
 func sealedCredentialIsBoundToItsSession(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
@@ -161,7 +161,7 @@ func sealedCredentialIsBoundToItsSession(t *testing.T, s *gatedMesh) {
 	s.requireCredentials(t, key, "hunter2")
 }
 
-// The tool may run only once and its outcome is unknown, so the user is asked for nothing.
+// The tool may run only once and its outcome is unknown, so the user is not asked for the credential again.
 func lostToolWithCredentialIsNotRepeated(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
 	wait := s.startTurn(t, credentialRequest(t, session, call, "hunter2"))
@@ -177,9 +177,9 @@ func lostToolWithCredentialIsNotRepeated(t *testing.T, s *gatedMesh) {
 	s.awaitClerks(t)
 }
 
-// A credential comes to a tool, to a worker that is killed with it, and to a session that it is
-// not for. Then it is nowhere: in no file of Redis and etcd, no log, no span, no metric and
-// nothing that a client received; and clients do not receive the sealed value either.
+// A credential is sent to a tool, to a worker that is killed with it, and to a session that it was not sealed
+// for. Afterwards it is in no file of Redis or etcd, no log, no span, no metric, and nothing that a client
+// received. Clients do not receive the sealed value either.
 //
 // Req: LP-37
 func TestLoginCanary_Binaries(t *testing.T) {

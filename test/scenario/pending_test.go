@@ -76,7 +76,8 @@ func (s *gatedMesh) awaitClerks(t *testing.T) {
 	})
 }
 
-// startPending asks a clerk for something, and returns the session with the pending call, its key, and the events.
+// startPending sends a clerk a request that ends with a pending call. It returns the session, the key at the
+// gate, and the events.
 func (s *gatedMesh) startPending(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
 	t.Helper()
 	key = uuid.NewString()
@@ -88,7 +89,7 @@ func (s *gatedMesh) startPending(t *testing.T, target, verb string) (session, ke
 	return req.GetSessionId(), key, events
 }
 
-// verdictRequest is a request of alice that answers a call.
+// verdictRequest returns a request of alice that answers a pending call.
 func verdictRequest(session, call string, verdict troupev1.CallVerdict, said string) *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{
 		SessionId: session, RequestId: uuid.NewString(), Auth: &troupev1.Auth{Actor: "alice"},
@@ -96,10 +97,10 @@ func verdictRequest(session, call string, verdict troupev1.CallVerdict, said str
 	}
 }
 
-// pendingID is the call that waits at the end of a turn.
+// pendingID returns the id of the only pending call of a turn.
 func pendingID(events []*troupev1.Event) string { return result(events).GetPending()[0].GetId() }
 
-// requireToolRuns checks how often a clerk's model was asked what to do, and how often its tool ran.
+// requireToolRuns checks that the clerk called its model once and its tool the given number of times.
 func (s *gatedMesh) requireToolRuns(t *testing.T, key string, sent int) {
 	t.Helper()
 	want := []string{"model"}
@@ -124,7 +125,7 @@ const (
 	failed    = troupev1.CallVerdict_CALL_VERDICT_FAIL
 )
 
-// The turn that brings the answer goes on at the agent that asked, and does nothing again.
+// The turn with the approval continues at the agent that asked, and repeats no model call.
 //
 // Req: AD-26, AD-32, OC-33
 func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
@@ -262,7 +263,7 @@ func pendingCallsAreAnsweredInTurn(t *testing.T, s *gatedMesh) {
 	s.requireToolRuns(t, key, 1)
 }
 
-// Nothing of an approval is in the memory of a process.
+// A pending approval survives restarts of every process, because no process keeps it in memory.
 func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
 	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}

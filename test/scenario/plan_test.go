@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// The model of a planner makes tasks with its tool; real agents do them, each of them its own, and
-// the trace tells how far the plan is.
+// The model of a planner adds tasks with its tool. Other agents then run one task each, and the trace shows
+// the state of the plan.
 func TestPlan_InProcess(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
 	task := func(id, text string) conversation.ToolCall {

@@ -14,22 +14,22 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// atOnce is how many turns run a step of the agent when it is quarantined.
+// atOnce is the number of turns in flight at the agent when it is quarantined.
 const atOnce = 8
 
 // shutWithin is the promise of guarantee S18.
 const shutWithin = 2 * time.Second
 
-// Guarantee S18, on real processes: from the call on, all that a quarantine does is done in 2 s,
-// it outlives the processes, and it ends when it is released. S19: who did it is in audit logs
-// that are whole.
+// A quarantine takes full effect within 2 s of the call, outlives restarts of the processes, and ends when it
+// is released (guarantee S18). The audit logs are intact and name the operator (guarantee S19). The test uses
+// real processes.
 func TestQuarantine_Binaries(t *testing.T) {
 	t.Parallel()
 	m := rig.Binaries(t, rig.Config{WatchDesired: true, AuditLogs: t.TempDir()})
 	s := newGatedMesh(t, m)
 	memory := troupev1.NewMemoryServiceClient(s.DialAs(identity.ID{Role: identity.Worker, Name: "slow"}, rig.Memory))
 	refused := func() bool {
-		// It is of no turn, and changes nothing.
+		// The call belongs to no turn, and changes nothing.
 		_, err := memory.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "slow"})
 		return failure.Is(grpcfailure.FromStatus("", err), failure.PolicySecurity)
 	}

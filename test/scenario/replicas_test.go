@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// What clients see of three orchestrators that are killed, stopped and cut off again and
-// again (guarantee F4).
+// These tests show what clients see while three orchestrators are repeatedly killed, stopped and partitioned
+// (guarantee F4).
 
 var (
 	replicaKills = flag.Int("replicas.kills", 4, "orchestrators to kill")
@@ -75,14 +75,14 @@ func (r *replicatedMesh) await(t *testing.T, within time.Duration, what string, 
 	require.Eventually(t, holds, within, 10*time.Millisecond, what)
 }
 
-// pause lets the load run on.
+// pause waits while the load continues.
 func (r *replicatedMesh) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
-// finish has every client end what it is at, and checks all that was promised meanwhile.
+// finish stops the clients after their current requests, and checks every promise about the run.
 func (r *replicatedMesh) finish(t *testing.T) {
 	t.Helper()
 	r.crowd.Finish()
@@ -124,7 +124,7 @@ func TestReplicas_SurviveKillsFreezesPartitionsAndStops(t *testing.T) {
 	r.finish(t)
 }
 
-// killOwners kills, by the clock, owners of turns whose model is just at work.
+// killOwners kills, at fixed intervals, the owner of a turn that is in a model call.
 func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	t.Helper()
 	var owned sync.WaitGroup
@@ -148,8 +148,8 @@ func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	require.LessOrEqual(t, crowd.Quantile(took, 0.99), 10*time.Second)
 }
 
-// hitOwner hits the owner of a turn whose model is just at work, and undoes it once the trace
-// has another owner. It returns how long that took.
+// hitOwner injects a fault into the owner of a turn that is in a model call, and undoes it once the trace has
+// a new owner. It returns how long the takeover took.
 func (r *replicatedMesh) hitOwner(t *testing.T, hit func(victim int) (undo func())) time.Duration {
 	t.Helper()
 	held, release := r.holdModelCall(t)
@@ -163,7 +163,7 @@ func (r *replicatedMesh) hitOwner(t *testing.T, hit func(victim int) (undo func(
 	return took
 }
 
-// ownerOf is the replica that drives a trace.
+// ownerOf returns the number of the replica that owns a trace.
 func (r *replicatedMesh) ownerOf(t *testing.T, held *troupev1.Trace) int {
 	t.Helper()
 	n := slices.IndexFunc([]int{0, 1, 2}, func(n int) bool { return r.Replica(n) == held.GetOwner() })
@@ -171,8 +171,8 @@ func (r *replicatedMesh) ownerOf(t *testing.T, held *troupev1.Trace) int {
 	return n
 }
 
-// awaitNewOwner waits until a trace has another owner, and returns how long that took (0 if it got
-// none in time).
+// awaitNewOwner waits until a trace has a new owner, and returns the time since the fault (0 if there is none
+// in time).
 func (r *replicatedMesh) awaitNewOwner(t *testing.T, held *troupev1.Trace, struck time.Time) time.Duration {
 	for time.Since(struck) < 30*time.Second {
 		if now, err := r.getTrace(t, held.GetTraceId()); err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch() {
@@ -183,8 +183,8 @@ func (r *replicatedMesh) awaitNewOwner(t *testing.T, held *troupev1.Trace, struc
 	return 0
 }
 
-// holdModelCall holds a turn in a call of its model, and returns its trace. A turn that began long ago
-// and went on here is not among the latest, and is let go.
+// holdModelCall holds a turn in a model call, and returns its trace. It skips turns whose traces are not among
+// the most recent.
 func (r *replicatedMesh) holdModelCall(t *testing.T) (held *troupev1.Trace, release func()) {
 	t.Helper()
 	for range 100 {
@@ -204,7 +204,7 @@ func (r *replicatedMesh) holdModelCall(t *testing.T) (held *troupev1.Trace, rele
 	return nil, nil
 }
 
-// findRecentTrace finds the trace of a turn among the latest; nil when it is not there.
+// findRecentTrace returns the trace of a turn among the most recent ones (nil if it is not there).
 func (r *replicatedMesh) findRecentTrace(t *testing.T, mark string) *troupev1.Trace {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

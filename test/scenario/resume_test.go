@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// checkFailedTurnIsResumed has the third of three steps fail behind a tool that may run once. The turn
-// that goes on does that step alone, and not its tool again, though its orchestrator dies; and
-// from the second step the conversation goes another way.
+// checkFailedTurnIsResumed fails the third of three steps, after a tool that may run once. The resumed turn
+// runs only that step and does not repeat the tool, although its orchestrator is killed. A fork from the
+// second step then runs in a session of its own.
 //
 // Req: OC-27
 func (s *gatedMesh) checkFailedTurnIsResumed(t *testing.T) {

@@ -92,13 +92,13 @@ func TestRotation_Binaries(t *testing.T) {
 	t.Logf("%d turns, %d connections of clients, in %s", turns, conns, time.Since(up))
 }
 
-// awaitAgent returns once an agent takes steps.
+// awaitAgent waits until an agent accepts steps.
 func (s *gatedMesh) awaitAgent(t *testing.T, name string) {
 	t.Helper()
 	s.Await(name+" is ready", func() bool { return len(idleInstances(t, s.Mesh, name)) == 1 })
 }
 
-// backgroundLoad is clients that ask all the time.
+// backgroundLoad is a group of clients that send requests continuously.
 type backgroundLoad struct {
 	turns, conns atomic.Int64
 	end          func() (turns, conns int64)
@@ -109,7 +109,7 @@ const (
 	perConn     = 5 // turns, over one connection
 )
 
-// startLoad begins one. A turn that fails, or whose stream has a gap, fails the test.
+// startLoad starts the clients. A turn that fails, or whose stream has a gap, fails the test.
 func (s *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
 	l := &backgroundLoad{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,7 +142,7 @@ func (s *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
 	return l
 }
 
-// awaitNewConnections returns once each client has asked over a new connection.
+// awaitNewConnections returns once each client has sent a request over a new connection.
 func (l *backgroundLoad) awaitNewConnections(t *testing.T) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -156,7 +156,7 @@ func (l *backgroundLoad) awaitNewConnections(t *testing.T) {
 	}
 }
 
-// checkTurn carries a turn to its end, and says what is not as it should be.
+// checkTurn runs a turn to its end, and returns an error if it failed or its stream had a gap.
 func checkTurn(ctx context.Context, c *client.Client, n int) error {
 	req := text(question)
 	if n > 0 {
@@ -182,7 +182,7 @@ func checkTurn(ctx context.Context, c *client.Client, n int) error {
 	return nil
 }
 
-// healthCheck checks whether the server accepts a call.
+// healthCheck returns a function that checks whether the server accepts a call.
 func healthCheck(t *testing.T, conn *grpc.ClientConn) func() error {
 	health := healthpb.NewHealthClient(conn)
 	return func() error {
@@ -191,7 +191,7 @@ func healthCheck(t *testing.T, conn *grpc.ClientConn) func() error {
 	}
 }
 
-// connectionState is the certificate that a server presents to a client that it accepts.
+// connectionState connects as a client and returns the TLS state, which contains the server's certificate.
 func connectionState(addr string, as *tls.Config) (*tls.ConnectionState, error) {
 	as = as.Clone()
 	as.NextProtos = []string{"h2"}

@@ -1,5 +1,4 @@
-// Package scenario is what the mesh promises, seen by its clients: one suite, run on every
-// rig.
+// Package scenario tests what the mesh promises to its clients. The same suite runs on every rig.
 package scenario
 
 import (
@@ -21,9 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// Each test has a mesh of its own, and most wait more than they compute: those run beside each
-// other, as many at once as -parallel says. Those run alone that measure how long something
-// takes, or have to be in time for something: TestReplicas, TestDrain and TestSession.
+// Each test starts its own mesh. Most tests wait more than they compute, so they run in parallel; -parallel
+// limits how many. TestReplicas, TestDrain and TestSession measure durations, so they run alone.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // started by the Gemini SDK
@@ -33,7 +31,7 @@ func TestMain(m *testing.M) {
 		}))
 }
 
-// scenarios run one after the other on one mesh; each leaves it whole.
+// scenarios run in this order on one mesh. Each leaves all parts running.
 var scenarios = []struct {
 	name string
 	run  func(t *testing.T, m *rig.Mesh)
@@ -86,7 +84,7 @@ func text(s string) *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: s}, SessionId: uuid.NewString(), RequestId: uuid.NewString()}
 }
 
-// ask carries a request to its end and checks what is true of every trace.
+// ask runs a request to its end and checks the rules for every trace.
 func ask(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) []*troupev1.Event {
 	t.Helper()
 	events, err := collect(t.Context(), m, req)
@@ -105,7 +103,8 @@ func collect(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 	return events, nil
 }
 
-// requireRejected sends a request past the client that resumes, and returns why it was refused.
+// requireRejected sends a request without the retries of package client, and returns the error that rejected
+// it.
 func requireRejected(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error {
 	t.Helper()
 	stream, err := m.Orchestrate(t.Context(), req)
@@ -115,13 +114,13 @@ func requireRejected(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest
 	return grpcfailure.FromStatus("scenario", err)
 }
 
-// durableEvents leaves the text deltas out.
+// durableEvents returns the stored events, without the text deltas.
 func durableEvents(events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
 }
 
-// checkTrace asserts what holds for every trace that is seen from the start: sequences
-// without a hole, one trace id, stages in order, exactly one end, and that is the last.
+// checkTrace checks what holds for every complete trace. Sequences have no gap, the trace id stays the same,
+// stages are in order, and the only result is the last event.
 func checkTrace(t *testing.T, events []*troupev1.Event) {
 	t.Helper()
 	stored := durableEvents(events)
@@ -151,7 +150,7 @@ func result(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 
-// agentsThatRan that ran, in order.
+// agentsThatRan returns the agents whose steps finished, in order.
 func agentsThatRan(events []*troupev1.Event) (all []string) {
 	for _, e := range events {
 		if e.GetStepFinished() != nil {

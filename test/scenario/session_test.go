@@ -48,7 +48,7 @@ func runTalker(t *testing.T, program, store, id string) *process {
 	return p
 }
 
-// say returns what the process answers to a line.
+// say sends a line to the process and returns its answer.
 func (p *process) say(line string) string {
 	p.t.Helper()
 	_, err := io.WriteString(p.in, line+"\n")
@@ -57,8 +57,8 @@ func (p *process) say(line string) string {
 	return p.lines.Text()
 }
 
-// A conversation goes through two processes, of which the second is killed in the middle of a
-// turn, and on in a third place: with all of its history and the right count of turns.
+// A session moves from one process to a second, which is killed in the middle of a turn, and then to a third.
+// It keeps its whole history and the right count of turns.
 //
 // Req: LP-9, LP-10, LP-10a
 func TestSession_SurvivesItsProcesses(t *testing.T) {
@@ -114,8 +114,8 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// continueSession continues a session as soon as the lease of its lost turn lets it, and returns how
-// long it was told to wait.
+// continueSession continues a session once the lease of its lost turn allows it. It returns how long the
+// session asked it to wait.
 func continueSession(t *testing.T, s *local.Session) (done event.TurnResult, waited time.Duration) {
 	t.Helper()
 	for {
@@ -136,7 +136,7 @@ func continueSession(t *testing.T, s *local.Session) (done event.TurnResult, wai
 	}
 }
 
-// memoryOnRedis is a memory service, and its address.
+// memoryOnRedis starts a memory service on a real Redis, and returns its address and a store that uses it.
 func memoryOnRedis(t *testing.T) (address string, store memory.Store) {
 	t.Helper()
 	app, err := service.New(telemetry.Discard(), service.Config{

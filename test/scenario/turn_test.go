@@ -120,8 +120,8 @@ func vagueQuestionGetsClarified(t *testing.T, m *rig.Mesh) {
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
 }
 
-// What a chat needs: a conversation gets an id when it has none, is kept under it, read by
-// role, and forgotten on request. How long an idle one is kept is --session-retention.
+// A session without an id gets one from the mesh. Its messages can be listed by role, and it can be deleted.
+// The setting --session-retention limits how long an idle session is stored.
 //
 // Req: RA-24
 func sessionCanBeReadAndDeleted(t *testing.T, m *rig.Mesh) {
@@ -180,7 +180,8 @@ func watchStartsAfterAnySequence(t *testing.T, m *rig.Mesh) {
 	require.Empty(t, cmp.Diff(result(all), record.GetTrace().GetResult(), protocmp.Transform()))
 }
 
-// The client disconnects in the middle; another one watches the whole turn, live.
+// The client disconnects in the middle of the turn. Another client watches the whole turn live, and it
+// completes.
 func turnOutlivesItsClient(t *testing.T, m *rig.Mesh) {
 	resume := pauseWorker(t, m, "research")
 	req := text(question)
@@ -230,7 +231,7 @@ func secondTurnIsRejectedWhileBusy(t *testing.T, m *rig.Mesh) {
 	ask(t, m, second)
 }
 
-// pauseWorker pauses an agent, so that a turn waits for it, until resume.
+// pauseWorker pauses the worker of an agent, so that a turn waits for it until resume is called.
 func pauseWorker(t *testing.T, m *rig.Mesh, agent string) (resume func()) {
 	t.Helper()
 	lifecycle := troupev1.NewLifecycleServiceClient(m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Worker(agent)))

@@ -117,7 +117,7 @@ func (m *Mesh) stop() {
 	}
 }
 
-// launch starts a program. All programs get the same settings; each ignores those of others.
+// launch starts a program. All programs get the same settings, and each ignores the settings of the others.
 func (m *Mesh) launch(id, program string, env ...string) *Process {
 	m.t.Helper()
 	env = append([]string{

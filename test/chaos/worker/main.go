@@ -43,8 +43,8 @@ func build(client ledger.Client) (*agent.Agent, error) {
 	})
 }
 
-// arguments of every tool. They depend on the request and the step alone, as those of a
-// deterministic model do.
+// arguments are the arguments of every tool. They depend only on the request and the step, so that a repeated
+// model call produces the same ones.
 type arguments struct {
 	Mark string `json:"mark"`
 	Step int    `json:"step"`
