@@ -105,7 +105,7 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 	})
 }
 
-// service returns which service the container runs; the image has one program.
+// service returns the name of the service that the container runs. The image has one program for all of them.
 func (w workload) service(t *testing.T) string {
 	t.Helper()
 	command := w.container(t).Command
@@ -161,7 +161,7 @@ func environment(t *testing.T, w workload) map[string]string {
 	return all
 }
 
-// isService reports whether the workload runs a program of ours.
+// isService reports whether the workload runs a program of this repository.
 func isService(w workload) bool { return w.name != "etcd" && w.name != "redis" }
 
 func port(t *testing.T, c corev1.Container, name string) int32 {

@@ -18,7 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// redisPod runs the container of Redis on this machine, with its mounts in a folder.
+// redisPod runs the Redis container of the manifests as a process on this machine, with its mounts in a
+// folder.
 type redisPod struct {
 	t       *testing.T
 	mesh    mesh
@@ -58,7 +59,7 @@ func (p *redisPod) write(name, text string) {
 	require.NoError(p.t, os.WriteFile(file, []byte(text), 0o440))
 }
 
-// renewCertificate writes a new certificate of Redis into its Secret.
+// renewCertificate writes a new certificate of Redis into the folder of its Secret.
 func (p *redisPod) renewCertificate() {
 	p.t.Helper()
 	made, err := p.ca.ServerFiles(p.t.TempDir(), "redis")
@@ -70,7 +71,7 @@ func (p *redisPod) renewCertificate() {
 	}
 }
 
-// localPaths returns the paths and the port of the container on this machine.
+// localPaths replaces the paths and the port of the container by those on this machine.
 func (p *redisPod) localPaths(text string) string {
 	return strings.NewReplacer("/etc/redis", p.dir+"/etc", "/run/redis", p.dir+"/run", "/data", p.dir, "6379", p.address[len("127.0.0.1:"):],
 		"redis-cli ", "redis-cli -p "+p.address[len("127.0.0.1:"):]+" ").Replace(text)
@@ -96,7 +97,7 @@ func (p *redisPod) probe(by *corev1.Probe) bool {
 	return exec.Command("sh", "-c", p.localPaths(by.Exec.Command[2])).Run() == nil
 }
 
-// ask sends a command with the settings of a service and the certificate of a process.
+// ask sends a command with the Redis user of a service and the certificate of a process.
 func (p *redisPod) ask(service, process identity.Role, agent string, command ...any) error {
 	p.t.Helper()
 	files, err := p.ca.Files(process, agent)
@@ -110,8 +111,8 @@ func (p *redisPod) ask(service, process identity.Role, agent string, command ...
 	return conn.Do(p.t.Context(), command...).Err()
 }
 
-// It creates users with the given passwords, whatever they contain, and rejects clients without a certificate
-// of the mesh and a password.
+// The Redis container creates its users with the given passwords, which may contain any character. It rejects
+// clients without a certificate of the mesh or without a password.
 func TestRedis_StartsWithTheUsers(t *testing.T) {
 	p := newRedisPod(t)
 	p.start()

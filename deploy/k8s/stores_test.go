@@ -46,8 +46,7 @@ func TestEtcd_AuthenticatesClients(t *testing.T) {
 	})
 }
 
-// No traffic of Redis crosses the network in plain text, and its certificate is of no process inside the
-// mesh.
+// Redis accepts only TLS connections. Its certificate does not identify a process of the mesh.
 func TestRedis_AcceptsOnlyTLS(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		redis := m.workload(t, "redis")

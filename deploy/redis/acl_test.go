@@ -30,7 +30,7 @@ func allowedCommands(t *testing.T, user string) map[string]bool {
 	return commands
 }
 
-// Each command in the scripts of a service is one that its user may use.
+// Every Redis command in a service's Lua scripts is allowed to the user of that service.
 func TestUsers_MayRunTheirScripts(t *testing.T) {
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 	for user, scripts := range map[string]string{

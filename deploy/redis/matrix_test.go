@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Each service may use its own keys and no others, on a real Redis, and no other user
-// may do anything: an agent has no password, whatever its certificate.
+// On a real Redis, each service can access only its own keys. No other user can run any command: an agent has
+// a certificate but no password.
 func TestUsers_AccessOnlyTheirOwnKeys(t *testing.T) {
 	server := redistest.Guarded(t)
 	own := map[string]string{"memory": "m:", "orchestrator": "o:"}
@@ -37,7 +37,7 @@ func TestUsers_AccessOnlyTheirOwnKeys(t *testing.T) {
 	}
 }
 
-// Only an administrator has commands that reach beyond keys.
+// Only an administrator may run commands that affect more than single keys.
 func TestUsers_HaveNoAdminCommands(t *testing.T) {
 	server := redistest.Guarded(t)
 	for _, user := range []string{"memory", "orchestrator"} {

@@ -1,4 +1,4 @@
-// Package redis has the users of the Redis of a mesh, as users.acl ships them.
+// Package redis provides users.acl, the Redis users of a mesh.
 package redis
 
 import (
@@ -12,7 +12,7 @@ import (
 //go:embed users.acl
 var users string
 
-// Users is users.acl with a password for each user that is named. A user without one cannot log
+// Users returns users.acl with the given password for each named user. A user without a password cannot log
 // in. A name that is not in the file is an error.
 func Users(passwords map[string]string) (string, error) {
 	var file strings.Builder

@@ -23,8 +23,8 @@ func TestUsers_GetPasswords(t *testing.T) {
 	require.ErrorContains(t, err, `no users ["nobody"]`)
 }
 
-// Redis loads its append-only file as the user default. Commands that this user may not run would be lost. So
-// it has all rights, and is off.
+// Redis replays its append-only file as the user default, and skips commands that this user may not run. So
+// default has all rights, but is off and cannot log in.
 func TestUsers_DataSurvivesARestart(t *testing.T) {
 	server := redistest.Guarded(t)
 	for user, key := range map[string]string{"memory": "m:x", "orchestrator": "o:x"} {

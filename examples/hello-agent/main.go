@@ -1,8 +1,8 @@
-// Command hello-agent is a whole agent in Go: one function as its tool, and a main that
-// serves it to a mesh. It needs no key: its model quotes what the tool says.
+// Command hello-agent is a complete agent in Go: one function as its tool, and a main that
+// serves it to a mesh. It needs no API key, because its model only quotes the tool.
 //
-// Start a mesh with `troupe dev`. It prints the line that runs this agent beside it, with
-// where the mesh is and how to prove who one is:
+// Start a mesh with `troupe dev`. It prints the command that runs this agent, with the
+// address of the mesh and the credentials of the worker:
 //
 //	env $(cat .troupe/mesh.env) go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
 //

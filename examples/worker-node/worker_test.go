@@ -100,7 +100,7 @@ func TestWorker_Conforms(t *testing.T) {
 	stop()
 }
 
-// It joins a mesh, answers turns, and leaves when it is stopped.
+// The worker joins a mesh, answers turns, and deregisters when it is stopped.
 func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	const agent = `{apiVersion: troupe.dev/v1, kind: Agent, metadata: {name: other}, spec: {model: builtin/extractive}}`
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

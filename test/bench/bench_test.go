@@ -16,9 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkOrchestrate runs turns to their result, each in its own session. One step: the clarification agent,
-// one model call and no tool. Three steps: the whole research assistant, with four model calls and one search.
-// The model takes no time, so the mesh is measured.
+// BenchmarkOrchestrate runs turns to their result, each in its own session. The one-step workload calls the
+// clarification agent: one model call, no tool. The three-step workload runs the whole research assistant:
+// four model calls and one search. The model answers instantly, so the benchmark measures the mesh.
 func BenchmarkOrchestrate(b *testing.B) {
 	m := rig.InProcess(b, rig.Config{})
 	for _, turn := range []struct{ name, target, text string }{

@@ -43,7 +43,8 @@ func BenchmarkOverload(b *testing.B) {
 	}
 }
 
-// measureCapacity returns how many turns a second so many clients complete, each one turn at a time.
+// measureCapacity returns how many turns a second the given number of clients completes, each running one turn
+// at a time.
 func measureCapacity(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float64 {
 	b.Helper()
 	var done atomic.Int64
@@ -63,7 +64,7 @@ func measureCapacity(b *testing.B, m *rig.Mesh, clients int, during time.Duratio
 	return float64(done.Load()) / during.Seconds()
 }
 
-// offerLoad counts the outcomes of so many requests a second.
+// offerLoad sends requests at a fixed rate and counts their outcomes.
 func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, refusals []time.Duration, failed int) {
 	b.Helper()
 	var mu sync.Mutex

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// Sizes are how many faults of each kind a plan has.
+// Sizes is the number of faults of each kind in a plan.
 type Sizes struct {
 	WorkerKills, MemoryKills, RedisKills, Stops, Cuts int
 }

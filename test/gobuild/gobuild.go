@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Build builds packages as seen from dir [the directory of the test] into output, with the race detector if the
-// test itself has it. So the build cache already holds what both share. The programs are stripped, as those of
-// a release are, because linking debug information takes as long as all the rest.
+// Build builds packages, seen from dir [the directory of the test], into output. It uses the race detector if
+// the test itself does, so both share the build cache. It strips the programs, as a release does, because
+// linking debug information would double the time.
 func Build(dir, output string, packages ...string) error {
 	args := []string{"build", "-ldflags", "-s -w", "-o", output}
 	if hasRaceDetector() {

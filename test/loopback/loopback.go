@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Ports outside the system's ephemeral range, and below those that etcdtest uses, so that no other process uses
-// them while a server is down.
+// These ports are outside the system's ephemeral range and below the ports of etcdtest, so that no other
+// process uses them while a server is down.
 const (
 	firstPort = 10_000
 	ports     = 10_000

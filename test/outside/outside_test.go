@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heavy are the modules that nothing outside may compile.
+// heavy lists the modules that no program outside the repository may need to compile.
 var heavy = []string{
 	"go.etcd.io/etcd/server", "github.com/blevesearch/bleve", "sigs.k8s.io/kustomize", "k8s.io", "github.com/alicebob/miniredis",
 }
 
-// parts are the packages of the program, and what they may not compile besides.
+// parts lists the packages of the program, and the further modules that each must not compile.
 var parts = map[string][]string{
 	"lookup": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
 	"audit":  {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// All of the tests run at once, or each would wait for the others forever.
+// The tests wait for each other, so they end only if all of them run at once.
 func TestAtLeast(t *testing.T) {
 	var together sync.WaitGroup
 	together.Add(tests)

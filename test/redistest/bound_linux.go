@@ -2,5 +2,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent makes a child end with this process, however it ends: fuzzing kills processes at any time.
+// dieWithParent ends a child process when this process ends in any way. Fuzzing kills processes at any time.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

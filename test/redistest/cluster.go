@@ -22,7 +22,8 @@ func Cluster(t testing.TB) string {
 	return url
 }
 
-// ClusterServers is Cluster with the servers, which a test may kill and restart.
+// ClusterServers runs a Redis Cluster as Cluster does, and also returns its servers, which a test may kill and
+// restart.
 func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	t.Helper()
 	const masters = 3
@@ -64,7 +65,7 @@ func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2]), servers
 }
 
-// isFormed reports whether every node knows all others and the state of the Cluster is ok.
+// isFormed reports whether every node knows all the others and considers the Cluster ok.
 func isFormed(ctx context.Context, nodes []*redis.Client) bool {
 	for _, node := range nodes {
 		info, err := node.ClusterInfo(ctx).Result()

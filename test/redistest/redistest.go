@@ -39,7 +39,7 @@ func Start(t testing.TB) string {
 	return New(t).Addr
 }
 
-// New runs a redis-server until the test ends, with more flags if given. The test fails if there is no
+// New runs a redis-server with additional flags until the test ends. The test fails if there is no
 // redis-server on PATH.
 func New(t testing.TB, flags ...string) *Server {
 	t.Helper()
@@ -48,7 +48,7 @@ func New(t testing.TB, flags ...string) *Server {
 	return s
 }
 
-// Reserve is New without the start: it only finds a port without a listener.
+// Reserve returns a server that is not started yet, with a port that is free now.
 func Reserve(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	s := &Server{Addr: loopback.Address(t), t: t, dir: t.TempDir(), flags: flags}

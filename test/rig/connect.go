@@ -17,8 +17,8 @@ func (m *Mesh) Dialer() func() (*grpc.ClientConn, *client.Client, error) {
 	return m.Credentials.Dialer(m.Address(Orchestrator))
 }
 
-// DialAs connects to the memory service or to a worker, as a process of the mesh. A test uses it as a
-// process would, or to show what a compromised one could do.
+// DialAs connects to the memory service or to a worker with the certificate of any process. Tests use it to
+// call as that process, or as a compromised one.
 func (m *Mesh) DialAs(as identity.ID, p Part) *grpc.ClientConn {
 	m.t.Helper()
 	server := m.programs.id(p)

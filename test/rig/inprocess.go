@@ -18,8 +18,8 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// InProcess runs the services as goroutines of the test, so that the race detector sees them. A kill is a
-// stop.
+// InProcess runs the services as goroutines of the test, so that the race detector covers them. Kill stops a
+// service in order instead.
 func InProcess(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
 	return start(t, cfg, launchGoroutine)

@@ -10,9 +10,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/stores"
 )
 
-// Residue returns everything that the mesh has written so far, by place: the files of etcd and Redis, with
-// a copy of all present keys; the audit logs; the output of all processes that ever ran, and of services
-// in process what they logged at info; and the metrics of the running services.
+// Residue returns everything that the mesh has written so far, by place. It contains the files of etcd and
+// Redis with all present keys, the audit logs, the output of all processes, the logs of in-process services
+// from level info, and the metrics.
 func (m *Mesh) Residue() map[string]string {
 	m.t.Helper()
 	found := m.Stores.Files()

@@ -1,11 +1,11 @@
-// Package rig runs a whole mesh for a test, in one of two ways: its services as goroutines of the test
-// (InProcess), or as the built binaries over loopback (Binaries). Redis and etcd are real in both, and
-// check who uses them. Services talk to each other and to etcd under mutual TLS. Each part can be stopped
-// and started again, with its address and its data.
+// Package rig runs a whole mesh for a test, either as goroutines of the test (InProcess) or as the built
+// binaries over loopback (Binaries). Redis and etcd are real in both, and authenticate their clients. Services
+// use mutual TLS with each other and with etcd. Each part can be stopped and started again, with its address
+// and its data.
 //
-// A Mesh starts, stops and kills its parts, and it is a client of its orchestrator. Its Stores show what
-// Redis and etcd hold. Its Credentials say who may connect, so that a test can come as another process.
-// A Gate, of package gate, stops a step at a known place.
+// A Mesh starts, stops and kills its parts, and is a client of its orchestrator. Its Stores show what Redis
+// and etcd hold. Its Credentials let a test connect as another process. A Gate, from package gate, stops a
+// step at a known place.
 package rig
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/stores"
 )
 
-// patience is how long anything may take on a busy machine.
+// patience bounds every wait, with room for a busy machine.
 const patience = 60 * time.Second
 
 // defaultDrain is how long parts may take to end their work.

@@ -97,8 +97,8 @@ func (m *Mesh) Freeze(p Part) (thaw func()) {
 	}
 }
 
-// Crash ends the process of a part as a crash does, and reports whether it left a core. It works with
-// Binaries only.
+// Crash ends the process of a part with a signal that dumps core, and reports whether there is a core file. It
+// works with Binaries only.
 func (m *Mesh) Crash(p Part) (core bool) {
 	m.t.Helper()
 	process := m.process(p)

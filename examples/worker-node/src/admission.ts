@@ -1,17 +1,17 @@
-// Which steps run: admission up to the capacity, and the pause that closes it.
+// Admission of steps: accepts steps up to the capacity, and none while a pause is in effect.
 
 import { failure, Failure } from './errors.js';
 import type { Machine } from './machine.js';
 import type { Caller, State } from './state.js';
 
-/** Admitted is a step that runs. Its signal ends when the caller or a shutdown cancels it. */
+/** Admitted is a running step. Its signal aborts when the caller or a shutdown cancels the step. */
 export interface Admitted {
   signal: AbortSignal;
-  /** Ends the step; the first call counts. */
+  /** Ends the step. Only the first call has an effect. */
   end(failed: boolean): void;
 }
 
-/** The error of a verb that the state does not allow. */
+/** Returns the error for a lifecycle call that the current state does not allow. */
 export function wrongState(verb: string, actual: State, ...required: State[]): Failure {
   return new Failure('AGENT_STATE', `lifecycle.${verb}`, `the instance is ${actual}; ${verb} needs ${required.join(' or ')}`, {
     actual_state: actual.toLowerCase(),
@@ -21,7 +21,7 @@ export function wrongState(verb: string, actual: State, ...required: State[]): F
 
 export class Admission {
   #steps = new Set<AbortController>();
-  #pauses = new Set<Caller>(); // that wait for the running steps
+  #pauses = new Set<Caller>(); // pause calls that wait for the running steps to end
   #pause = { reason: '', traceId: '' };
 
   constructor(private readonly machine: Machine) {}
@@ -54,7 +54,7 @@ export class Admission {
     };
   }
 
-  /** Only BUSY changes: a step that ends during a shutdown must not revive the instance. */
+  /** Changes the state only if it is BUSY: a step that ends during a shutdown must not make the instance READY. */
   #left(failed: boolean, traceId: string): void {
     const s = this.machine.status;
     s.inFlight--;

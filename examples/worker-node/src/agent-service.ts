@@ -1,4 +1,4 @@
-// AgentService: one step is admitted, run, committed, and answered with exactly one result.
+// AgentService admits a step, runs it, commits it, and answers with exactly one result.
 
 import type { UntypedServiceImplementation } from '@grpc/grpc-js';
 import type { Agent } from './agent.js';
@@ -15,7 +15,7 @@ const op = 'agent.ExecuteStep';
 /** The time between heartbeats of a running step, in milliseconds; the contract requires an item every 2 seconds. */
 const heartbeatPeriod = 1000;
 
-/** The service for an agent. Without a memory service nothing is committed: that is for tests of the lifecycle. */
+/** Returns the service for an agent. Without a memory service nothing is committed, which lifecycle tests use. */
 export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory | undefined): UntypedServiceImplementation {
   return {
     ExecuteStep: streaming<ExecuteStepRequest, ExecuteStepResponse>(async (request, answers, caller) => {
@@ -54,7 +54,7 @@ async function beating<T>(answers: Answers<ExecuteStepResponse>, work: () => Pro
   }
 }
 
-/** Runs and commits a step. Whatever happens, there is a result. */
+/** Runs and commits a step. It always returns a result; errors become failed results. */
 async function step(agent: Agent, memory: Memory | undefined, request: ExecuteStepRequest, answers: Answers<ExecuteStepResponse>, signal: AbortSignal, deadline: number): Promise<StepResult> {
   const result: StepResult = { step: request.step, agent: agent.name };
   try {
@@ -80,7 +80,7 @@ async function ask(agent: Agent, request: ExecuteStepRequest, answers: Answers<E
 }
 
 async function commit(memory: Memory | undefined, request: ExecuteStepRequest, result: StepResult, deadline: number, signal: AbortSignal): Promise<string | number> {
-  // An agent that decides between routes adds nothing to the session.
+  // A routing step adds no message to the session.
   const messages: Message[] = request.routes.length > 0 ? [] : [{ role: 'ROLE_ASSISTANT', author: result.agent, parts: [{ text: result.text ?? '' }] }];
   if (!memory) return Number(request.baseSequence) + messages.length;
   return memory.commit({

@@ -2,7 +2,7 @@
 
 /** A step as the agent sees it. */
 export interface Step {
-  /** What the user said last. */
+  /** The last message of the user. */
   question: string;
   /** Streams a piece of the answer to the clients that watch. */
   say(text: string): Promise<void>;

@@ -48,7 +48,7 @@ export function unary<Req, Res>(handle: (request: Req, caller: Caller) => Res | 
   };
 }
 
-/** How a streaming handler answers. */
+/** The response stream of a handler. */
 export interface Answers<Res> {
   /** Sends the response header. */
   open(): void;

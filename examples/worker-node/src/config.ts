@@ -1,4 +1,4 @@
-// The settings of the worker: flags, and the environment variables that stand in for them.
+// The settings of the worker: flags, with environment variables as their defaults.
 
 import { parseArgs } from 'node:util';
 import { parseDuration } from './durations.js';
@@ -38,7 +38,7 @@ export function usage(): string {
   return ['Usage: node dist/src/main.js [flags]', '', ...lines, '  --conformance  Serve test instances to the conformance kit, and register nothing.', ''].join('\n');
 }
 
-/** Reads the settings; undefined when help was asked for. Fails with the first invalid setting. */
+/** Reads the settings. Returns undefined for --help, and fails with the first invalid setting. */
 export function readConfig(args: string[], env: NodeJS.ProcessEnv): Config | undefined {
   const names = Object.keys(flags) as (keyof typeof flags)[];
   const values: Record<string, string | boolean | undefined> = parseArgs({

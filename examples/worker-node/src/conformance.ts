@@ -1,4 +1,4 @@
-// ConformanceService: makes instances of the test agent, each on an address of its own.
+// ConformanceService starts instances of the test agent, each on its own address.
 
 import { randomBytes } from 'node:crypto';
 import { agentService } from './agent-service.js';
@@ -19,7 +19,7 @@ interface Made { instanceId: string; address: string; agent: string; drop(): voi
 
 const name = 'troupe.v1.ConformanceService';
 
-/** Serves the conformance kit until stop ends. */
+/** Serves the conformance kit until the signal aborts. */
 export async function serveConformance(config: Config, stop: AbortSignal): Promise<void> {
   const made = new Map<string, Made>();
   const server = newServer();

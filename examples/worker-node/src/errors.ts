@@ -1,4 +1,4 @@
-// Errors of the mesh: a mode, a sentence for the caller, and the gRPC status that carries both.
+// Errors of the mesh: a failure mode, a message for the caller, and the gRPC status that contains both.
 
 import * as grpc from '@grpc/grpc-js';
 import type { FailureDetail } from './messages.js';
@@ -6,7 +6,7 @@ import { message } from './protos.js';
 
 const { status } = grpc;
 
-/** The gRPC code of each mode that this worker gives; the whole table is in pkg/failure. */
+/** The gRPC code of each mode that this worker returns; the whole table is in pkg/failure. */
 const codes = {
   UNSPECIFIED: status.INTERNAL,
   AGENT_TIMEOUT: status.DEADLINE_EXCEEDED,
@@ -38,12 +38,12 @@ export class Failure extends Error {
   }
 }
 
-/** A failure of a mode that this worker gives. */
+/** Creates a failure with a mode that this worker returns. */
 export function failure(mode: Mode, op: string, message: string, cause?: unknown): Failure {
   return new Failure(mode, op, message, {}, cause);
 }
 
-/** What a caller may know of any error: one that is no Failure tells nothing. */
+/** Converts any error to a Failure. An error that is not a Failure reveals no details to the caller. */
 export function asFailure(err: unknown): Failure {
   return err instanceof Failure ? err : failure('UNSPECIFIED', 'call', "internal error; the worker's log has the cause", err);
 }
@@ -79,7 +79,7 @@ export function toStatus(err: unknown): { code: number; details: string; metadat
   return { code, details: f.message, metadata };
 }
 
-/** The failure that a server sent; a status without one, such as gRPC itself makes, gets the nearest mode. */
+/** Returns the failure in a status. A status without one, for example from gRPC itself, is mapped to the nearest mode. */
 export function fromStatus(op: string, err: grpc.ServiceError): Failure {
   const sent = err.metadata?.get(trailer)[0];
   if (sent instanceof Buffer) {

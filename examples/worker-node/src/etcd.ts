@@ -1,4 +1,4 @@
-// etcd, as far as a registration needs it: leases, and one key that is written in transactions.
+// The part of etcd that a registration needs: leases, and one key that is written in transactions.
 
 import * as grpc from '@grpc/grpc-js';
 import { invoke } from './calls.js';
@@ -7,7 +7,7 @@ import { service } from './protos.js';
 
 const callTime = 3000; // bounds each call, so that a member that hangs is noticed
 
-/** What is stored under the key. */
+/** A stored value with its revision. */
 export interface Stored {
   createRevision: string;
   lease: string;
@@ -38,12 +38,12 @@ export class Etcd {
     this.#endpoints = endpoints.map((e) => e.replace(/^https?:\/\//, ''));
   }
 
-  /** The lease that was granted. */
+  /** Grants a lease and returns its id. */
   async grant(seconds: number): Promise<string> {
     return (await this.#call<{ ID: string }>(this.#lease, 'LeaseGrant', { TTL: seconds })).ID;
   }
 
-  /** Gives a lease back, and with it the keys under it. */
+  /** Revokes a lease, which deletes the keys under it. */
   async revoke(lease: string): Promise<void> {
     await this.#call(this.#lease, 'LeaseRevoke', { ID: lease });
   }
@@ -63,7 +63,7 @@ export class Etcd {
     });
   }
 
-  /** What is stored under the key, if anything. */
+  /** Returns the value of the key, if it exists. */
   async get(key: string): Promise<Stored | undefined> {
     return (await this.#call<{ kvs: Stored[] }>(this.#kv, 'Range', { key: Buffer.from(key) })).kvs[0];
   }

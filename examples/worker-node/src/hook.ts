@@ -1,9 +1,9 @@
-// Code of others, run within bounds: what it throws is an error, and what never returns is given up.
+// Runs hooks of an agent within a time limit. What they throw becomes an error; a hook that never returns is abandoned.
 
-/** A hook of the agent. It should end when the signal does. */
+/** A hook of the agent. It should return when the signal aborts. */
 export type Hook = (signal: AbortSignal) => Promise<void>;
 
-/** Runs a hook; gives it up so many milliseconds after the signal ended. */
+/** Runs a hook, and abandons it the given number of milliseconds after the signal aborts. */
 export async function run(hook: Hook, signal: AbortSignal, grace: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   let arm = () => {};
@@ -22,7 +22,7 @@ export async function run(hook: Hook, signal: AbortSignal, grace: number): Promi
   }
 }
 
-/** Deadline is a point in time that may only come nearer, and signals that hang on it. */
+/** Deadline is a point in time that can only move earlier, with signals that abort relative to it. */
 export class Deadline {
   #at: number;
   #signals: { controller: AbortController; offset: number; timer?: NodeJS.Timeout }[] = [];
@@ -37,7 +37,7 @@ export class Deadline {
     for (const s of this.#signals) this.#arm(s);
   }
 
-  /** A signal that ends so many milliseconds after the deadline. */
+  /** Returns a signal that aborts the given number of milliseconds after the deadline. */
   signal(offset: number): AbortSignal {
     const s = { controller: new AbortController(), offset };
     this.#signals.push(s);

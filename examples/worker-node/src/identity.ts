@@ -1,4 +1,4 @@
-// Who this worker is, and whom it talks to: mutual TLS, in which a SPIFFE id counts and no host name.
+// The identity of this worker and of its peers: mutual TLS that checks SPIFFE ids and no host names.
 
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -48,7 +48,7 @@ export class Identity {
     return grpc.ServerCredentials.createSsl(this.#ca, [{ private_key: this.#key, cert_chain: this.#cert }], true);
   }
 
-  /** Refuses calls of all but the orchestrator. */
+  /** Rejects calls of every process except the orchestrator. */
   guard(): grpc.ServerInterceptor {
     return (_method, call) => new grpc.ServerInterceptingCall(call, {
       start: (next) => next({
@@ -61,7 +61,7 @@ export class Identity {
     });
   }
 
-  /** What is wrong with a peer that should have the role; undefined when nothing is. */
+  /** Returns why a peer does not have the role (undefined if it has). */
   #is(subjectAltName: string | undefined, role: string): Error | undefined {
     const id = spiffeId(subjectAltName);
     const want = `spiffe://${this.#domain}/${role}`;

@@ -8,14 +8,14 @@ import { ownership } from './ownership.js';
 import type { Status, Transition } from './state.js';
 import { checkDrain, checkKey, checkReason } from './validation.js';
 
-/** Who the instance is. */
+/** The identity of the instance. */
 export interface Identity {
   instanceId: string;
   agent: string;
   version: string;
 }
 
-/** The service for an instance. drain is in milliseconds, for callers who name none. */
+/** Returns the service for an instance. drain is the default drain time in milliseconds. */
 export function lifecycleService(lifecycle: Lifecycle, who: Identity, drain: number): UntypedServiceImplementation {
   const status = () => ({ status: statusMessage(lifecycle.status(), who) });
   return {

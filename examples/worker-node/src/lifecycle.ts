@@ -1,4 +1,4 @@
-// The lifecycle of an instance: seven states and the verbs between them, as lifecycle.proto has them.
+// The lifecycle of an instance: the seven states and the transitions that lifecycle.proto defines.
 //
 //                  Startup            started              step begins
 //  UNINITIALIZED ──────────▶ INITIALIZING ──────▶ READY ◀───────────▶ BUSY
@@ -47,12 +47,12 @@ export class Lifecycle {
     return this.#machine.counters();
   }
 
-  /** Returns once the instance is READY; fails with the cause when it does not get there. */
+  /** Returns once the instance is READY. Fails with the cause if the startup fails. */
   startup(caller: Caller = self()): Promise<void> {
     return this.#startup.startup(caller);
   }
 
-  /** Returns once the instance is TERMINATED, with what went wrong on the way. It never fails. */
+  /** Returns once the instance is TERMINATED, with the errors of the shutdown. It never fails. */
   shutdown(drain: number, reason: string, caller: Caller = self()): Promise<string[]> {
     return this.#shutdown.shutdown(drain, reason, caller.traceId);
   }

@@ -3,7 +3,7 @@
 import { failure } from './errors.js';
 import type { Lease, Metrics, State, Status, Transition } from './state.js';
 
-/** How many of the latest transitions are remembered. */
+/** The number of transitions that are stored. */
 export const historyLimit = 1024;
 
 const allowed: Record<State, State[]> = {
@@ -69,7 +69,7 @@ export class Machine {
     this.notify();
   }
 
-  /** The transitions above a version. Fails when that version is not reached, or is forgotten. */
+  /** Returns the transitions after a version. Fails if the version is in the future or no longer stored. */
   after(version: number): Transition[] {
     const { version: now } = this.status;
     if (version > now) {

@@ -1,4 +1,4 @@
-// The memory service, as far as a worker needs it: making a step's messages visible.
+// The part of the memory service that a worker needs: committing the messages of a step.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as grpc from '@grpc/grpc-js';

@@ -21,8 +21,8 @@ const window = 1000
 // store is one of the connections to the memory service.
 func (c *Contest) store() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
 
-// callUntilAnswered repeats a call until there is an answer, and counts the calls. With more than one, an earlier call may
-// have taken effect.
+// callUntilAnswered repeats a call until there is an answer, and counts the tries. After more than one try, an
+// earlier one may have taken effect.
 func callUntilAnswered[T any](ctx context.Context, c *Contest, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
 	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++

@@ -24,7 +24,7 @@ const (
 	Refused     = "refused is not stored"
 )
 
-// Reply counts a kind of reply of the memory service.
+// Reply names a kind of reply of the memory service.
 type Reply string
 
 // The kinds of replies that a run must have seen.
@@ -74,7 +74,7 @@ func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Stor
 	}
 }
 
-// Start starts one game for each session, played until Finish.
+// Start starts one game for each session. The games run until Finish.
 func (c *Contest) Start(ctx context.Context, sessions int) {
 	for n := range sessions {
 		name := fmt.Sprintf("%s-%d", c.prefix, n)

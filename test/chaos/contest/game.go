@@ -26,8 +26,8 @@ const (
 // roundsOfSession is the number of rounds in one session, because each round reads all of it.
 const roundsOfSession = 100
 
-// game plays one session after the other. One goroutine plays; in rounds where two callers compete, it waits
-// for both.
+// game runs rounds in one session after the other. One goroutine runs a game; in rounds where two callers
+// compete, it waits for both.
 type game struct {
 	*Contest
 	prefix  string // prefix of its sessions
@@ -39,7 +39,7 @@ type game struct {
 	unresolved map[string]attempt // rejected writes that may have taken effect, by key; guarded by mu of the contest
 }
 
-// play plays rounds until the contest finishes. It fails on a response that the store must never give.
+// play runs rounds until the contest finishes. It fails on a response that the store must never give.
 func (g *game) play(ctx context.Context) error {
 	moves := []func(context.Context, memory.Begin, memory.Begun) error{
 		g.playSingleHolder, g.playTakeover, g.playTakeover, g.playRace, g.playRace, g.playProbes, g.playRelease, g.playExpiry,
@@ -108,7 +108,7 @@ func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string
 	return nil
 }
 
-// playSingleHolder plays a round with one holder from begin to commit, and checks what follows.
+// playSingleHolder runs a turn with one holder from begin to commit, and checks the calls after it.
 func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	if err := g.mustCommit(ctx, begun, "a"); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memor
 	return nil
 }
 
-// playTakeover plays a round in which the holder is believed dead, keeps writing and is fenced. Its successor finds
-// every acknowledged entry.
+// playTakeover runs a turn whose holder is believed dead, continues to write, and is fenced. Its successor
+// finds every acknowledged entry.
 func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	entries := []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I am going to call a tool.")},
@@ -175,7 +175,7 @@ func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.Begun)
 	return second, nil
 }
 
-// checkJournal checks that a successor finds the journal of the attempt before.
+// checkJournal checks that a successor finds the journal entries of the attempt before it.
 func (g *game) checkJournal(ctx context.Context, h memory.Lease, known []execution.Entry) error {
 	found, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
 		return s.LoadJournal(ctx, h, 1, 0)
@@ -197,7 +197,8 @@ func (g *game) checkJournal(ctx context.Context, h memory.Lease, known []executi
 	return nil
 }
 
-// playRace plays a round in which the holder and a successor commit at the same time. Exactly one of them succeeds.
+// playRace lets the holder of a turn and its successor commit at the same time. Exactly one of them must
+// succeed.
 func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	var first, second bool
 	var firstErr, secondErr error

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// playProbes checks the replies to other callers while a turn is open.
+// playProbes checks which replies other callers get while a turn is open.
 func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	again, err := g.beginTurn(ctx, b)
 	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !isLaterGeneration(begun.Turn, again.Turn) {
@@ -42,7 +42,7 @@ func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.Begu
 	return g.mustCommit(ctx, begun, "a")
 }
 
-// playRelease plays a round in which the holder releases its lease, and another caller takes the turn over.
+// playRelease lets the holder release its lease. Another caller then takes the turn over.
 func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	_, n, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.ReleaseTurn(ctx, leaseOf(b, begun.Turn.Epoch))
@@ -53,8 +53,8 @@ func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.Beg
 	return g.takeOverAsStranger(ctx, b, begun)
 }
 
-// playExpiry plays a round in which the lease of the holder expires. Either another caller takes the turn over, or
-// another turn of the session evicts it.
+// playExpiry lets the lease of the holder expire. Then another caller takes the turn over, or another turn of
+// the session evicts it.
 func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	over := time.NewTimer(shortLease + 50*time.Millisecond)
 	defer over.Stop()
@@ -80,7 +80,7 @@ func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begu
 	return g.mustCommit(ctx, second, "a")
 }
 
-// takeOverAsStranger takes a turn without a lease over, under a trace of its own.
+// takeOverAsStranger takes over a turn without a lease, under a trace of its own.
 func (g *game) takeOverAsStranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
 	b.TraceID = newTraceID()
 	second, err := g.beginTurn(ctx, b)

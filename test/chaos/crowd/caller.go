@@ -49,7 +49,7 @@ func (c *caller) run(ctx context.Context) {
 	}
 }
 
-// runRound makes one or two requests in one of the ways.
+// runRound makes one or two requests in a randomly chosen way.
 func (c *caller) runRound(ctx context.Context, session string) {
 	if c.rng.IntN(2) == 0 {
 		var concurrent sync.WaitGroup
@@ -77,7 +77,7 @@ func (c *caller) runRound(ctx context.Context, session string) {
 	}
 }
 
-// newRequest makes a request for a turn of one step or of two.
+// newRequest returns a request for a turn of one or two steps.
 func (c *caller) newRequest(session string) *troupev1.OrchestrateRequest {
 	c.requests++
 	id := fmt.Sprintf("r%d", c.requests)
@@ -92,7 +92,7 @@ func (c *caller) newRequest(session string) *troupev1.OrchestrateRequest {
 	}
 }
 
-// sendBurst sends one request from many places at once. It must be one turn.
+// sendBurst sends one request from many callers at once. Together they must cause one turn.
 func (c *caller) sendBurst(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	c.record.countBurst()
 	var all sync.WaitGroup
@@ -115,7 +115,7 @@ func (c *caller) disconnectMidTurn(ctx context.Context, req *troupev1.Orchestrat
 	}
 }
 
-// reuseRequestID sends another request under the id of one that has its result.
+// reuseRequestID sends another request under the id of a completed one, which must be rejected.
 func (c *caller) reuseRequestID(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	other := clone(req)
 	other.Input = &troupev1.OrchestrateRequest_Text{Text: req.GetText() + " but different"}
@@ -138,7 +138,7 @@ func (c *caller) reuseRequestID(ctx context.Context, req *troupev1.OrchestrateRe
 	}
 }
 
-// loadSession reads the whole session. A read that fails has no effect, and is not recorded.
+// loadSession reads the whole session into the history. A failed read has no effect and is not recorded.
 func (c *caller) loadSession(ctx context.Context, session string) {
 	began := c.record.sessions.Now()
 	if messages, err := c.crowd.listMessages(ctx, session); err == nil {

@@ -17,7 +17,7 @@ func message(sequence int64, role troupev1.Role, text string) *troupev1.Message 
 	return &troupev1.Message{Sequence: sequence, Role: role, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
 }
 
-// Model M1 compares neither open turns nor failed ones.
+// A loaded session contains only complete turns, because model M1 compares neither open nor failed ones.
 func TestRecord_LoadedHasCompleteTurnsOnly(t *testing.T) {
 	user, agent := troupev1.Role_ROLE_USER, troupev1.Role_ROLE_ASSISTANT
 	r := &record{requests: map[string]request{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
@@ -32,7 +32,7 @@ func TestRecord_LoadedHasCompleteTurnsOnly(t *testing.T) {
 	require.Equal(t, history.Loaded{Sequence: 5, Chain: history.Chain(history.Chain(0, "one", 2), "two", 5)}, loaded)
 }
 
-// cannedConn is a connection whose streams bring given events.
+// cannedConn is a connection whose streams return given events.
 type cannedConn struct {
 	grpc.ClientConnInterface
 	events []*troupev1.Event

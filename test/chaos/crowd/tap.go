@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// recordingConn is a connection to the orchestrator that records every event as it arrives, before the client drops
-// repeated ones.
+// recordingConn is a connection to the orchestrator. It records every event as it arrives, before the client
+// drops repeated ones.
 type recordingConn struct {
 	grpc.ClientConnInterface
 	onEvent func(mark string, e *troupev1.Event)
@@ -48,7 +48,7 @@ func (t *recordingConn) allStreams() []verify.Stream {
 	return all
 }
 
-// recordingStream is one stream. The mutex of its tap guards it.
+// recordingStream is one stream of a recordingConn, whose mutex guards it.
 type recordingStream struct {
 	grpc.ClientStream
 	verify.Stream

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks of what tools did.
+// Names of the checks of tool calls.
 const (
 	OnceAtMost  = "effect at most once"
 	OneKey      = "effect one key"
@@ -21,7 +21,8 @@ const (
 // Attempts says which attempt of which step ran on an instance: mark, step, instance.
 type Attempts map[string]int32
 
-// AttemptsOf reads them from the streams. An instance that ran two attempts of a step is left out.
+// AttemptsOf returns the attempts that the streams show. It omits an instance that ran two attempts of one
+// step.
 func AttemptsOf(streams []Stream) Attempts {
 	all := Attempts{}
 	for _, s := range streams {
@@ -108,7 +109,7 @@ func checkOneKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	return found
 }
 
-// callPosition is the position of a call in its step.
+// callPosition returns the position of a call in its step.
 func callPosition(c ledger.Call) int {
 	if c.Kind == ledger.Model {
 		return 2*c.Number - 1
@@ -116,8 +117,8 @@ func callPosition(c ledger.Call) int {
 	return 2*slices.Index(ledger.Tools, c.Kind) + 2
 }
 
-// checkNoRepeat checks that no later attempt repeats a journaled call. Before a tool with an effect runs, everything
-// that the step did is journaled.
+// checkNoRepeat checks that no later attempt repeats a journaled call. The journal is written before a tool
+// with an effect runs, so every earlier call of the step is journaled by then.
 func checkNoRepeat(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
 	for _, first := range calls {
 		if first.Kind != ledger.Idempotent && first.Kind != ledger.AtMostOnce {

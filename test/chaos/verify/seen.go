@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// FaultCounts counts the events that a run must have seen to prove anything.
+// FaultCounts counts the events that a run must contain to prove anything.
 type FaultCounts struct {
 	Takeovers int // steps that another attempt continued
 	Resets    int // text_retracted events that a client received
@@ -15,7 +15,7 @@ type FaultCounts struct {
 	Unknown   int // tools in doubt, as their model read
 }
 
-// CountFaults counts them, each once for its turn.
+// CountFaults counts these events in the streams of a run, each once per turn.
 func CountFaults(streams []Stream, calls []ledger.Call) (s FaultCounts) {
 	callers := map[string]string{} // by receipt
 	for i, c := range calls {

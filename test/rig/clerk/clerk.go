@@ -1,5 +1,5 @@
-// Package clerk has an agent whose tools need external input: one needs an approval, another a client that
-// runs it, and a third a credential.
+// Package clerk provides an agent whose tools need external input: one needs an approval, one runs at the
+// client, and one needs a credential.
 package clerk
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The names of the agent. Under the name Hurried its approvals time out at once.
+// Names of the agent. Under the name Hurried, its approvals time out after 100 ms.
 const (
 	Name    = "clerk"
 	Hurried = "hurried"
@@ -99,7 +99,7 @@ func (c caller) call(ctx context.Context, what, key string) error {
 	return err
 }
 
-// client keeps no connection.
+// client keeps no idle connection.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // model calls the tools, and then repeats their results.

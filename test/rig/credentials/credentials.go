@@ -76,8 +76,8 @@ func (c *Credentials) Token() string {
 
 func (c *Credentials) tokenFile(name string) string { return filepath.Join(c.tokens, name) }
 
-// Client returns what the port for clients asks for: its own certificate, if it has one, and how it
-// checks tokens.
+// Client returns the settings of the client port: its own certificate, if it has one, and how it checks
+// tokens.
 func (c *Credentials) Client() (edge identity.Edge, tokens bearer.Config) {
 	if c.files != nil {
 		edge = identity.Edge{Cert: c.files.path(Edge, "crt"), Key: c.files.path(Edge, "key")}
@@ -114,8 +114,8 @@ func (c *Credentials) Dialer(addr string) func() (*grpc.ClientConn, *client.Clie
 	}
 }
 
-// Process returns the configuration that a process gets its own identity from. The name is the one that
-// its certificate was issued under.
+// Process returns the configuration from which a process loads its identity. The certificate was issued under
+// the given name.
 func (c *Credentials) Process(name string) identity.Config {
 	if c.files == nil {
 		return identity.Config{DevCA: c.DevCA}

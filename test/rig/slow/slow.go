@@ -1,4 +1,4 @@
-// Package slow has an agent that a test can stop in the middle of a step: its tool waits at a gate until
+// Package slow provides an agent that a test can stop in the middle of a step: its tool waits at a gate until
 // the test opens it.
 package slow
 

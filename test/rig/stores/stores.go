@@ -102,7 +102,7 @@ func (s *Stores) KeysWith(text string) (found []string) {
 	}
 }
 
-// RewriteRedis makes Redis replace its log by one of what it holds now (BGREWRITEAOF), and returns when
+// RewriteRedis makes Redis replace its log by a snapshot of its current data (BGREWRITEAOF), and returns when
 // the old log is deleted.
 func (s *Stores) RewriteRedis(ctx context.Context) {
 	s.t.Helper()

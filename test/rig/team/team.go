@@ -1,5 +1,5 @@
-// Package team has an agent that is a flow: an agent in its own process, the slow agent as a remote agent,
-// and another one in its own process.
+// Package team provides an agent that is a flow of three agents. The first and the last run in its own
+// process, and the middle one is the remote slow agent.
 package team
 
 import (
