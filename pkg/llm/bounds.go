@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Bounds are how long a provider may take (CO-13). Zero values stand for the defaults.
+// Bounds limits how long a provider may take (CO-13). Zero values mean the defaults.
 type Bounds struct {
 	Connect   time.Duration // to connect, and again for TLS; default 20 s
 	FirstByte time.Duration // from then to the head of the response; default 300 s
@@ -28,10 +28,10 @@ func (b Bounds) orDefault() Bounds {
 	}
 }
 
-// NewHTTPClient returns a client that keeps the bounds: the one that adapters give to the
-// provider's SDK. A request that breaks a bound fails with an error that names it. It
-// follows no redirect: it would carry the key to wherever that leads. It is safe for
-// concurrent use, and keeps connections for the next requests.
+// NewHTTPClient returns an HTTP client that enforces the bounds. Adapters give it to the provider's SDK. A request
+// that exceeds a bound fails with an error that names the bound. The client follows no redirects, because they
+// would take the key to another server. It is safe for concurrent use, and keeps connections open for later
+// requests.
 func NewHTTPClient(b Bounds) *http.Client {
 	b = b.orDefault()
 	const (
@@ -45,7 +45,7 @@ func NewHTTPClient(b Bounds) *http.Client {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: parallel,
 		IdleConnTimeout:     90 * time.Second,
-		// A connection that is gone without a word is noticed long before Idle.
+		// Pings find a lost connection long before Idle.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping},
 	}}}
 }
@@ -54,23 +54,23 @@ func noRedirect(req *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("the provider redirects to %s, which is not followed; use that address", req.URL.Host)
 }
 
-// maxRefusal is how much is read of what a provider says when it refuses.
+// maxRefusal limits how much of an error response is read, in bytes.
 const maxRefusal = 64 << 10
 
-// ReadRefusal reads the beginning of the body of a response that refuses, and closes it.
+// ReadRefusal reads the beginning of the body of an error response, and closes it.
 func ReadRefusal(res *http.Response) []byte {
 	defer res.Body.Close() //nolint:errcheck // it was read
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	return body
 }
 
-// bounded is a transport that gives requests up which take too long.
+// bounded is a transport that cancels requests that take too long.
 type bounded struct {
 	bounds Bounds
 	next   *http.Transport
 }
 
-// CloseIdleConnections is for http.Client.
+// CloseIdleConnections lets http.Client close idle connections.
 func (b *bounded) CloseIdleConnections() { b.next.CloseIdleConnections() }
 
 // RoundTrip implements http.RoundTripper.
@@ -117,8 +117,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The end of a response comes right after the mark at the end of its stream, where readers
-// stop. A connection on which it was read serves the next request.
+// The end of the response usually comes right after the mark at which readers stop. A connection can be used again
+// only after it was read.
 const (
 	tail     = 4 << 10
 	tailTime = 10 * time.Millisecond
@@ -137,7 +137,7 @@ func (b *boundedBody) Close() error {
 	return err
 }
 
-// because is the reason for which a request ended, rather than that its context did.
+// because returns the cause with which the context of a request ended, instead of the error of the context.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// The bounds themselves are tested by the suite of the adapters, in llmtest.
+// The suite of the adapters, in llmtest, tests the bounds themselves.
 func TestNewHTTPClient_CarriesNoKeyToWhereItIsRedirected(t *testing.T) {
 	var reached atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))

@@ -11,8 +11,7 @@ import (
 // Provider opens the models of one prefix.
 type Provider struct {
 	Prefix string // what comes before the slash in a model's name
-	// Bare are the beginnings of names that are this provider's even without the prefix, such
-	// as "gpt" (CO-10).
+	// Bare lists beginnings of names that belong to this provider even without its prefix, such as "gpt" (CO-10).
 	Bare []string
 	// Open returns the model of the given full name, or an error that says what is
 	// missing, such as a key.
@@ -22,8 +21,8 @@ type Provider struct {
 // Catalog finds a model by its name. It does not depend on the order of its providers.
 type Catalog struct{ providers map[string]Provider }
 
-// NewCatalog returns a catalog of the given providers. Two that one name could mean are an
-// error: with one prefix, or with bare names of which one begins with the other.
+// NewCatalog returns a catalog of the given providers. It fails if two of them could mean the same name: if they
+// have the same prefix, or if one of their bare beginnings begins with another.
 func NewCatalog(providers ...Provider) (*Catalog, error) {
 	c := &Catalog{providers: map[string]Provider{}}
 	for _, p := range providers {
@@ -40,7 +39,7 @@ func NewCatalog(providers ...Provider) (*Catalog, error) {
 	return c, nil
 }
 
-// overlap finds two beginnings that one bare name may have.
+// overlap returns two bare beginnings of which one begins with the other.
 func overlap(p, other Provider) (a, b string, both bool) {
 	for _, a := range p.Bare {
 		for _, b := range other.Bare {
@@ -52,9 +51,8 @@ func overlap(p, other Provider) (a, b string, both bool) {
 	return "", "", false
 }
 
-// Model opens the model of the given name: with a prefix, or bare, when a provider is known
-// for its beginning. A name that is neither gives user_invalid_input naming the providers
-// there are (CO-9, CO-10).
+// Model opens the model with the given name, which has a prefix or a known bare beginning. For any other name it
+// returns user_invalid_input with a list of the providers (CO-9, CO-10).
 func (c *Catalog) Model(name string) (Model, error) {
 	if prefix, rest, slash := strings.Cut(name, "/"); slash {
 		p, ok := c.providers[prefix]

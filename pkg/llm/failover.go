@@ -61,7 +61,7 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 	}
 }
 
-// joined returns the last of the errors, with the others in its cause.
+// joined returns the last error, with the others in its cause.
 func joined(failed []error) error {
 	last := failed[len(failed)-1]
 	e, ok := errors.AsType[*failure.Error](last)
@@ -72,7 +72,7 @@ func joined(failed []error) error {
 	return e.Because(errors.Join(failed...))
 }
 
-// signed returns the deltas of a model, with its name on the first one that has content.
+// signed returns the deltas of a model, with the model's name in the first one that has content.
 func signed(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		said := false

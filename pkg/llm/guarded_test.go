@@ -53,7 +53,7 @@ func TestGuarded_LeavesAProviderAloneThatFails(t *testing.T) {
 	})
 }
 
-// A chain passes it over, also one that hangs, and comes back to it.
+// A chain skips it, also if it hangs, and uses it again later.
 func TestGuarded_IsPassedOverInAChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := []act{after(time.Hour, say("never"))}
@@ -74,7 +74,7 @@ func TestGuarded_IsPassedOverInAChain(t *testing.T) {
 	})
 }
 
-// The trial has succeeded with its first word; a caller who gives up decides nothing.
+// The trial succeeds with the first word. A consumer that stops early does not decide it.
 func TestGuarded_TheFirstWordDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := []act{fail(llm.Unavailable, 0)}

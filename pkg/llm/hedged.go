@@ -54,8 +54,7 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 	}
 }
 
-// race is two requests of which one will answer. Generate owns it: only it starts and stops
-// racers.
+// race runs two requests, of which one will answer. Only Generate starts and stops its racers.
 type race struct {
 	said    chan news
 	running sync.WaitGroup
@@ -69,7 +68,7 @@ type racer struct {
 	end   context.CancelFunc
 }
 
-// news is what a racer has to tell: a delta, or that it is done.
+// news is a message of a racer: a delta, or its end.
 type news struct {
 	by    *racer
 	delta Delta
@@ -77,7 +76,7 @@ type news struct {
 	err   error // with done
 }
 
-// start lets a model run. It hands over each delta before it reads the next.
+// start runs a model. It sends each delta before it reads the next one.
 func (r *race) start(ctx context.Context, m Model, req Request) {
 	ctx, end := context.WithCancel(ctx)
 	by := &racer{m, end}
@@ -96,8 +95,7 @@ func (r *race) start(ctx context.Context, m Model, req Request) {
 	})
 }
 
-// read hands over what a model says. A panic becomes an error, as it does where the model is
-// not in a goroutine of its own.
+// read sends the deltas of a model. A panic becomes an error, because it would end the process in this goroutine.
 func read(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
 	defer panics.Recover("llm.Hedged", &err)
 	for d, err := range m.Generate(ctx, req) {
@@ -111,7 +109,7 @@ func read(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err
 	return nil
 }
 
-// stop gives up all racers but one.
+// stop cancels all racers but one.
 func (r *race) stop(but *racer) {
 	for _, other := range r.racers {
 		if other != but {
@@ -120,7 +118,7 @@ func (r *race) stop(but *racer) {
 	}
 }
 
-// heard hands on what a racer told, and reports whether that was all.
+// heard yields the message of a racer, and reports whether it was the last one.
 func (r *race) heard(n news, name string, yield func(Delta, error) bool) (all bool) {
 	if r.winner != nil && n.by != r.winner {
 		return false

@@ -27,7 +27,7 @@ type Request struct {
 	System   string
 	Messages []conversation.Message // oldest first
 	Tools    []ToolSpec             // that the model may ask for
-	// Choices are the words of which the answer must name one (empty for a free answer). Routing decisions use them.
+	// Choices, if any, are words, and the answer must name one of them. Routing decisions use them.
 	Choices []string
 	// Temperature is how freely the model chooses its words, 0 to MaxTemperature (nil means the provider's default).
 	Temperature *float64

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// act is one thing that a model does: it waits, and then says or fails.
+// act is one action of a model: it waits, and then yields a delta or an error.
 type act struct {
 	wait  time.Duration
 	delta llm.Delta
@@ -62,7 +62,7 @@ func spend(tokens int64) act {
 
 func after(d time.Duration, a act) act { a.wait = d; return a }
 
-// fail is what an adapter yields.
+// fail returns an error as adapters yield it.
 func fail(kind llm.Kind, retryAfter time.Duration) act {
 	e := &llm.Error{Provider: "test", Kind: kind, RetryAfter: retryAfter}
 	return act{err: failure.New(failure.ResourceAPI, "llm.Generate", "no").Because(e)}

@@ -56,7 +56,7 @@ func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 	}
 }
 
-// pause waits before the model is asked again, and reports whether it may be.
+// pause waits before the next try, and reports whether there may be one.
 func (m retried) pause(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.Kind.Again() || e.RetryAfter > m.retry.Longest {
@@ -76,9 +76,8 @@ func (m retried) pause(ctx context.Context, err error, pace *backoff.Exponential
 	}
 }
 
-// relay hands on what a model says until it fails, and reports whether it had begun to say
-// something: what only tells of usage may come again. A consumer who stops ends it, with no
-// error.
+// relay yields the deltas of a model until it fails, and reports whether they had content. Deltas with usage only
+// may be repeated. If the consumer stops, there is no error.
 func relay(deltas iter.Seq2[Delta, error], yield func(Delta, error) bool) (said bool, err error) {
 	for d, err := range deltas {
 		if err != nil {

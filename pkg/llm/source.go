@@ -23,23 +23,22 @@ type Source struct {
 	Key      secret.Value // is taken out of every text of the provider
 }
 
-// MissingKey is the error of a model that cannot be opened, because its key is not set
-// (CO-10).
+// MissingKey returns the error for a model that cannot be opened because its key is not set (CO-10).
 func (s Source) MissingKey() error {
 	return failure.Newf(failure.UserInvalidInput, "llm.Open",
 		"model %s needs a key: set %s in the environment of the worker", s.Model, s.Variable).
 		With("kind", string(Authentication)).With("provider", s.Provider).With("variable", s.Variable)
 }
 
-// Fail is the failure of one kind, for what has no HTTP status. The cause is the provider's
-// own text, and goes to the log only.
+// Fail returns a failure of the given kind, for problems without an HTTP status. The cause is the provider's own
+// text, which goes only to the log.
 func (s Source) Fail(kind Kind, cause error) error {
 	return s.failure(&Error{Provider: s.Provider, Kind: kind, Cause: cause})
 }
 
-// Refuse is the failure that a response with a status of 400 and more stands for. The kind
-// follows from the status, unless the adapter knows better from what the provider wrote.
-// The text is the provider's own, at most a few KiB; it goes to the log only.
+// Refuse returns the failure for a response with status 400 or higher. The kind follows from the status, unless
+// the adapter has read a better one from the body. Text is the provider's own, at most a few KiB, and goes only to
+// the log.
 func (s Source) Refuse(status int, header http.Header, kind Kind, text string) error {
 	return s.failure(&Error{
 		Provider: s.Provider, Kind: cmp.Or(kind, kindOfStatus(status)), Status: status,
@@ -47,8 +46,8 @@ func (s Source) Refuse(status int, header http.Header, kind Kind, text string) e
 	})
 }
 
-// Broken is the failure of a connection that could not be made, was cut or fell silent. When
-// ctx has ended, it is the context's error: the caller gave up, not the provider.
+// Broken returns the failure for a connection that failed, was cut or became silent. If ctx has ended, it returns
+// the error of ctx, because the caller gave up and not the provider.
 func (s Source) Broken(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -59,7 +58,7 @@ func (s Source) Broken(ctx context.Context, cause error) error {
 	return s.Fail(Connection, cause)
 }
 
-// failure makes the one form that all errors of providers have.
+// failure creates the error, which has the same form for all providers.
 func (s Source) failure(e *Error) error {
 	if e.Cause != nil {
 		e.Cause = s.redacted(e.Cause)
@@ -72,8 +71,8 @@ func (s Source) failure(e *Error) error {
 	return f
 }
 
-// redacted is the cause with no key in its text: some providers quote the key that they do
-// not know. A cause with no key in it keeps its type.
+// redacted returns the cause without the key in its text, because some providers quote a rejected key. A cause
+// without the key keeps its type.
 func (s Source) redacted(cause error) error {
 	key := s.Key.Reveal()
 	if key == "" || !strings.Contains(cause.Error(), key) {
@@ -153,8 +152,8 @@ func kindOfStatus(status int) Kind {
 	return BadRequest
 }
 
-// retryAfter reads what a provider asks to wait: in milliseconds, seconds or as a date. What
-// cannot be read, and what has passed, is 0.
+// retryAfter returns the delay that the provider requests, in milliseconds, seconds or as a date. It returns 0 if
+// the value is invalid or has passed.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return positive(ms, time.Millisecond)
@@ -169,7 +168,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// positive is n units; a year when it is more than that, 0 when it is no number.
+// positive returns n units, at most a year (0 if n is not a number).
 func positive(n float64, unit time.Duration) time.Duration {
 	const year = 365 * 24 * time.Hour
 	if !(n > 0) {

@@ -87,7 +87,7 @@ func TestPriced_KeepsWhatItDoesNotKnowBetter(t *testing.T) {
 	require.EqualValues(t, 3, ask(t.Context(), t, m).usage.CostMicros)
 }
 
-// sized is a model that knows how much it reads.
+// sized is a model with a context size.
 type sized struct {
 	llm.Model
 	tokens int64
@@ -108,7 +108,7 @@ func TestContextOf_IsTheModelsOwnTheTablesOrTheDefault(t *testing.T) {
 	require.EqualValues(t, 8_000, llm.ContextOf(chain))
 }
 
-// A chain of priced models costs what each of them costs.
+// Each model of a chain has its own price.
 func TestPriced_EachModelOfAChainHasItsOwnPrice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := llm.BuiltinTable()

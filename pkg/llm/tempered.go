@@ -8,9 +8,8 @@ import (
 // MaxTemperature is the highest temperature that any provider takes.
 const MaxTemperature = 2
 
-// Tempered returns a model that is asked with a temperature of 0 to MaxTemperature, unless the request has one. A
-// higher temperature means a freer choice of words. A model whose temperature is known to be fixed is asked without
-// one (see Entry.Fixed).
+// Tempered returns m with a temperature for requests that have none. It must be between 0 and MaxTemperature; a
+// higher one gives a freer choice of words. Models with a fixed temperature get none (see Entry.Fixed).
 func Tempered(m Model, temperature float64) Model { return tempered{m, temperature} }
 
 type tempered struct {

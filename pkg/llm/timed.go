@@ -49,7 +49,7 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 	}
 }
 
-// silent returns the error of a model that took too long, or the error of ctx if it has ended.
+// silent returns the error for a model that took too long, or the error of ctx if it has ended.
 func (m timed) silent(ctx context.Context) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
 	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, late("the first word", m.first))

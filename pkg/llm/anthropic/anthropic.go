@@ -1,8 +1,7 @@
-// Package anthropic asks Anthropic's models, over the Messages API and the official SDK.
+// Package anthropic provides Anthropic's models, over the Messages API and the official SDK.
 //
-// What models think before they call a tool goes back with the call (CO-11). What requests
-// have in common is marked for the provider's prompt cache: the tools, the system prompt,
-// and the rounds of a step.
+// The thoughts of a model before a tool call are sent back with the call (CO-11). Requests mark their common
+// beginnings for the provider's prompt cache: the tools, the system prompt, and the rounds of a step.
 package anthropic
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is what the names of the models begin with, before a slash.
+// Prefix is the prefix of the models' names, before the slash.
 const Prefix = "anthropic"
 
 // The environment variables that Provider reads.
@@ -35,7 +34,7 @@ const (
 	maxTokens = 32_000 // what all models of the fourth generation and later can say
 )
 
-// Config is how the provider is reached and asked. Zero values stand for the defaults.
+// Config says how the provider is reached and asked. Zero values mean the defaults.
 type Config struct {
 	Key       secret.Value // needed
 	BaseURL   string       // default https://api.anthropic.com
@@ -43,23 +42,22 @@ type Config struct {
 	Thinking  bool         // the model may think before it answers, as much as it finds right
 	Bounds    llm.Bounds
 	Retry     llm.Retry
-	// Table has the prices and the sizes of the models; default the built-in one, and none
-	// when there is a BaseURL: what another server asks for a name is not known.
+	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
+	// is set, because the prices of another server are unknown).
 	Table llm.Table
 }
 
-// Provider opens models under "anthropic/", and under the bare names claude…, with what the
-// environment says: the key of ANTHROPIC_API_KEY, and the address of ANTHROPIC_BASE_URL if
-// there is one. Without a key, opening one is an error that names the variable (CO-10).
+// Provider opens models under "anthropic/", and under bare names that begin with claude. It reads the key from
+// ANTHROPIC_API_KEY and the address from ANTHROPIC_BASE_URL. Without a key, opening a model fails with an error
+// that names the variable (CO-10).
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: Prefix, Bare: []string{"claude"}, Open: func(name string) (llm.Model, error) {
 		return New(name, Config{Key: secret.New(os.Getenv(KeyVariable)), BaseURL: os.Getenv(BaseURLVariable)})
 	}}
 }
 
-// New returns the model of the given name, such as "anthropic/claude-sonnet-5"; the prefix
-// may be left out. Nothing is sent before the model is asked. It retries, and knows its
-// prices: see llm.Retried and llm.Priced.
+// New returns the model with the given name, such as "anthropic/claude-sonnet-5". The prefix is optional. New
+// sends nothing. The model retries and knows its prices: see llm.Retried and llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
@@ -94,7 +92,7 @@ type model struct {
 // Name implements llm.Model.
 func (m *model) Name() string { return m.source.Model }
 
-// Generate implements llm.Model. It asks once.
+// Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		stream := m.messages.NewStreaming(ctx, m.request(req))
@@ -115,8 +113,8 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// end is what comes after the text of a reply: its calls, and how it ended. Of one that
-// failed it is what it consumed.
+// end returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
+// only the usage.
 func (m *model) end(ctx context.Context, r *reply, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage()}
 	switch {

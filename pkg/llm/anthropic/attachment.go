@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user are the blocks of a message of the user's side. Files come first: the provider reads
-// what is asked about them better behind them.
+// user returns the blocks of a user message. Files come first, because the model reads a question about a file
+// better after the file.
 func user(m conversation.Message) []sdk.ContentBlockParamUnion {
 	said, files := llm.Shown(m, takes)
 	var blocks []sdk.ContentBlockParamUnion

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Provider goes into the catalog that finds models by their names.
+// Provider is added to the catalog, which finds models by their names.
 func ExampleProvider() {
 	catalog, err := llm.NewCatalog(anthropic.Provider())
 	if err != nil {
@@ -23,7 +23,7 @@ func ExampleProvider() {
 	// Output: [anthropic/]
 }
 
-// A model streams what it says. Here a local server stands for the provider.
+// A model streams its answer. A local server takes the place of the provider.
 func ExampleNew() {
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFile(w, r, "testdata/text.sse")

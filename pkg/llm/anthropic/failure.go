@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// refuse turns a response that is no answer into a failure. The SDK would read all of it.
+// refuse returns the failure for a response that has an error status. The SDK would read the whole body.
 func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(req)
 	if err != nil || res.StatusCode < http.StatusBadRequest {
@@ -25,7 +25,7 @@ func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Res
 	return nil, m.source.Refuse(res.StatusCode, res.Header, kind, text)
 }
 
-// broken is the failure of a stream that ended before its message did. Err is nil when it
+// broken returns the failure for a stream that ended before its message was complete. Err is nil if the stream
 // just ended.
 func (m *model) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -41,18 +41,18 @@ func (m *model) broken(ctx context.Context, err error) error {
 	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
 }
 
-// unreadable reports whether err says that something is not JSON of the right form.
+// unreadable reports whether err says that a text is no JSON of the expected form.
 func unreadable(err error) bool {
 	_, syntax := errors.AsType[*json.SyntaxError](err)
 	_, form := errors.AsType[*json.UnmarshalTypeError](err)
 	return syntax || form
 }
 
-// maxText is how much of the provider's own text goes to the log.
+// maxText limits the provider's own text in the log, in bytes.
 const maxText = 4 << 10
 
-// complaint reads what the provider says that is wrong: its kind, empty where it does not
-// tell, and its text.
+// complaint reads the body of an error response. It returns the kind of the error (empty if the body does not say)
+// and its text.
 func complaint(body []byte) (llm.Kind, string) {
 	var c struct {
 		Error struct {
@@ -65,7 +65,7 @@ func complaint(body []byte) (llm.Kind, string) {
 	return kindOf(c.Error.Type, c.Error.Message), conversation.Cut(text, maxText)
 }
 
-// kindOf is the kind of one of the provider's errors; empty where only the status tells.
+// kindOf returns the kind of an error type of the provider (empty if only the status says it).
 func kindOf(sort sdk.ErrorType, text string) llm.Kind {
 	switch sort {
 	case sdk.ErrorTypeAuthenticationError:

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is a message of the model as it arrives.
+// reply is a message of the model while it arrives.
 type reply struct {
 	blocks   map[int64]*block
 	thoughts []thought // since the last call
@@ -22,16 +22,15 @@ type reply struct {
 	whole    bool
 }
 
-// block is a piece of the message that is not whole yet. Of text there is none: it is
-// handed on as it comes.
+// block is a part of the message that is not complete yet. Text has no blocks, because it is yielded as it comes.
 type block struct {
 	call    *conversation.ToolCall // nil: a thought
 	thought thought
 	text    strings.Builder // the arguments of the call, or what was thought
 }
 
-// read takes the next event, and returns the text and the thoughts in it. There may be kinds of events, and
-// of blocks, that are newer than this; they are passed over.
+// read applies the next event, and returns the text and the thoughts in it. It ignores unknown events and blocks,
+// because the API may add some.
 func (r *reply) read(e sdk.MessageStreamEventUnion) llm.Delta {
 	switch e.Type {
 	case "message_start":
@@ -86,7 +85,7 @@ func (r *reply) grow(e sdk.MessageStreamEventUnion) llm.Delta {
 	return llm.Delta{Text: e.Delta.Text, Thought: e.Delta.Thinking}
 }
 
-// finish ends a block. A call takes the thoughts before it.
+// finish completes a block. A call gets the thoughts before it.
 func (r *reply) finish(index int64) {
 	b := r.blocks[index]
 	delete(r.blocks, index)
@@ -103,8 +102,8 @@ func (r *reply) finish(index int64) {
 	}
 }
 
-// count takes what the end of the message tells of its usage. The counts are of the whole
-// message; what is not told has not changed since its beginning.
+// count applies the usage that the end of the message reports. It counts the whole message. Counts that are
+// missing have not changed since the beginning.
 func (r *reply) count(u sdk.MessageDeltaUsage) {
 	r.used.OutputTokens = u.OutputTokens
 	if u.JSON.InputTokens.Valid() {
@@ -118,7 +117,7 @@ func (r *reply) count(u sdk.MessageDeltaUsage) {
 	}
 }
 
-// usage is what the message consumed. The provider counts apart what it had cached.
+// usage returns the usage of the message. The provider counts cached input separately.
 func (r *reply) usage() execution.Usage {
 	return execution.Usage{
 		InputTokens:      r.used.InputTokens + r.used.CacheReadInputTokens + r.used.CacheCreationInputTokens,

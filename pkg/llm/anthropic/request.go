@@ -13,12 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// request is req as the provider wants it.
+// request returns req in the provider's form.
 //
-// The provider keeps what stands before a breakpoint for five minutes and reads it again at
-// a tenth of the price. There is one after the tools, one after the system prompt, and in
-// the rounds of a step one after the last tool result, as the next round begins with all of
-// it. Beginnings that are too short to keep cost nothing more.
+// The provider caches everything before a breakpoint for five minutes, and charges a tenth of the price to read it
+// again. There is one breakpoint after the tools, one after the system prompt, and one after the last tool result
+// of a step, because the next round begins with all of it. A beginning that is too short to be cached costs
+// nothing extra.
 func (m *model) request(req llm.Request) sdk.MessageNewParams {
 	params := sdk.MessageNewParams{
 		Model:     m.model,
@@ -43,7 +43,7 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 	return params
 }
 
-// tools are the specs as the provider wants them, with a breakpoint after the last.
+// tools returns the specs in the provider's form, with a breakpoint after the last one.
 func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
 	var all []sdk.ToolUnionParam
 	for _, spec := range specs {
@@ -67,8 +67,8 @@ func schema(spec llm.ToolSpec) json.RawMessage {
 	return spec.Schema
 }
 
-// called are the tools that messages speak of. The provider wants to know them even when
-// none may be asked for any more.
+// called returns the tools that the messages mention. The provider requires their declarations even if the model
+// may not call them any more.
 func called(messages []conversation.Message) []llm.ToolSpec {
 	var all []llm.ToolSpec
 	known := map[string]bool{}
@@ -83,8 +83,8 @@ func called(messages []conversation.Message) []llm.ToolSpec {
 	return all
 }
 
-// opening stands first in a conversation whose first message is not the user's, which the
-// provider refuses.
+// opening is put before a conversation whose first message is not from the user, because the provider rejects such
+// a conversation.
 const opening = "(The conversation began before this.)"
 
 // messages returns a conversation in the form that the provider requires: messages of the user and the assistant
@@ -120,8 +120,8 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 	return out
 }
 
-// said are the blocks of an assistant message. What the model thought comes back where it
-// thought it: before its first words, and before its later calls.
+// said returns the blocks of an assistant message. Thoughts are where the model had them: before its first words,
+// and before its later calls.
 func said(m conversation.Message) []sdk.ContentBlockParamUnion {
 	var blocks []sdk.ContentBlockParamUnion
 	if len(m.ToolCalls) > 0 {
@@ -137,7 +137,7 @@ func said(m conversation.Message) []sdk.ContentBlockParamUnion {
 	return blocks
 }
 
-// result is what a tool gave back; nothing is something too.
+// result returns the block of a tool result, also if it is empty.
 func result(m conversation.Message) *sdk.ToolResultBlockParam {
 	r := &sdk.ToolResultBlockParam{ToolUseID: id(m.ToolCallID)}
 	if strings.TrimSpace(m.Text) != "" {
@@ -156,7 +156,7 @@ func object(arguments string) any {
 	return json.RawMessage(cmp.Or(arguments, "{}"))
 }
 
-// text is a block of text, or none: the provider refuses empty ones.
+// text returns a block of text, or none if it is empty, because the provider rejects empty blocks.
 func text(s string) []sdk.ContentBlockParamUnion {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -164,8 +164,8 @@ func text(s string) []sdk.ContentBlockParamUnion {
 	return []sdk.ContentBlockParamUnion{sdk.NewTextBlock(s)}
 }
 
-// foreign are the characters that the provider does not take in the id of a call, which
-// another one may have given.
+// foreign matches the characters that the provider does not accept in the id of a call. Ids of other providers may
+// have some.
 var foreign = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
 func id(s string) string { return foreign.ReplaceAllString(s, "_") }

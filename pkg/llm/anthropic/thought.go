@@ -7,8 +7,8 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go"
 )
 
-// thought is a block of what the model thought. It is kept with the call that it led to,
-// and goes back with it unchanged: the signature is the provider's (CO-11).
+// thought is a block of reasoning. It is stored with the call that it led to, and sent back unchanged, because the
+// provider checks its signature (CO-11).
 type thought struct {
 	Text      string `json:"text,omitempty"`
 	Signature string `json:"signature,omitempty"`
@@ -19,10 +19,10 @@ type thought struct {
 // providers ignore this one too, because it is no JSON.
 const mark = "anthropic:"
 
-// maxExtra is the limit of conversation.ToolCall.Extra. Thoughts beyond it are let go.
+// maxExtra is the limit of conversation.ToolCall.Extra, in bytes. Longer thoughts are dropped.
 const maxExtra = 64 << 10
 
-// pack is thoughts as they are kept with a call; empty when there are none.
+// pack encodes thoughts for conversation.ToolCall.Extra. It returns "" if there are none.
 func pack(thoughts []thought) string {
 	packed, err := json.Marshal(thoughts)
 	if len(thoughts) == 0 || err != nil || len(mark)+len(packed) > maxExtra {
@@ -31,7 +31,7 @@ func pack(thoughts []thought) string {
 	return mark + string(packed)
 }
 
-// thoughts are the blocks that pack was given.
+// thoughts decodes what pack encoded.
 func thoughts(extra string) []sdk.ContentBlockParamUnion {
 	packed, own := strings.CutPrefix(extra, mark)
 	var all []thought

@@ -79,7 +79,7 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	}
 }
 
-// usage is what the first and the last event tell of it.
+// usage returns the usage in the first and in the last event.
 func usage(u execution.Usage) (begin, end object) {
 	begin = object{
 		"input_tokens":                u.InputTokens - u.CachedTokens - u.CacheWriteTokens,
@@ -102,7 +102,7 @@ func stop(r llmtest.Reply) string {
 	return "end_turn"
 }
 
-// codes are the provider's names of the kinds that it has one for.
+// codes maps kinds to the provider's error types, where it has one.
 var codes = map[llm.Kind]string{
 	llm.Authentication: "authentication_error",
 	llm.Permission:     "permission_error",
@@ -129,7 +129,7 @@ func (w wire) Interruption(kind llm.Kind, text string) []byte {
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", w.Refusal(0, kind, text))
 }
 
-// asked is a request as the API reads it.
+// asked is a request as the API receives it.
 type asked struct {
 	Model     string
 	MaxTokens int  `json:"max_tokens"`
@@ -209,8 +209,8 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 	return out, nil
 }
 
-// spoken is what an assistant message says. The signature of what was thought is the extra
-// of the call after it.
+// spoken returns the content of an assistant message. The signature of a thought is the Extra of the call after
+// it.
 func spoken(blocks []block) conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	extra := ""

@@ -8,8 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// attached are the texts that came with a message, as a tool that searches would give them: each
-// block between blank lines with its place.
+// attached returns the text files of a message in the form of search results: each paragraph with its file and
+// line.
 func attached(m conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, a := range m.Attachments {

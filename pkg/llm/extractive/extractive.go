@@ -1,16 +1,14 @@
-// Package extractive is a model that is no language model: it quotes. It is deterministic,
-// needs no key and no network, and speaks the same tool-calling interface as a real model,
-// so that a mesh can be tried, tested and measured with nothing else installed. It does
-// not understand what it quotes; its answers say so in their last line.
+// Package extractive provides a model that is no language model: it quotes. It is deterministic, needs no key and
+// no network, and calls tools as a real model does. So you can try, test and measure a mesh with nothing else
+// installed. It does not understand what it quotes, and its answers say so in their last line.
 //
-// What it does follows from the request alone:
-//   - Choices: it names the one that stands for asking back when the question is vague,
-//     else the first other one.
-//   - a tool that searches (its schema has a string property "query") and no result yet:
-//     it calls that tool with the content words of the question.
-//   - results of tools, or a message of the user's side with an author, which is what
-//     other agents found, or texts that came with the question: it quotes what fits the question best, with file and line.
-//   - nothing of these: it asks what is meant.
+// Its reply depends only on the request:
+// - With Choices, it names the one for asking back if the question is vague, otherwise the first other one.
+// - If a tool can search (its schema has a string property "query") and nothing was found yet, it calls the tool
+// with the content words of the question.
+// - If there are tool results, findings of other agents, or texts with the question, it quotes what fits the
+// question best, with file and line.
+// - Otherwise it asks what you mean.
 package extractive
 
 import (
@@ -30,13 +28,13 @@ import (
 // Name is the full name of the model.
 const Name = "builtin/extractive"
 
-// Disclaimer is the last line of every answer that quotes.
+// Disclaimer is the last line of every answer with quotes.
 const Disclaimer = "(builtin/extractive: quoted from the documents, no language model involved)"
 
-// wordsPerDelta is how many words a delta of the stream has.
+// wordsPerDelta is the number of words in a delta.
 const wordsPerDelta = 4
 
-// Provider opens the models of the prefix "builtin/", of which this is the only one.
+// Provider opens models under "builtin/". This is the only one.
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: "builtin", Open: func(name string) (llm.Model, error) {
 		if name != Name {
@@ -54,7 +52,7 @@ type model struct{}
 
 func (model) Name() string { return Name }
 
-// Generate answers at once. Its usage is an estimate: four characters a token.
+// Generate implements llm.Model. Its usage is an estimate: four characters are a token.
 func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		text, calls := reply(req)
@@ -75,7 +73,7 @@ func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 	}
 }
 
-// reply is the whole answer: a text or tool calls.
+// reply returns the whole answer: a text or tool calls.
 func reply(req llm.Request) (string, []conversation.ToolCall) {
 	question, since := questionOf(req.Messages)
 	if len(req.Choices) > 0 {
@@ -91,7 +89,7 @@ func reply(req llm.Request) (string, []conversation.ToolCall) {
 	return compose(question, found, len(req.Tools) == 0), nil
 }
 
-// decide names one of the choices.
+// decide returns one of the choices.
 func decide(choices []string, question string) string {
 	asksBack := func(choice string) bool { return strings.Contains(strings.ToLower(choice), "clarif") }
 	for _, choice := range choices {
@@ -102,7 +100,7 @@ func decide(choices []string, question string) string {
 	return choices[0]
 }
 
-// askBack is what it says when there is nothing to go on.
+// askBack returns the question to the user when there is nothing to quote.
 func askBack(question string) string {
 	const ask = "What exactly would you like to know, and about which part?"
 	if said := strings.Join(strings.Fields(question), " "); said != "" {
@@ -111,7 +109,7 @@ func askBack(question string) string {
 	return ask
 }
 
-// searchTool is the first tool that takes a query.
+// searchTool returns the first tool that takes a query.
 func searchTool(tools []llm.ToolSpec) (string, bool) {
 	i := slices.IndexFunc(tools, func(t llm.ToolSpec) bool {
 		var schema struct {
@@ -127,7 +125,7 @@ func searchTool(tools []llm.ToolSpec) (string, bool) {
 	return tools[i].Name, true
 }
 
-// search asks for the content words of the question, or for all of it when it has none.
+// search returns a call with the content words of the question, or with the whole question if it has none.
 func search(tool, question string) conversation.ToolCall {
 	query := strings.Join(contentWords(question), " ")
 	if query == "" {
@@ -137,7 +135,7 @@ func search(tool, question string) conversation.ToolCall {
 	return conversation.ToolCall{ID: "search_1", Name: tool, Arguments: string(arguments)}
 }
 
-// pieces cuts a text into groups of words, white space and all.
+// pieces splits a text into groups of words, with all white space.
 func pieces(text string) []string {
 	var all []string
 	start, words, space := 0, 0, false

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 )
 
-// found is what a search returns: three passages, the last about something else.
+// found is the result of a search: three passages, the last about something else.
 const found = `docs/tiers.md:10
 | Tier | The only writer | Agents may |
 |---|---|---|

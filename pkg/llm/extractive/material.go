@@ -9,21 +9,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// passage is a block of text with its position in a file, as search tools return it: a line "path:line", then the text up
-// to a blank line.
+// passage is a paragraph with its place in a file. Search tools return it as a line "path:line", then the text up
+// to an empty line.
 type passage struct {
 	path  string // (empty if the source of the text is unknown)
 	line  int    // of the first line of the text
 	lines []string
 }
 
-// citation is the line that begins a passage. A path ends with an extension, which tells
-// it from other lines that end with a number.
+// citation matches the first line of a passage. The path must have an extension, because other lines may end with
+// a number, too.
 var citation = regexp.MustCompile(`^(\S.*\.\w+):(\d+)$`)
 
-// materialOf is what there is to quote from, best first, and whether there was any tool
-// result or finding of another agent at all. Text without a place counts only when there
-// is none with one.
+// materialOf returns the passages to quote from, best first, and whether any tool or agent found something at all.
+// Text without a place counts only if no text has one.
 func materialOf(messages []conversation.Message) (found []passage, told bool) {
 	var placed, loose []passage
 	for _, m := range messages {
@@ -48,8 +47,8 @@ func materialOf(messages []conversation.Message) (found []passage, told bool) {
 	return loose, told
 }
 
-// parse reads one block between blank lines. What agents write around the findings, such
-// as "Used tool: x" or a heading that ends with a colon, is no material.
+// parse reads one paragraph. It skips what agents write around their findings, such as "Used tool: x" or a heading
+// that ends with a colon.
 func parse(block string) (passage, bool) {
 	lines := strings.Split(strings.Trim(block, "\n"), "\n")
 	for len(lines) > 0 && strings.HasPrefix(lines[0], "Used tool: ") {
@@ -68,7 +67,7 @@ func parse(block string) (passage, bool) {
 	return passage{lines: lines}, len(lines) > 0
 }
 
-// unique keeps the first of several passages from one place.
+// unique returns the first passage of each place.
 func unique(all []passage) []passage {
 	type place struct {
 		path string

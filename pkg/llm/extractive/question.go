@@ -8,9 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// questionOf is what the user asks, and what there is to quote from: texts that came with the
-// question, and the messages since. When the message before was a
-// question back, what the user asked first belongs to it as well (C-36).
+// questionOf returns the user's question, and the texts to quote from: files of the question and later messages.
+// If the agent had asked back, the question includes what the user asked first (C-36).
 func questionOf(messages []conversation.Message) (string, []conversation.Message) {
 	byUser := func(m conversation.Message) bool { return m.Role == conversation.RoleUser && m.Author == "" }
 	last := lastIndex(messages, byUser)
@@ -39,10 +38,10 @@ func lastIndex(messages []conversation.Message, ok func(conversation.Message) bo
 	return -1
 }
 
-// vague reports whether a question says nothing that could be looked up.
+// vague reports whether a question has no word to search for.
 func vague(question string) bool { return len(contentWords(question)) == 0 }
 
-// contentWords are the words of a text that carry its meaning, in order, each once.
+// contentWords returns the words of a text that carry its meaning, in order and without repetitions.
 func contentWords(text string) []string {
 	var all []string
 	seen := map[string]bool{}
@@ -57,7 +56,7 @@ func contentWords(text string) []string {
 	return all
 }
 
-// stems are the stems of the content words of a text, for comparing.
+// stems returns the stems of the content words of a text, for comparisons.
 func stems(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, w := range contentWords(text) {
@@ -72,8 +71,8 @@ func words(text string) []string {
 	})
 }
 
-// stem takes the commonest endings of English off a word in lower case. It need not be
-// right, only the same for forms of one word.
+// stem removes the most common English endings from a lower-case word. It need not be correct, only the same for
+// all forms of a word.
 func stem(word string) string {
 	for _, ending := range []struct{ from, to string }{
 		{"ies", "y"}, {"ings", ""}, {"ing", ""}, {"ers", ""}, {"er", ""}, {"ed", ""}, {"es", ""}, {"s", ""}, {"e", ""},
@@ -86,7 +85,7 @@ func stem(word string) string {
 	return word
 }
 
-// stopWords are in nearly every question and say nothing about its subject.
+// stopWords are words that say nothing about the subject of a question.
 var stopWords = wordSet(`
 	a about again ain all also am an and any anybody anyone anything are as at be because been before being
 	between both but by can cannot could did do does doing done down during each else etc explain few for from

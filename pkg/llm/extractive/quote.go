@@ -15,11 +15,10 @@ const (
 	maxQuote  = 400 // characters
 )
 
-// nothingFound begins the answer when there is nothing to quote.
+// nothingFound begins an answer without quotes.
 const nothingFound = "I found nothing on that"
 
-// compose answers the question with quotes, each with its place. A final answer lists the
-// places once more.
+// compose returns an answer of quotes, each with its place. A final answer repeats the places as a list.
 func compose(question string, found []passage, final bool) string {
 	quotes := best(question, found)
 	if len(quotes) == 0 {
@@ -46,16 +45,15 @@ func compose(question string, found []passage, final bool) string {
 	return b.String()
 }
 
-// scored is a unit with how well it fits the question.
+// scored is a unit with a score for how well it fits the question.
 type scored struct {
 	unit
 	score float64
 }
 
-// best are the units that fit the question best, best first. Rare words of the question
-// weigh more than frequent ones; a unit gains from the passage that it stands in, and from
-// a passage that was found early. There is none when no passage has a third of the
-// question's words.
+// best returns the units that fit the question best, best first. Rare words of the question weigh more than
+// frequent ones. A unit also gains from its passage, and from being found early. The result is empty if no passage
+// has a third of the question's words.
 func best(question string, found []passage) []unit {
 	wanted := stems(question)
 	var all []unit
@@ -109,7 +107,7 @@ func best(question string, found []passage) []unit {
 	return quotes
 }
 
-// matching are the wanted stems that a text has.
+// matching returns the wanted stems that a text contains.
 func matching(wanted map[string]bool, text string) map[string]bool {
 	found := stems(text)
 	maps.DeleteFunc(found, func(s string, _ bool) bool { return !wanted[s] })

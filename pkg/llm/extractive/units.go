@@ -18,7 +18,7 @@ type unit struct {
 	own     string // text without the names of a table's columns
 }
 
-// splitter cuts a passage into units, line by line.
+// splitter splits a passage into units, line by line.
 type splitter struct {
 	passage
 	number int
@@ -74,7 +74,7 @@ func (s *splitter) take(line int, text string) {
 	s.paragraph = append(s.paragraph, text)
 }
 
-// tableRow writes a row so that it can be read alone: each cell with its column's name.
+// tableRow formats a row so that it can be read alone: each cell after the name of its column.
 func (s *splitter) tableRow(line int, text string) {
 	cells := cellsOf(text)
 	switch {
@@ -129,8 +129,7 @@ func (s *splitter) add(line int, text, own string) {
 	}
 }
 
-// drawn reports whether a character is for drawing boxes and arrows: such a line is a
-// picture.
+// drawn reports whether a character draws boxes or arrows. A line with such characters is a picture.
 func drawn(r rune) bool { return r >= '\u2500' && r <= '\u25ff' }
 
 // startsInCode reports whether the passage is the end of a block of code.
@@ -145,14 +144,14 @@ func (p passage) startsInCode() bool {
 	return fences == 1 && last == fence
 }
 
-// sentence is one of a paragraph, with the number of the line in which it begins.
+// sentence is a sentence of a paragraph, with the number of its first line.
 type sentence struct {
 	line int
 	text string
 }
 
-// sentences cuts the lines of a paragraph at full stops, question and
-// exclamation marks that a space and a capital or a quotation follow.
+// sentences splits the lines of a paragraph after full stops, question marks and exclamation marks that are
+// followed by a space and a capital letter or a quotation mark.
 func sentences(lines []string) []sentence {
 	var all []sentence
 	var b strings.Builder
@@ -179,7 +178,7 @@ func sentences(lines []string) []sentence {
 	return all
 }
 
-// ends reports whether what follows a full stop begins a new sentence.
+// ends reports whether the text after a full stop begins a new sentence.
 func ends(rest []rune) bool {
 	if len(rest) == 0 {
 		return true

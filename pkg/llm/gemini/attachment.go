@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user are the parts of a message of the user's side, files first.
+// user returns the parts of a user message, files first.
 func user(m conversation.Message) []*genai.Part {
 	said, files := llm.Shown(m, takes)
 	var parts []*genai.Part

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/genai"
 )
 
-// contained are the pieces of a stream of the SDK, which panics at JSON of another shape than it
-// expects: here that ends the stream with an error. A panic of who takes the pieces goes its way.
+// contained returns the items of an SDK stream. The SDK panics at JSON of an unexpected form; here such a panic
+// ends the stream with an error. A panic of the consumer is passed through.
 func contained(stream iter.Seq2[*genai.GenerateContentResponse, error]) iter.Seq2[*genai.GenerateContentResponse, error] {
 	return func(yield func(*genai.GenerateContentResponse, error) bool) {
 		taken := false // the panic, if there is one, is not the SDK's

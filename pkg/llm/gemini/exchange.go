@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// exchange is what the SDK does not hand on of a request: why it was refused, and what broke
-// its response, which the SDK would write to the log of the process.
+// exchange holds what the SDK hides about a request: the body of an error response, and the error that broke the
+// response, which the SDK would write to the log of the process.
 type exchange struct {
 	refused  error
 	answered bool
@@ -21,12 +21,12 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// with returns a context whose request is recorded in x.
+// with returns a context with which the transport fills x.
 func (x *exchange) with(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, x)
 }
 
-// transport stands between the SDK and a provider that may be a proxy, or have a bad day.
+// transport repairs responses for the SDK, which fails at comments and at the web pages of proxies.
 type transport struct {
 	next   http.RoundTripper
 	source llm.Source
@@ -48,8 +48,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// events is an event stream without its comments, which the SDK takes for errors, and with
-// plain line ends. It ends where the stream breaks.
+// events reads an event stream without its comments, which the SDK would take for errors, and with plain line
+// ends. It ends where the stream breaks.
 type events struct {
 	io.Closer
 	lines    *bufio.Reader
@@ -81,7 +81,7 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// keep returns what is to be handed on of a line, or of a part of one.
+// keep returns the part of a line that the SDK may read.
 func (e *events) keep(line []byte) []byte {
 	if len(line) == 0 {
 		return nil

@@ -16,8 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// broken is the failure of a reply that did not become whole. Err is what the SDK says; nil
-// when the stream just ended.
+// broken returns the failure for an incomplete reply. Err is the SDK's error (nil if the stream just ended).
 func (m *model) broken(ctx context.Context, x *exchange, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -36,7 +35,7 @@ func (m *model) broken(ctx context.Context, x *exchange, err error) error {
 	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
 }
 
-// refuse is the failure that a response stands for which is no answer.
+// refuse returns the failure for a response with an error status.
 func refuse(s llm.Source, res *http.Response) error {
 	var body struct {
 		Error genai.APIError `json:"error"`
@@ -48,10 +47,10 @@ func refuse(s llm.Source, res *http.Response) error {
 	return refusal(s, e, res.Header)
 }
 
-// maxText is how much of the provider's own text goes to the log.
+// maxText limits the provider's own text in the log, in bytes.
 const maxText = 4 << 10
 
-// refusal is the failure of which the provider itself tells.
+// refusal returns the failure for an error that the provider reports.
 func refusal(s llm.Source, e genai.APIError, header http.Header) error {
 	if wait := retryDelay(e); wait > 0 && header.Get("Retry-After") == "" {
 		header = header.Clone()
@@ -60,7 +59,7 @@ func refusal(s llm.Source, e genai.APIError, header http.Header) error {
 	return s.Refuse(e.Code, header, kindOf(e), conversation.Cut(e.Message, maxText))
 }
 
-// kindOf is the kind of an error of the provider's; empty where the status tells.
+// kindOf returns the kind of an error of the provider (empty if only the status says it).
 func kindOf(e genai.APIError) llm.Kind {
 	says := func(part string) bool { return strings.Contains(strings.ToLower(e.Message), part) }
 	switch e.Code {
@@ -84,14 +83,14 @@ func kindOf(e genai.APIError) llm.Kind {
 	return ""
 }
 
-// detail is what the provider tells programs of an error, in its google.rpc forms.
+// detail is a machine-readable part of an error, in the forms of google.rpc.
 type detail struct {
 	Type       string `json:"@type"`
 	Reason     string `json:"reason"`     // of google.rpc.ErrorInfo
 	RetryDelay string `json:"retryDelay"` // of google.rpc.RetryInfo
 }
 
-// details returns the details of e. Unreadable ones are left out.
+// details returns the details of e, without those that cannot be decoded.
 func details(e genai.APIError) []detail {
 	packed, err := json.Marshal(e.Details)
 	if err != nil {
@@ -113,7 +112,7 @@ func reason(e genai.APIError) string {
 	return ""
 }
 
-// retryDelay is what the provider asks to wait; 0 when it does not.
+// retryDelay returns the delay that the provider requests (0 if it requests none).
 func retryDelay(e genai.APIError) time.Duration {
 	for _, d := range details(e) {
 		if wait, err := time.ParseDuration(d.RetryDelay); err == nil {

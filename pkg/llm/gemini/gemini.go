@@ -1,7 +1,7 @@
-// Package gemini asks Google's models, over the Gemini API and the official SDK.
+// Package gemini provides Google's models, over the Gemini API and the official SDK.
 //
-// The signature of what a model thought before it called a tool goes back with the call
-// (CO-11). The provider caches by itself what requests begin with.
+// The signature of a model's thoughts before a tool call is sent back with the call (CO-11). The provider caches
+// the beginnings of requests by itself.
 package gemini
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is what the names of the models begin with, before a slash.
+// Prefix is the prefix of the models' names, before the slash.
 const Prefix = "gemini"
 
 // The environment variables that Provider reads.
@@ -33,22 +33,21 @@ const (
 
 const baseURL = "https://generativelanguage.googleapis.com"
 
-// Config is how the provider is reached and asked. Zero values stand for the defaults.
+// Config says how the provider is reached and asked. Zero values mean the defaults.
 type Config struct {
 	Key       secret.Value // needed
 	BaseURL   string       // default https://generativelanguage.googleapis.com
 	MaxTokens int32        // that an answer may have, thoughts included; default: the model's own limit
 	Bounds    llm.Bounds
 	Retry     llm.Retry
-	// Table has the prices and the sizes of the models; default the built-in one, and none
-	// when there is a BaseURL: what another server asks for a name is not known.
+	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
+	// is set, because the prices of another server are unknown).
 	Table llm.Table
 }
 
-// Provider opens models under "gemini/", and under the bare names gemini…, with what the
-// environment says: the key of GEMINI_API_KEY, else of GOOGLE_API_KEY, and the address of
-// GEMINI_BASE_URL if there is one. Without a key, opening one is an error that names the
-// variable (CO-10).
+// Provider opens models under "gemini/", and under bare names that begin with gemini. It reads the key from
+// GEMINI_API_KEY or GOOGLE_API_KEY, and the address from GEMINI_BASE_URL. Without a key, opening a model fails
+// with an error that names the variable (CO-10).
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: Prefix, Bare: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
 		key := cmp.Or(os.Getenv(KeyVariable), os.Getenv(OtherKeyVariable))
@@ -56,9 +55,8 @@ func Provider() llm.Provider {
 	}}
 }
 
-// New returns the model of the given name, such as "gemini/gemini-3-pro"; the prefix may be
-// left out. Nothing is sent before the model is asked. It retries, and knows its prices: see
-// llm.Retried and llm.Priced.
+// New returns the model with the given name, such as "gemini/gemini-3-pro". The prefix is optional. New sends
+// nothing. The model retries and knows its prices: see llm.Retried and llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
@@ -95,7 +93,7 @@ type model struct {
 // Name implements llm.Model.
 func (m *model) Name() string { return m.source.Model }
 
-// Generate implements llm.Model. It asks once.
+// Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		x := &exchange{}
@@ -131,8 +129,8 @@ var filters = []genai.FinishReason{
 	genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation,
 }
 
-// end is what comes after the text of a reply: its calls, and how it ended. Of one that
-// failed it is what it consumed.
+// end returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
+// only the usage.
 func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage}
 	if broken != nil || x.broken != nil || r.stop == "" && r.blocked == "" {

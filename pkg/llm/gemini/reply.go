@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is a message of the model as it arrives.
+// reply is a message of the model while it arrives.
 type reply struct {
 	before  int // calls in the conversation before this message
 	calls   []conversation.ToolCall
@@ -23,7 +23,7 @@ type reply struct {
 	details string              // why it was stopped, in the provider's words
 }
 
-// read takes the next piece, and returns the text and the thoughts in it.
+// read applies the next item of the stream, and returns the text and the thoughts in it.
 func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	if u := piece.UsageMetadata; u != nil { // of all pieces so far
 		r.usage = execution.Usage{
@@ -62,8 +62,8 @@ func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	return said, nil
 }
 
-// call takes a call. The provider gives most of them no id; the one it gets here is the
-// same whenever the same conversation leads to it.
+// call adds a call. Most calls have no id from the provider; they get one that is the same whenever the same
+// conversation leads to the call.
 func (r *reply) call(part *genai.Part) error {
 	f := part.FunctionCall
 	args, err := arguments(f.Args)
@@ -95,7 +95,7 @@ func arguments(args map[string]any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// why is the reason for which the provider stopped the message, for the log.
+// why returns the reason for which the provider stopped the message, for the log.
 func (r *reply) why() string {
 	return strings.TrimSpace(string(r.blocked) + string(r.stop) + " " + r.details)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// config is what of req is no message, as the provider wants it. The provider caches by
-// itself what requests begin with.
+// config returns all of req except its messages, in the provider's form.
 func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 	c := &genai.GenerateContentConfig{
 		MaxOutputTokens:       m.maxTokens,
@@ -34,7 +33,7 @@ func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 	return c
 }
 
-// functions are the specs as the provider wants them.
+// functions returns the specs in the provider's form.
 func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	all := make([]*genai.FunctionDeclaration, 0, len(specs))
 	for _, spec := range specs {
@@ -47,12 +46,12 @@ func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	return all
 }
 
-// opening stands first in a conversation whose first message is not the user's, which the
-// provider refuses.
+// opening is put before a conversation whose first message is not from the user, because the provider rejects such
+// a conversation.
 const opening = "(The conversation began before this.)"
 
-// contents are the messages of a conversation as the provider wants them: the user's and
-// the model's in turn, the results of one round together and in the order of their calls.
+// contents returns the messages in the provider's form: those of the user and of the model alternate, and the
+// results of a round are together, in the order of their calls.
 func (m *model) contents(all []conversation.Message) []*genai.Content {
 	var out []*genai.Content
 	add := func(role string, parts []*genai.Part) {
@@ -84,7 +83,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 	return out
 }
 
-// calls is how many calls the messages of a conversation have.
+// calls returns the number of tool calls in the messages.
 func calls(all []conversation.Message) int {
 	n := 0
 	for _, m := range all {
@@ -93,7 +92,7 @@ func calls(all []conversation.Message) int {
 	return n
 }
 
-// said are the parts of an assistant message.
+// said returns the parts of an assistant message.
 func (m *model) said(msg conversation.Message) []*genai.Part {
 	parts := text(msg.Text)
 	for i, c := range msg.ToolCalls {
@@ -109,7 +108,7 @@ func (m *model) said(msg conversation.Message) []*genai.Part {
 	return parts
 }
 
-// signs reports whether the model is one of those that want their calls signed.
+// signs reports whether the model requires signatures of calls.
 func (m *model) signs() bool {
 	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
 }
@@ -124,15 +123,15 @@ func object(arguments string) map[string]any {
 	return o
 }
 
-// result is what a tool gave back for a call. The provider knows calls by their names and
-// their order, and by the id if it gave one.
+// result returns the part of a tool result. The provider matches results with calls by name and order, and by the
+// id if it gave one.
 func result(call conversation.ToolCall, text string) *genai.Part {
 	return &genai.Part{FunctionResponse: &genai.FunctionResponse{
 		ID: unpack(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
 	}}
 }
 
-// text is a part of text, or none: the provider refuses empty ones.
+// text returns a part with a text, or none if it is empty, because the provider rejects empty parts.
 func text(s string) []*genai.Part {
 	if s == "" {
 		return nil

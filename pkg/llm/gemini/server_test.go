@@ -13,13 +13,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A library under the SDK starts this one when the process does, and never ends it.
+	// A library of the SDK starts this goroutine at init, and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 const key = "AIza-test-0123456789"
 
-// open returns a model that asks the server, once.
+// open returns a model that sends each request to the server once.
 func open(t *testing.T, s *llmtest.Replay, c gemini.Config) llm.Model {
 	t.Helper()
 	c.Key, c.BaseURL, c.Retry = secret.New(key), s.URL, llm.Retry{Limit: -1}

@@ -32,7 +32,7 @@ func packed(v any) []byte {
 	return data
 }
 
-// said is a piece of a message.
+// said is a part of a message.
 func said(part, usage object) []byte {
 	return event(object{
 		"candidates":    []object{{"content": object{"parts": []object{part}, "role": "model"}, "index": 0}},
@@ -67,7 +67,7 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	}
 }
 
-// usage is what the pieces before the last and the last tell of it.
+// usage returns the usage in the items before the last one, and in the last one.
 func usage(u execution.Usage) (begin, end object) {
 	thought := u.OutputTokens / 2
 	begin = object{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
@@ -88,7 +88,7 @@ func stop(r llmtest.Reply) string {
 	return "STOP"
 }
 
-// codes are the provider's names of the kinds that it has one for.
+// codes maps kinds to the provider's codes, where it has one.
 var codes = map[llm.Kind]string{
 	llm.Authentication: "UNAUTHENTICATED",
 	llm.Permission:     "PERMISSION_DENIED",
@@ -99,7 +99,7 @@ var codes = map[llm.Kind]string{
 	llm.Unavailable:    "UNAVAILABLE",
 }
 
-// sentences are what the provider says of kinds that have no name of their own.
+// sentences maps kinds without a code to the texts of the provider.
 var sentences = map[llm.Kind]string{
 	llm.ContextLength: "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576). ",
 	llm.Credits:       "Your prepayment credits are depleted. ",
@@ -122,7 +122,7 @@ func (w wire) Interruption(kind llm.Kind, text string) []byte {
 	return fmt.Appendf(nil, "data: %s\r\n\r\n", w.Refusal(status, kind, text))
 }
 
-// asked is a request as the API reads it.
+// asked is a request as the API receives it.
 type asked struct {
 	SystemInstruction content
 	Contents          []content
@@ -193,7 +193,7 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 	return out, nil
 }
 
-// spoken are the messages in a content: one of the model, or some of the user's side.
+// spoken returns the messages in a content: one of the model, or some of the user.
 func spoken(c content) []conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	var user []conversation.Message

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// answers are the tests of what the adapter makes of a whole answer.
+// answers tests how the adapter reads a whole answer.
 var answers = []trial{
 	{"TextComesInOrder", textInOrder},
 	{"TextComesWhenItIsSaid", textAtOnce},
@@ -34,7 +34,8 @@ func textInOrder(rig *testbed) {
 	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
-// textAtOnce lets the server go on only when what it said before was heard.
+// textAtOnce checks that the adapter yields text as it arrives: the server continues only after the test has
+// received it.
 func textAtOnce(rig *testbed) {
 	heard := make(chan struct{}, 1)
 	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {

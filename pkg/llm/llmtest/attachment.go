@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// showsAttachments is what a model is shown of files: pictures and documents in the provider's
-// own form, text as text, and of all others that they are there.
+// showsAttachments checks how a model sees files: images and documents in the provider's form, text files as text,
+// and others as a note that they exist.
 func showsAttachments(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
 	earlier := conversation.User("look")

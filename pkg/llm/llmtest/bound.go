@@ -11,10 +11,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// short is a bound that a test waits for.
+// short is a bound that is short enough for a test to wait for.
 const short = 60 * time.Millisecond
 
-// bounds are the tests of how long the adapter waits.
+// bounds tests how long the adapter waits.
 var bounds = []trial{
 	{"OfTheFirstByte", firstByteBound},
 	{"BetweenPieces", idleBound},
@@ -63,7 +63,7 @@ func callersBound(rig *testbed) {
 	rig.gone()
 }
 
-// slowConsumer: a consumer that takes its time is not a silent provider.
+// slowConsumer checks that a slow consumer does not count as a silent provider.
 func slowConsumer(rig *testbed) {
 	m := rig.open(llm.Bounds{Idle: short}, reply(Reply{Say: []string{"a", "b", "c"}}))
 	all := rig.ask(rig.Context(), m, hello, func(llm.Delta) bool {

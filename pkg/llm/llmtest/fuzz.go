@@ -15,9 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Fuzz has an adapter read any stream: it is an answer or an error, and ends. Streams begin with
-// those that were recorded, files that the pattern matches. The model that is opened sends its
-// requests to the server at baseURL, without retries.
+// Fuzz lets an adapter read random streams. Each must end with an answer or an error. The seeds are the recorded
+// files that match the pattern. The opened model must send its requests to the server at baseURL, without retries.
 func Fuzz(f *testing.F, recorded string, open func(baseURL string) (llm.Model, error)) {
 	f.Helper()
 	files, err := filepath.Glob(recorded)

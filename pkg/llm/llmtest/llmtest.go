@@ -1,7 +1,6 @@
-// Package llmtest is the test of every adapter to a provider of models: one suite, driven
-// over real HTTP against a server that answers in the provider's wire format, on good days
-// and on bad ones. Its servers are for other tests too: Replay gives what was recorded, Server
-// what the test decides. Fuzz has an adapter read anything at all.
+// Package llmtest tests adapters of model providers: one suite, run over real HTTP against a server that answers
+// in the provider's format, correctly and incorrectly. Other tests can use its servers: Replay sends a recorded
+// answer, Server sends what a test decides, and Fuzz sends anything.
 package llmtest
 
 import (
@@ -13,38 +12,36 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Provider is an adapter and its provider's wire format.
+// Provider is an adapter, and the wire format of its provider.
 type Provider struct {
 	Name string // of the provider, as its errors and the prefix of its models say
-	// Open returns the adapter's model of the given name, which has the prefix, without
-	// retries. It sends its requests to the server at baseURL, with the key. Called once or
-	// more in each test.
+	// Open returns the adapter's model with the given name, including its prefix, without retries. The model sends
+	// its requests to the server at baseURL, with the key. Tests may call Open more than once.
 	Open func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error)
 	Wire Wire
 
-	// What the provider's wire format cannot say.
+	// These say what the provider's format cannot express.
 	NoCallIDs bool // tool calls have no ids
 	NoExtra   bool // nothing is echoed with a tool call
 	NoCache   bool // usage does not tell of cached tokens
 	NoWrites  bool // usage does not tell of tokens written to a cache
 }
 
-// Wire translates between the suite's words and the provider's. Its methods are called from
-// several goroutines.
+// Wire converts between the suite's types and the provider's format. Several goroutines may call its methods.
 type Wire interface {
-	// Stream is an answer as the provider streams it.
+	// Stream returns an answer in the provider's stream format.
 	Stream(Reply) Stream
-	// Refusal is the body of a response of the given status with which the provider says
-	// what the kind says, in its own code where it has one; text is its message to a person.
+	// Refusal returns the body of an error response with the given status and kind, in the provider's own code if
+	// it has one. Text is its message for a person.
 	Refusal(status int, kind llm.Kind, text string) []byte
-	// Interruption is the event with which the provider ends a stream that fails under way;
-	// nil when it has none.
+	// Interruption returns the event with which the provider reports an error in the middle of a stream (nil if it
+	// has none).
 	Interruption(kind llm.Kind, text string) []byte
-	// Asked reads a request that the adapter sent.
+	// Asked decodes a request of the adapter.
 	Asked(r *http.Request, body []byte) (Asked, error)
 }
 
-// Reply is what the provider is to answer.
+// Reply is an answer that the server sends.
 type Reply struct {
 	Say      []string // text deltas, each its own event
 	Calls    []Call   // after the text
@@ -52,8 +49,8 @@ type Reply struct {
 	Cut      bool // it reached the limit of output tokens
 	Filtered bool // a content filter stopped it after what was said
 
-	// For a Server. Hold, if there is one, lets it send the first piece, and the others once it
-	// is closed. Refuse, if it is not 0, is the status with which it refuses instead.
+	// These are for a Server. If Hold is set, the server waits for it to be closed after the first piece. If
+	// Refuse is not 0, the server responds with this error status.
 	Hold   <-chan struct{}
 	Refuse int
 }
@@ -66,25 +63,25 @@ type Call struct {
 	Extra string   // base64: what is to be echoed, if the provider has such a thing
 }
 
-// Stream is the body of a response, in complete events, each with its line ends.
+// Stream is the body of a response: complete events, each with its line end.
 type Stream struct {
 	Begin [][]byte // says nothing yet
 	Body  [][]byte // the deltas; at least one an item of Say
 	End   [][]byte // says that the answer is complete; with usage, if it comes last
 }
 
-// Asked is a request in the suite's words.
+// Asked is a decoded request.
 type Asked struct {
 	Model  string // as the provider knows it: without the prefix
 	Key    string // as it was sent
 	System string
-	// Messages have Role, Text, ToolCalls and ToolCallID, one for each tool result; and the media
-	// type and the bytes of Attachments.
+	// Messages have Role, Text, ToolCalls and ToolCallID, and Attachments with media type and bytes. Each tool
+	// result is a message of its own.
 	Messages []conversation.Message
 	Tools    []llm.ToolSpec
 }
 
-// Run tests an adapter. The caller checks for goroutines that are left over, with goleak.
+// Run tests an adapter. The caller checks for leaked goroutines with goleak.
 func Run(t *testing.T, p Provider) {
 	for _, part := range []struct {
 		name  string
@@ -107,7 +104,7 @@ func Run(t *testing.T, p Provider) {
 	}
 }
 
-// trial is one test of the suite.
+// trial is a test of the suite.
 type trial struct {
 	name string
 	run  func(*testbed)

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// refusals are the tests of what the adapter makes of a response that is no answer.
+// refusals tests how the adapter reads error responses.
 var refusals = []trial{
 	{"IsOfItsKind", ofItsKind},
 	{"NeedsNoBodyToBeUnderstood", withoutBody},
@@ -23,7 +23,7 @@ var refusals = []trial{
 	{"OfAConnectionIsToldApart", noConnection},
 }
 
-// refuse answers with a status and the provider's words for it.
+// refuse responds with a status and the provider's body for it.
 func refuse(status int, kind llm.Kind, header ...string) answer {
 	return func(rig *testbed, w *writer, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -31,7 +31,7 @@ func refuse(status int, kind llm.Kind, header ...string) answer {
 			w.Header().Set(header[i], header[i+1])
 		}
 		w.WriteHeader(status)
-		// Some providers quote the key that they were given.
+		// Some providers quote the rejected key.
 		_, _ = w.Write(rig.Wire.Refusal(status, kind, "what is wrong with "+key))
 	}
 }
@@ -76,7 +76,7 @@ func withoutBody(rig *testbed) {
 	}
 }
 
-// hugeBody must not fill the worker's memory, or its log.
+// hugeBody checks that a huge error response fills neither the worker's memory nor its log.
 func hugeBody(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -104,7 +104,7 @@ func tellsRetryAfter(rig *testbed) {
 	require.Positive(rig, after(strconv.Itoa(1<<62)), "a time without end")
 }
 
-// askedOnce: one place retries, and that is not the adapter, nor its SDK.
+// askedOnce checks that neither the adapter nor its SDK retries: llm.Retried does.
 func askedOnce(rig *testbed) {
 	for n, status := range []int{429, 500, 503, 408, 409} {
 		all := rig.hear(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))

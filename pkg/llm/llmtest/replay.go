@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Replay is a provider that gives one answer to every request, byte for byte, and keeps what
-// it was asked: for what was recorded of a provider, and for what none should send. It is safe
-// for concurrent use.
+// Replay is a provider that sends the same answer to every request, byte for byte, and records the requests. Use
+// it for recorded answers, and for answers that no provider should send. It is safe for concurrent use.
 type Replay struct {
 	URL string
 
@@ -23,14 +22,14 @@ type Replay struct {
 	requests []Request
 }
 
-// Request is what a provider got.
+// Request is a request that the provider received.
 type Request struct {
 	Path   string
 	Header http.Header
 	Body   string
 }
 
-// NewReplay serves the answer until the test ends. It is an event stream, or JSON if the status is an error.
+// NewReplay serves the answer until the test ends, as an event stream, or as JSON if the status is an error.
 func NewReplay(t testing.TB, status int, answer string) *Replay {
 	t.Helper()
 	r := &Replay{}
@@ -54,20 +53,20 @@ func NewReplay(t testing.TB, status int, answer string) *Replay {
 	return r
 }
 
-// Requests are those that came so far, in order.
+// Requests returns the requests so far, in order.
 func (r *Replay) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.requests)
 }
 
-// Last is the last request. There must be one.
+// Last returns the last request. It fails the test if there is none.
 func (r *Replay) Last() Request {
 	all := r.Requests()
 	return all[len(all)-1]
 }
 
-// Recorded is what a file of testdata holds.
+// Recorded returns the content of a file in testdata.
 func Recorded(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name)) //nolint:gosec // the test names the file

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// requests are the tests of what the adapter asks.
+// requests tests what the adapter sends.
 var requests = []trial{
 	{"NamesTheModelAndHasTheKey", namesTheModel},
 	{"HasTheSystemPromptAndTheMessagesInOrder", hasTheMessages},
@@ -108,7 +108,7 @@ func bringsResults(rig *testbed) {
 	}
 }
 
-// sameCalls compares calls by what their arguments say.
+// sameCalls compares calls, with their arguments as JSON.
 func (rig *testbed) sameCalls(want, got []conversation.ToolCall) {
 	rig.Helper()
 	require.Len(rig, got, len(want))
@@ -198,7 +198,7 @@ func hasTheTemperature(rig *testbed) {
 	require.Contains(rig, bodies[1], `"temperature":0.25`)
 }
 
-// keepsNothing asks one model from many goroutines at once: each gets its own answer.
+// keepsNothing checks that a model keeps no state: many goroutines ask it at once, and each gets its own answer.
 func keepsNothing(rig *testbed) {
 	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		asked, _ := rig.requests() // this request's is among the last ones; each is answered with all

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Said is all that a model says to one request.
+// Said is the whole answer of a model to one request.
 type Said struct {
 	Texts   []string // as they came
 	Thought string
@@ -23,7 +23,7 @@ type Said struct {
 // Text is all of it.
 func (s Said) Text() string { return strings.Join(s.Texts, "") }
 
-// Ask asks a model and reads all that it says.
+// Ask sends a request to a model, and reads the whole answer.
 func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Said) {
 	for d, err := range m.Generate(ctx, req) {
 		all.hear(d, err)
@@ -31,7 +31,7 @@ func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Said) {
 	return all
 }
 
-// hear adds what comes next.
+// hear adds the next delta.
 func (s *Said) hear(d llm.Delta, err error) {
 	if d.Text != "" {
 		s.Texts = append(s.Texts, d.Text)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Server is a provider whose answers a test decides, over real HTTP in the wire format of a
-// provider: what agents are pointed at in tests of the whole. It is safe for concurrent use.
+// Server is a provider whose answers a test decides, over real HTTP in a provider's format. Tests of whole agents
+// use it. It is safe for concurrent use.
 type Server struct {
 	URL string
 
@@ -21,8 +21,8 @@ type Server struct {
 	asked []Asked
 }
 
-// NewServer serves until the test ends. It asks answer for each reply, from several goroutines
-// at once. A request that is not in the wire format fails the test.
+// NewServer serves until the test ends. It calls answer for each request, from several goroutines at once. A
+// request that is not in the provider's format fails the test.
 func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
 	t.Helper()
 	s := &Server{wire: wire, answer: answer}
@@ -32,7 +32,8 @@ func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
 	return s
 }
 
-// InOrder gives the replies one after the other, and the last one again and again.
+// InOrder returns an answer function that gives the replies one after the other, and then the last one again and
+// again.
 func InOrder(replies ...Reply) func(Asked) Reply {
 	var mu sync.Mutex
 	return func(Asked) Reply {
@@ -46,7 +47,7 @@ func InOrder(replies ...Reply) func(Asked) Reply {
 	}
 }
 
-// Asked are the requests that came so far, in order.
+// Asked returns the requests so far, in order.
 func (s *Server) Asked() []Asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +85,7 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 	w.events(stream.End...)
 }
 
-// held waits as the reply wants it, and reports whether the client is still there.
+// held waits as the reply requests, and reports whether the client is still connected.
 func (r Reply) held(req *http.Request) bool {
 	if r.Hold == nil {
 		return true

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// streams are the tests of what the adapter makes of a stream that is not as it should be.
+// streams tests how the adapter reads broken streams.
 var streams = []trial{
 	{"CutBeforeTheFirstDelta", cutBefore},
 	{"CutAfterTheFirstDelta", cutAfter},
@@ -48,7 +48,7 @@ func cutAfter(rig *testbed) {
 	require.Empty(rig, all.Finish)
 }
 
-// cutCall: half a call must never run.
+// cutCall checks that an incomplete call is never yielded.
 func cutCall(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{"amount":1`, `00}`}}, {ID: "b", Name: "pay", Parts: []string{`{}`}}}})
@@ -59,7 +59,7 @@ func cutCall(rig *testbed) {
 	require.Empty(rig, all.Calls)
 }
 
-// withoutEnd is what a proxy makes of a cut stream: it ends as if it were whole.
+// withoutEnd checks a stream that a proxy has cut: it ends without an error, but is not complete.
 func withoutEnd(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twice)
@@ -75,8 +75,7 @@ func nothingInIt(rig *testbed) {
 	rig.fails(all.Err, llm.Connection)
 }
 
-// singleBytes breaks every character and every line end of a stream at the borders of
-// chunks.
+// singleBytes sends every byte in a chunk of its own, so that characters and line ends are split.
 func singleBytes(rig *testbed) {
 	r := Reply{Say: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":"ö`, `🎭"}`}}}}
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
@@ -135,7 +134,7 @@ func interrupted(rig *testbed) {
 	}
 }
 
-// pending says the first thing, and then nothing until the client gives up.
+// pending sends one text, and then nothing until the client gives up.
 func pending(rig *testbed, w *writer, r *http.Request) {
 	s := rig.Wire.Stream(twice)
 	w.events(append(slices.Clone(s.Begin), s.Body...)...)

@@ -25,10 +25,10 @@ const (
 	patience = 20 * time.Second                  // for what must happen at once
 )
 
-// answer is what the server does with one request.
+// answer is the response of the server to one request.
 type answer func(rig *testbed, w *writer, r *http.Request)
 
-// testbed is a server that speaks the provider's wire format, for one test.
+// testbed is a server in the provider's format, for one test.
 type testbed struct {
 	*testing.T
 	Provider
@@ -49,7 +49,7 @@ func newRig(t *testing.T, p Provider) *testbed {
 	return rig
 }
 
-// serve notes what is asked, and answers with what comes next; the last answer stays.
+// serve records the request, and sends the next answer. The last answer is repeated.
 func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -70,14 +70,14 @@ func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	next(rig, &writer{ResponseWriter: w}, r)
 }
 
-// requests are those that came so far.
+// requests returns the requests so far.
 func (rig *testbed) requests() ([]Asked, []string) {
 	rig.mu.Lock()
 	defer rig.mu.Unlock()
 	return slices.Clone(rig.asked), slices.Clone(rig.bodies)
 }
 
-// open returns the adapter's model, in front of a server that gives the answers.
+// open returns the adapter's model, connected to a server with these answers.
 func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
 	rig.Helper()
 	rig.answers = answers
@@ -86,7 +86,7 @@ func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
 	return m
 }
 
-// gone waits until the server has seen a client give up.
+// gone waits until a client has disconnected.
 func (rig *testbed) gone() {
 	rig.Helper()
 	timer := time.NewTimer(patience)
@@ -98,8 +98,8 @@ func (rig *testbed) gone() {
 	}
 }
 
-// ask reads the whole answer. heard, if there is one, is called with each delta, and
-// reports whether to go on.
+// ask reads the whole answer. It calls heard, if it is not nil, with each delta, and stops when heard returns
+// false.
 func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Said) {
 	rig.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -121,16 +121,16 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 	return all
 }
 
-// hear asks with one message of the user.
+// hear sends one user message.
 func (rig *testbed) hear(m llm.Model) Said {
 	rig.Helper()
 	return rig.ask(rig.Context(), m, hello, nil)
 }
 
-// hello is a request that has nothing special.
+// hello is a simple request.
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
 
-// safe checks that no form of an error has the key in it.
+// safe checks that no form of an error contains the key.
 func (rig *testbed) safe(err error) {
 	rig.Helper()
 	for e := err; e != nil; e = errors.Unwrap(e) {
@@ -143,7 +143,7 @@ func (rig *testbed) safe(err error) {
 	}
 }
 
-// fails checks an error of the provider, and returns what it is to programs.
+// fails checks the kind, the mode and the facts of an error.
 func (rig *testbed) fails(err error, kind llm.Kind) llm.Error {
 	rig.Helper()
 	require.Error(rig, err)
@@ -164,7 +164,7 @@ func (rig *testbed) fails(err error, kind llm.Kind) llm.Error {
 // writer writes a response piece by piece.
 type writer struct{ http.ResponseWriter }
 
-// events begins a stream, and sends events, each at once.
+// events begins a stream, and sends each event at once.
 func (w *writer) events(events ...[]byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range events {
@@ -183,7 +183,7 @@ func (w *writer) cut() {
 
 func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// hang waits until the client gives up.
+// hang waits until the client disconnects.
 func (rig *testbed) hang(r *http.Request) {
 	select {
 	case <-r.Context().Done():
@@ -192,10 +192,10 @@ func (rig *testbed) hang(r *http.Request) {
 	}
 }
 
-// whole is a stream's events in one list.
+// whole returns the events of a stream as one list.
 func (s Stream) whole() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
 
-// reply answers with a whole stream.
+// reply sends a whole stream.
 func reply(r Reply) answer {
 	return func(rig *testbed, w *writer, _ *http.Request) { w.events(rig.Wire.Stream(r).whole()...) }
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
 )
 
-// deltas is how many text deltas an answer of the benchmark has.
+// deltas is the number of text deltas in an answer of the benchmark.
 const deltas = 500
 
-// reader reads one answer, and reports when its first text came and how many there were.
+// reader reads one answer. It returns when the first text came, and how many there were.
 type reader func(ctx context.Context) (first time.Time, texts int, err error)
 
-// BenchmarkStream reads the same stream from the same server by hand and with the adapter, retries and prices
-// included. The server's allocations count too, so compare the readers with each other.
+// BenchmarkStream reads the same stream by hand and with the adapter, including retries and prices. The
+// allocations of the server count too, so compare the two readers only with each other.
 func BenchmarkStream(b *testing.B) {
 	var say []string
 	for range deltas {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
 )
 
-// A server of one's own needs no key.
+// A local server needs no key.
 func ExampleNew() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := (openaitest.Wire{}).Stream(llmtest.Reply{Say: []string{"Hello ", "from ", "here."}})

@@ -12,16 +12,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// maxText is how much of the provider's own text goes to the log.
+// maxText limits the provider's own text in the log, in bytes.
 const maxText = 4 << 10
 
-// refusal is the failure of a response that is no answer. It reads the beginning of the body, and closes it.
+// refusal returns the failure for an error response. It reads the beginning of the body, and closes it.
 func (m *model) refusal(res *http.Response) error {
 	c := complaintIn(llm.ReadRefusal(res))
 	return m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
 }
 
-// interrupted is the failure that a stream tells of under way, where the status says nothing.
+// interrupted returns the failure for an error in the middle of a stream, whose status was 200.
 func (m *model) interrupted(data []byte) error {
 	c := complaintIn(data)
 	if status, err := strconv.Atoi(c.code); err == nil && status >= http.StatusBadRequest {
@@ -30,14 +30,14 @@ func (m *model) interrupted(data []byte) error {
 	return m.source.Fail(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
 }
 
-// complaint is what a provider says that is wrong.
+// complaint is the error that a provider reports.
 type complaint struct {
 	code, sort string // its own words for what is wrong; either may be empty
 	text       string // for the log
 }
 
-// complaintIn reads a body. OpenAI's form is {"error": {"message", "type", "code"}}; others
-// leave the outer object out, or the inner one, or call the message detail.
+// complaintIn decodes the body of an error. OpenAI's form is {"error": {"message", "type", "code"}}. Other servers
+// omit the outer or the inner object, or use "detail" for the message.
 func complaintIn(body []byte) complaint {
 	type form struct {
 		Message string          `json:"message"`
@@ -56,7 +56,7 @@ func complaintIn(body []byte) complaint {
 	return complaint{code: words(inner.Code), sort: inner.Type, text: conversation.Cut(text, maxText)}
 }
 
-// words is a JSON string or number as text; empty for anything else.
+// words returns a JSON string or number as text ("" for anything else).
 func words(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -69,8 +69,8 @@ func words(raw json.RawMessage) string {
 	return ""
 }
 
-// kind returns what the text of the provider says and the status does not (empty if it says no more). The status is 0
-// for an error within a stream.
+// kind returns the kind of error according to the provider's text (empty if the text says no more than the
+// status). The status is 0 for an error within a stream.
 func (c complaint) kind(status int) llm.Kind {
 	says := func(text ...string) bool {
 		for _, t := range text {

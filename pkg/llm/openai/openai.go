@@ -1,6 +1,6 @@
-// Package openai asks the models of OpenAI, and of every provider and server that speaks its Chat Completions
-// format. It encodes and decodes only the few fields that matter, so that servers which leave fields out or add
-// their own work too. docs/adr/0039 says why it does without the official SDK.
+// Package openai provides the models of OpenAI, and of every provider and server with its Chat Completions API. It
+// encodes and decodes only the few fields that it needs, so that servers with missing or additional fields work,
+// too. docs/adr/0039 says why it does not use the official SDK.
 package openai
 
 import (
@@ -17,44 +17,43 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is what the names of OpenAI's own models begin with, before a slash.
+// Prefix is the prefix of OpenAI's own models, before the slash.
 const Prefix = "openai"
 
-// The environment variables that Provider reads. The other providers' are named alike.
+// The environment variables that Provider reads. The variables of other providers are named alike.
 const (
 	KeyVariable     = "OPENAI_API_KEY"
 	BaseURLVariable = "OPENAI_BASE_URL"
 )
 
-// Config is how a provider is reached. Zero values stand for the defaults.
+// Config says how a provider is reached. Zero values mean the defaults.
 type Config struct {
 	Key     secret.Value // may be left out when there is a BaseURL: local servers need none
 	BaseURL string       // of any compatible server, with its version, such as http://localhost:11434/v1; default OpenAI's own
 	Bounds  llm.Bounds
 	Retry   llm.Retry
-	// Table has the prices and the sizes of the models; default the built-in one, and none
-	// when there is a BaseURL: what another server asks for a name is not known.
+	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
+	// is set, because the prices of another server are unknown).
 	Table llm.Table
-	// PlainStream leaves stream_options out of requests, for servers that refuse it. They
-	// tell usage unasked, or never.
+	// PlainStream omits stream_options, for servers that reject the field. These report their usage anyway, or
+	// never.
 	PlainStream bool
 }
 
-// Provider opens models under "openai/", and under the bare names gpt…, o1…, o3…, o4… (CO-10),
-// with what the environment says: the key of OPENAI_API_KEY, and the address of
-// OPENAI_BASE_URL if there is one. Without both, opening a model is an error that names the
-// variable.
+// Provider opens models under "openai/", and under bare names that begin with gpt, o1, o3 or o4 (CO-10). It reads
+// the key from OPENAI_API_KEY and the address from OPENAI_BASE_URL. Without both, opening a model fails with an
+// error that names the variable.
 func Provider() llm.Provider { return own.provider() }
 
-// Compatible opens models of another server under its own prefix: the key comes from the
-// given environment variable, and the address too if the variable that is named like it,
-// with BASE_URL in place of API_KEY, is set.
+// Compatible opens models of another server under its own prefix. It reads the key from the given environment
+// variable. It reads the address from the variable with the same name and BASE_URL instead of API_KEY, if that is
+// set.
 func Compatible(prefix, baseURL, keyVariable string) llm.Provider {
 	return server{prefix: prefix, baseURL: baseURL, key: keyVariable}.provider()
 }
 
-// Providers are all that this package knows by name: OpenAI itself, groq, openrouter,
-// mistral, grok, and co, the managed gateway (CO-10).
+// Providers returns all providers that this package knows: OpenAI, groq, openrouter, mistral, grok, and co, the
+// managed gateway (CO-10).
 func Providers() []llm.Provider {
 	all := []llm.Provider{Provider()}
 	for _, s := range others {
@@ -63,7 +62,7 @@ func Providers() []llm.Provider {
 	return all
 }
 
-// server is where models of one prefix are.
+// server is a provider of the models of one prefix.
 type server struct {
 	prefix, baseURL, key string
 	bare                 []string
@@ -81,7 +80,7 @@ var (
 	}
 )
 
-// provider opens models with what the environment says.
+// provider opens models with the settings of the environment.
 func (s server) provider() llm.Provider {
 	return llm.Provider{Prefix: s.prefix, Bare: s.bare, Open: func(name string) (llm.Model, error) {
 		return s.open(name, Config{
@@ -91,10 +90,9 @@ func (s server) provider() llm.Provider {
 	}}
 }
 
-// New returns the model of the given name, such as "openai/gpt-5-mini". What stands before
-// the first slash says whose it is, and is not sent: one of Providers, or any other, which
-// needs a BaseURL. Nothing is sent before the model is asked. It retries, and knows its
-// prices: see llm.Retried and llm.Priced.
+// New returns the model with the given name, such as "openai/gpt-5-mini". The part before the first slash selects
+// the provider, and is not sent. It is one of Providers, or any other prefix if BaseURL is set. New sends nothing.
+// The model retries and knows its prices: see llm.Retried and llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	prefix, _, slash := strings.Cut(name, "/")
 	if !slash || prefix == Prefix {
@@ -146,7 +144,7 @@ type model struct {
 // Name implements llm.Model.
 func (m *model) Name() string { return m.source.Model }
 
-// Generate implements llm.Model. It asks once.
+// Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		out, err := m.httpRequest(ctx, req)

@@ -67,8 +67,8 @@ type tool struct {
 	Function function `json:"function"`
 }
 
-// function describes a tool. Its schema is sent as it was written, because the order of properties means
-// something to a model.
+// function describes a tool. Its schema is sent as the author wrote it, because the order of properties matters to
+// models.
 type function struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`

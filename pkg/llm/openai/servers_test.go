@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// stream is a server-sent stream of these events, with the given line end.
+// stream returns a server-sent stream of the events, with the given line end.
 func stream(lineEnd string, events ...string) string {
 	var all strings.Builder
 	for _, e := range append(events, "[DONE]") {
@@ -24,15 +24,15 @@ func stream(lineEnd string, events ...string) string {
 	return all.String()
 }
 
-// delta is an event with one delta.
+// delta returns an event with one delta.
 func delta(fields string) string { return `{"choices":[{"index":0,"delta":{` + fields + `}}]}` }
 
-// finished is the event that ends an answer.
+// finished returns the event that ends an answer.
 func finished(reason string) string {
 	return `{"choices":[{"index":0,"delta":{},"finish_reason":"` + reason + `"}]}`
 }
 
-// answerOf asks a server that sends body with the content type.
+// answerOf sends a request to a server that responds with the content type and the body.
 func answerOf(t *testing.T, contentType, body string) llmtest.Said {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,8 +43,7 @@ func answerOf(t *testing.T, contentType, body string) llmtest.Said {
 	return ask(t, open(t, "test/large", s.URL))
 }
 
-// The forms in which servers are documented to send thoughts, calls and text, and those that users of their SDKs
-// reported.
+// The adapter reads the documented forms of other servers, and those that users reported.
 func TestModel_ReadsTheFormsOfOtherServers(t *testing.T) {
 	pay := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "pay", Arguments: `{"amount":100}`}}

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is what the model has written so far.
+// reply is the answer of the model while it arrives.
 type reply struct {
 	calls   []*call
 	usage   usage
@@ -30,7 +30,7 @@ type reply struct {
 	think   thinkSplitter
 }
 
-// call is a tool call that grows.
+// call is a tool call while its arguments arrive.
 type call struct {
 	piece
 	joiner    textJoiner
@@ -43,7 +43,7 @@ const maxEvent = 32 << 20
 // endOfStream is the data of the event that ends a stream.
 const endOfStream = "[DONE]"
 
-// read yields what the server sends. A server that ignores the wish for a stream sends one JSON object.
+// read yields the answer in a response. A server that ignores "stream" sends one JSON object.
 func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
 		m.readWhole(ctx, res.Body, yield)
@@ -52,8 +52,8 @@ func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Del
 	m.readStream(ctx, res.Body, yield)
 }
 
-// readStream yields what a stream says. The answer is complete with a finish reason, or with the event that ends a
-// stream: some servers send only one of the two.
+// readStream yields a streamed answer. It is complete with a finish reason, or with the last event of the stream,
+// because some servers send only one of the two.
 func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
 	done := false
@@ -116,7 +116,7 @@ func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.De
 	m.finish(ctx, &r, len(c.Choices) > 0, errors.New("the answer has no choices"), yield)
 }
 
-// finish ends a reply whose reading has ended: with an error if it is incomplete or the server stopped it.
+// finish completes a reply. It fails if the answer is incomplete, or if the server stopped it.
 func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yield func(llm.Delta, error) bool) {
 	if thought, answer := r.think.end(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
 		return
@@ -174,8 +174,8 @@ func (r *reply) take(c chunk) (d textDelta) {
 	return d
 }
 
-// add puts a piece to its call. It begins another call when there is none with its index, or
-// that one has another id: some servers number all calls of an answer alike.
+// add appends a piece to its call. It begins a new call if none has its index, or if its id differs, because some
+// servers give all calls the same index.
 func (r *reply) add(p piece) {
 	var c *call
 	for _, known := range r.calls {
